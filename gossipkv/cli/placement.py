@@ -1,4 +1,4 @@
-"""`node`: which nodes tables are laid on, and `plan`, `reshard` and `split` of `table`.
+"""`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
 
 Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said
 twice it is done once, so a command that gets no answer asks again, once.
@@ -13,15 +13,13 @@ import click
 
 from gossipkv.cli import WRONG_USE, Group
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import Conflict, Unknown
 from gossipkv.register.metadata.partitions import MOST_SHARDS
 from gossipkv.settings.tables import MOST_WEIGHT
 from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.words import names_text, plain, shown, size_text
+from gossipkv.status.words import names_text, plain, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
     Row = dict[str, Value]
@@ -208,7 +205,8 @@ def _nodes_table(found: list[Row]) -> Table:
 def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Write what is to be moved, and has not begun.
 
-    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.
+    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.  Of range tables it says
+    why, and which ranges are to be divided.
     """
     with connect(nodes, timeout_ms) as client:
         told = [map_of(each) for each in list_of(client.call("plan", name))]
@@ -217,6 +215,8 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
     else:
         if moves := _moves(told):
             draw(_moves_table(moves))
+        if splits := _splits(told):
+            draw(splits)
         for each in told:
             click.echo(f"{plain(each.get('table'))}: {_sum(each)}")
     if not told:
@@ -226,35 +226,46 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
             note(f"gossipkv: {plain(each.get('table'))}: {plain(warning)}")
 
 
-def _moves(told: list[Row]) -> dict[tuple[str, str, str], list[int | None]]:
-    """The sizes of the moves of each table from a node to another."""
-    found: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
+def _moves(told: list[Row]) -> dict[tuple[str, str, str, str], list[int | None]]:
+    """The sizes of the moves of each table from a node to another, for one reason."""
+    found: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
     for each in told:
         for move in map(map_of, list_of(each.get("moves"))):
-            ends = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
-            found[ends].append(whole_of(move.get("bytes")))
+            names = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
+            found[*names, plain(move.get("why") or "")].append(whole_of(move.get("bytes")))
     return found
 
 
-def _moves_table(moves: dict[tuple[str, str, str], list[int | None]]) -> Table:
-    made = columns("table", "from", "to", "moves", "size", kept=("size",), right=("moves", "size"))
-    for ends, sizes in sorted(moves.items()):
+def _moves_table(moves: dict[tuple[str, str, str, str], list[int | None]]) -> Table:
+    reasons = ["why"] if any(why for *_, why in moves) else []
+    made = columns("table", "from", "to", "moves", "size", *reasons, kept=("size",), right=("moves", "size"))
+    for (*ends, why), sizes in sorted(moves.items()):
         known = [size for size in sizes if size is not None]
-        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-")
+        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-", *[why for _ in reasons])
     return made
+
+
+def _splits(told: list[Row]) -> Table | None:
+    """The ranges that are to be divided; None: there are none."""
+    found = [(each, map_of(split)) for each in told for split in list_of(each.get("splits"))]
+    made = columns("table", "range to divide", "why", right=("range to divide",))
+    for each, split in found:
+        add_row(made, plain(each.get("table")), plain(split.get("partition")), plain(split.get("why")))
+    return made if found else None
 
 
 def _sum(told: Row) -> str:
     """How much is to be moved of a table."""
-    count = whole_of(told.get("moves_count")) or 0
+    count, divisions = whole_of(told.get("moves_count")) or 0, whole_of(told.get("splits_count")) or 0
+    divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
     if not count:
-        return "nothing to move"
+        return "nothing to move" + divided
     text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(whole_of(told.get('bytes')) or 0)}"
     if unknown := whole_of(told.get("unknown")):
         text += f" and {unknown:,} of which nobody says how large they are"
     if count > (listed := len(list_of(told.get("moves")))):
         text += f"; the first {listed:,} are listed"
-    return text
+    return text + divided
 
 
 @click.command()
@@ -283,42 +294,6 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
     else:
         click.echo(f"{name}: no groups: each shard may lie on any node")
     _note_unchanged(told)
-
-
-@click.command()
-@click.argument("name")
-@click.argument("key", metavar="KEY", type=key_bytes)
-@NODE
-@DECISION
-@JSON
-def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Divide a range of the table NAME in two.
-
-    It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
-    what standard input holds, without one line feed at its end.
-    """
-    key = key_or_input(key)
-    with connect(nodes, timeout_ms) as client:
-        told = _split(client, name, key, _options(timeout_ms))
-    if as_json:
-        print_json(told)
-        return
-    ids = names_text([plain(map_of(each).get("id")) for each in list_of(told.get("partitions"))])
-    click.echo(f"{name}: divided at {shown(key)}, into {ids}")
-
-
-def _split(client: Client, name: str, key: bytes, options: Row) -> Row:
-    """Ask for it, and once more where it is not known what became of it: the second time it may be divided there."""
-    try:
-        return map_of(client.call("split", name, key, options))
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-    try:
-        return map_of(client.call("split", name, key, options))
-    except Conflict as error:
-        if "partitions" not in error.details:
-            raise
-        return map_of(error.details)
 
 
 # What several of them do.

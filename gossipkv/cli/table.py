@@ -1,4 +1,4 @@
-"""`table`: makes, drops, lists and shows tables; what `placement` has of them stands there."""
+"""`table`: makes, drops, lists and shows tables; what `placement` and `ranges` have of them stands there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group, placement, quarantine
+from gossipkv.cli import Group, placement, quarantine, ranges
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
@@ -47,7 +47,12 @@ def table() -> None:
 
 table.add_command(placement.plan)
 table.add_command(placement.reshard)
-table.add_command(placement.split)
+table.add_command(ranges.split)
+table.add_command(ranges.join)
+table.add_command(ranges.leave)
+table.add_command(ranges.force_join)
+table.add_command(ranges.partitions)
+table.add_command(ranges.delete_range)
 table.add_command(quarantine.quarantine)
 
 

@@ -27,6 +27,9 @@ def level(default: Level | None, words: str) -> Callable[[FC], FC]:
     return click.option("--level", type=click.Choice(LEVELS), default=default, show_default=bool(default), help=words)
 
 
+LEVEL: Final = level("majority", "How many copies are to have it before this returns.")
+
+
 @click.command()
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
@@ -62,7 +65,7 @@ def put(
 @click.command()
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
-@level("majority", "How many copies are to have it before this returns.")
+@LEVEL
 @NODE
 @TIMEOUT
 def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:

@@ -27,7 +27,7 @@ TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer
 # What may be asked twice without harm.  Anything else is not repeated by itself.
 REPEATABLE: Final = frozenset({
     "ping", "info", "databases", "get", "get_many", "scan", "status", "refresh", "members", "children", "entries",
-    "partition_map", "metadata_status", "verify_table", "verdict", "report",
+    "partition_map", "partitions", "metadata_status", "verify_table", "verdict", "report",
 })  # fmt: skip
 
 SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.

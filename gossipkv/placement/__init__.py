@@ -4,6 +4,9 @@ Read in this order:
 
     partition.py      a table's partition: its assignments, how far each is, what no partition breaks
     spread.py         which nodes are to hold which of a table's partitions
+    measures.py       how much is in a partition and asked of it
+    lately.py         what has become of a range table's map in the last minutes
+    ranges.py         what is moved of a range table, and what is divided
     moves.py          what is begun next, so that they do
     shard_claim.py    a place in the ring that nobody gave out: the shard id
     identity.py       what makes two copies of a version the same version

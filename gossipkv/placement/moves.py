@@ -34,6 +34,8 @@ class Step(NamedTuple):
 
 def standing(partition: Partition) -> Slots:
     """Return who is in each slot when the moves that are under way are done: for `spread`, the map now."""
+    if all(one.slot == at and one.state is State.AVAILABLE for at, one in enumerate(partition.assignments)):
+        return tuple(one.node for one in partition.assignments)  # It is at rest, as most are.
     slots: list[bytes | None] = [None] * (1 + max((one.slot for one in partition.assignments), default=-1))
     for one in sorted(partition.assignments, key=lambda one: one.state in _COMING):
         if one.state != State.LEAVING:

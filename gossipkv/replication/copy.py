@@ -180,6 +180,7 @@ class Copy:
         "line",
         "made_at",
         "partition",
+        "requests",
         "rules",
         "seats",
         "sharers",
@@ -228,6 +229,7 @@ class Copy:
         self.seats: tuple[Seat, ...] = ()  # Of its hosts, in the order of their assignments.
         self.sharers: tuple[bytes, ...] = ()  # The other nodes that hold the partition.
         self.aside: str | None = None  # Why it originates nothing for good.
+        self.requests = 0  # Of clients, since they were counted last.
         self.digest: Digest | None = None  # Of its live records, as `Comparing` has found them last.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
         self.assignment = self.id_here(identity.assignment)  # Its own, under which it originates.

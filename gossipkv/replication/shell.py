@@ -151,11 +151,6 @@ class Replication:
         """Why the store takes no writes now; None: it does."""
         return self._store.refusal
 
-    def sizes(self, table: bytes) -> dict[int, int]:
-        """About how many bytes each copy of a table takes, by partition.  Raises StorageError, Corrupt."""
-        copies = [copy for copy in self.replicas.copies.values() if copy.partition[0] == table]
-        return {copy.partition[1]: self.size_bytes(copy.space, copy.bounds) for copy in copies}
-
     def size_bytes(self, space: int, bounds: Bounds) -> int:
         """About how many bytes of a space are within bounds; 0 of one that is not synced yet.
 

@@ -64,6 +64,11 @@ class TableSettings:
         meaning="records of a range at which it is divided in two, likewise",
         why="short records are many before they are large; off: ranges are divided by people, or by split_bytes",
     )  # fmt: skip
+    planner: str = choice(
+        "on", ("on", "off"),
+        meaning="whether nodes move and divide ranges by what they have and how busy they are; the same everywhere",
+        why="on: it begins little at a time; off: people do, and what `node` commands ask for is moved all the same",
+    )  # fmt: skip
     smear: str = choice(
         "on", ("on", "off"),
         meaning="whether this node keeps puts of a time series for up to two minutes, as tables with a time key allow",

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-KINDS: Final = ("hash", "range")
+RANGE: Final = "range"
+KINDS: Final = ("hash", RANGE)
 
 
 class Holder(NamedTuple):

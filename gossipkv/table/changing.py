@@ -124,11 +124,16 @@ class Changing:
         return found[0]
 
     async def change_map(
-        self, table: str, argued: Callable[[Tree, list[Node]], Change], deadline: Deadline, *, is_shown: bool = False
+        self,
+        table: str,
+        argued: Callable[[Tree, list[Node]], Change | None],
+        deadline: Deadline,
+        *,
+        is_shown: bool = False,
     ) -> None:
         """Have an operation done on a table's map: `argued` makes it, by the newest map and the nodes of tables.
 
-        `is_shown`: the map is known here afterwards, if it can be.
+        None is made where nothing is left to do.  `is_shown`: the map is known here afterwards, if it can be.
 
         Raises:
             GossipKVError: as `argued`, `informed`, `is_done`.
@@ -140,7 +145,7 @@ class Changing:
             with deadline.step("a read of the table's map"):
                 known = await metadata.quorum_read(register)
             change = argued(metadata.tree(register), placed(catalogue.nodes.named()))
-            if await self.is_done(catalogue, register, (known.config, *change), deadline):
+            if change is None or await self.is_done(catalogue, register, (known.config, *change), deadline):
                 break
         if is_shown:
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from gossipkv.table.accepting import Accepting, Forward, OnForwarded
     from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
-    from gossipkv.table.moving import Moving
     from gossipkv.table.smearing import Put
     from gossipkv.table.tables import Tables
+    from gossipkv.table.works import Works
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
 BREATH_S: Final = 0.1  # though not without a breath.
@@ -82,8 +82,7 @@ class Deciding:
         self._ended = trio.Event()
         self._environment = environment
         self.replication: Replication | None = None
-        self._moving: Moving | None = None
-        self.accepting: Accepting | None = None
+        self._works: Works | None = None
         self.forward: Forward = _not_yet  # By which what was accepted here goes on; who has the methods says so.
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
@@ -205,7 +204,7 @@ class Deciding:
             await self._nursery.start(works.run, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self.replication = catalogue, replication
-            self._moving, self.accepting = works.moving, works.accepting
+            self._works = works
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -241,6 +240,18 @@ class Deciding:
             raise NotReady("this node is about to open its tables")
         return self.replication
 
+    def works(self) -> Works:
+        """What this node does for its tables by itself.  Raises `NotReady`: nothing."""
+        if self._works is None:
+            self.taking_part()
+            raise NotReady("this node is about to open its tables")
+        return self._works
+
+    @property
+    def accepting(self) -> Accepting | None:
+        """Who keeps puts here that are forwarded later; None: nobody yet."""
+        return None if self._works is None else self._works.accepting
+
     def drain(self) -> int:
         """Forward all that was accepted here, and accept nothing more; how many puts wait still."""
         if self.accepting is None:
@@ -250,7 +261,7 @@ class Deciding:
 
     def passed_over(self) -> Mapping[bytes, float]:
         """The nodes to which the mover here moves nothing now, and for how many seconds more."""
-        until = {} if self._moving is None else self._moving.passed_over
+        until = {} if self._works is None else self._works.moving.passed_over
         now = trio.current_time()
         return {node: at - now for node, at in until.items() if at > now}
 

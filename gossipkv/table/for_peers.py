@@ -10,8 +10,9 @@ metadata_known      [register, {config, wait_ms}]                       what is 
 metadata_head       [register]                                          what is known of its head, whole; empty: nothing
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
 metadata_describe   []                                                  what it says of itself as a node of tables
-table_sizes         [table id]                                          [[partition, bytes], …] of copies, packed
+table_sizes         [table id]                       [[partition, bytes, rows, requests a second], …] of copies, packed
 table_kept          [table id, first key, end or nil]                   what is set aside with these keys (`refounding`)
+table_divide        [table id, partition]                               whether that was asked for
 metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
 
 An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 MOST_PAGES: Final = 1024  # Of one transaction.
 MOST_TIMEOUT_MS: Final = 60_000
+MOST_ID: Final = (1 << 64) - 1
 MOST_STORED: Final = 1 << 17  # Partitions of which one question asks.
 
 
@@ -82,6 +84,7 @@ class PeerMethods:
             b"metadata_describe": self._describe,
             b"table_sizes": self._sizes,
             b"table_kept": self._kept,
+            b"table_divide": self._divide,
             b"metadata_discover": self._discover,
         }
 
@@ -179,11 +182,26 @@ class PeerMethods:
         arguments.end()
         return self._deciding.described()
 
-    def _sizes(self, arguments: Arguments) -> Value:
+    def _sizes(self, arguments: Arguments) -> Waiting:
         table = _blob(arguments, "table", REGISTER_BYTES)
         arguments.end()
-        packed: bytes = msgpack.packb([*self._deciding.replicating().sizes(table).items()])
-        return packed
+        measuring = self._deciding.works().measuring
+
+        async def measure() -> Value:
+            packed: bytes = msgpack.packb(await measuring.rows(table))
+            return packed
+
+        return Waiting(measure)
+
+    def _divide(self, arguments: Arguments) -> Waiting:
+        table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MOST_ID)
+        arguments.end()
+        splitting = self._deciding.works().splitting
+
+        async def divide() -> Value:
+            return await splitting.divide(table, partition)
+
+        return Waiting(divide)
 
     def _kept(self, arguments: Arguments) -> Value:
         table = _blob(arguments, "table", REGISTER_BYTES)

@@ -167,6 +167,11 @@ class DecidingSettings(Protocol):
         ...
 
     @property
+    def planner(self) -> str:
+        """Whether range tables are planned: on, off."""
+        ...
+
+    @property
     def smear(self) -> str:
         """`on`: this node keeps puts of time series for a while; or `off`."""
         ...

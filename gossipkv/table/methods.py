@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
     from gossipkv.table.placing import PlacingMethods
+    from gossipkv.table.ranges import RangeMethods
     from gossipkv.table.records import Limits, RecordMethods
     from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
@@ -42,7 +43,7 @@ FOR_PLACING: Final = (
     b"plan",
     b"placement_nodes",
 )
-FOR_RANGES: Final = (b"split", b"force_join")
+FOR_RANGES: Final = (b"split", b"join", b"leave", b"force_join", b"partitions")
 FOR_QUARANTINE: Final = (b"quarantine_list", b"quarantine_drop")
 FOR_PEERS: Final = (
     b"register",
@@ -56,6 +57,7 @@ FOR_PEERS: Final = (
     b"metadata_describe",
     b"table_sizes",
     b"table_kept",
+    b"table_divide",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (
@@ -89,6 +91,7 @@ class TableMethods:
         self._telling: Telling | None = None
         self._clients: ClientMethods | None = None
         self._placing: PlacingMethods | None = None
+        self._ranges: RangeMethods | None = None
         self._peers: PeerMethods | None = None
         deciding.forward = self._forward
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
@@ -128,9 +131,11 @@ class TableMethods:
         return self._placing.methods[name](arguments)
 
     def _answer_ranges(self, name: bytes, arguments: Arguments) -> Waiting:
-        from gossipkv.table.ranges import RangeMethods  # noqa: PLC0415  # See the module.
+        if self._ranges is None:
+            from gossipkv.table.ranges import RangeMethods  # noqa: PLC0415  # See the module.
 
-        return RangeMethods(self._deciding, self._random).methods[name](arguments)
+            self._ranges = RangeMethods(self._deciding, self._random)
+        return self._ranges.methods[name](arguments)
 
     def _answer_quarantine(self, name: bytes, arguments: Arguments) -> Waiting:
         from gossipkv.table.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.

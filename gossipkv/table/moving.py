@@ -2,7 +2,9 @@
 
 There is one at each metadata server of a table; by custom the first that lives acts, and two are harmless.  It begins
 moves, so many at a time for each node, and takes back what is not wanted any more; all else the hosts do (`stepping`).
-What is wanted is computed when nodes or groups change, in a worker thread: a move towards it leaves it as it is.
+What is wanted of a hash table is computed when nodes or groups change, in a worker thread: a move towards it leaves it
+as it is.  What a range table's partitions have changes all the time, and so do they: of those `planning` says what is
+to be done next.
 
 A target that was given up twice is passed over for an hour.  Whom the catalogue does not name as a node of tables gets
 nothing; while it names nobody, nothing moves.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -21,19 +23,26 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
+from gossipkv.placement import ranges
+from gossipkv.placement.lately import Lately
+from gossipkv.placement.measures import Limits
 from gossipkv.placement.moves import next_moves, standing
 from gossipkv.placement.partition import State
+from gossipkv.placement.ranges import Situation
 from gossipkv.placement.spread import regroup, spread
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
-from gossipkv.register.metadata.partitions import decode_partition, decode_table
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.table.planning import ASK_S, Planning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.measures import Measure
+    from gossipkv.placement.moves import Step
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node, Slots
     from gossipkv.register.metadata.catalogue import Catalogue
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
+    from gossipkv.table.planning import Hosts
 
 LOOK_S: Final = 1.0
 DONE_S: Final = 5.0  # For a transaction.
@@ -55,6 +65,7 @@ class Plan(NamedTuple):
     partitions: Sequence[Partition]
     wanted: Sequence[Slots]
     groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
+    ranges: ranges.Plan = ranges.Plan((), ())  # Of a range table: from which that follows.
 
     def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
         """Of each move that is left its partition, slot, source and target."""
@@ -77,12 +88,38 @@ def grouped(table: Table, nodes: Sequence[Node]) -> Sequence[Sequence[bytes]]:
         return table.groups
 
 
-def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
-    """What is wanted of a table's map; it takes long where there are thousands of shards."""
+def planned(tree: Tree, nodes: Sequence[Node], known: Situation | None = None) -> Plan:
+    """What is wanted of a table's map; it takes long where there are thousands of partitions.
+
+    `known`: what is known of a range table beside its map; None: nothing, and all nodes seem to live.
+    """
     table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
+    if table.kind == RANGE:
+        made = ranges.plan(situation(table, partitions, nodes, known or unknown(nodes)))
+        return Plan(table, partitions, ranges.wanted([*map(standing, partitions)], made.moves), (), made)
     groups = grouped(table, nodes)
     wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
     return Plan(table, partitions, wanted, groups)
+
+
+def unknown(nodes: Sequence[Node]) -> Situation:
+    """What is known of a range table if nothing is."""
+    alive = {node.id for node in nodes}
+    return Situation(
+        partitions=(),
+        replication=1,
+        nodes=nodes,
+        alive=alive,
+        measures={},
+        limits=Limits(0, 0),
+        lately=Lately(),
+        now=0.0,
+    )
+
+
+def situation(table: Table, partitions: Sequence[Partition], nodes: Sequence[Node], known: Situation) -> Situation:
+    """What a plan goes by, of a map at hand."""
+    return replace(known, partitions=partitions, replication=table.replication, nodes=nodes)
 
 
 @dataclass(eq=False)
@@ -96,6 +133,7 @@ class _Seen:
     wanted: Sequence[Slots] = ()
     targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
     is_quiet: bool = False  # Nothing is to be done by this root, for those nodes.
+    planning: Planning | None = None  # Of a range table.
 
     def read(self, tree: Tree, root: bytes) -> None:
         """Take in a map; what has not changed is not decoded again."""
@@ -121,8 +159,12 @@ class Moving:
         random: Random,
         most: int,
         stall_s: float,
+        hosts: Hosts | None = None,
     ) -> None:
-        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`."""
+        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`.
+
+        `hosts`: the way to those of range tables; None: of these nothing is planned but what people ask for.
+        """
         self._metadata = metadata
         self._catalogue = catalogue
         self._alive = alive
@@ -130,6 +172,7 @@ class Moving:
         self._random = random
         self._most = most
         self._stall_s = stall_s
+        self._hosts = hosts
         self._seen: dict[bytes, _Seen] = {}
         self._failures: Counter[bytes] = Counter()
         self._failed_at: dict[bytes, float] = {}  # What fails soon after is of the same cause.
@@ -138,9 +181,24 @@ class Moving:
 
     async def run(self) -> None:
         """Begin moves, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._hosts is not None:
+                nursery.start_soon(self._measure, self._hosts)
+            while True:
+                with contextlib.suppress(GossipKVError):  # The next time.
+                    await self.look()
+                await trio.sleep(LOOK_S)
+
+    async def _measure(self, hosts: Hosts) -> None:
+        """Ask now and then what partitions of range tables have."""
         while True:
-            with contextlib.suppress(GossipKVError):  # The next time.
-                await self.look()
+            for table, seen in [*self._seen.items()]:
+                planning = seen.planning
+                if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
+                    continue
+                nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
+                planning.takes(await hosts.measures(table, nodes & {*self._alive()}), hosts.limits, trio.current_time())
+                planning.ask_at = trio.current_time() + ASK_S
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -153,17 +211,24 @@ class Moving:
                 with contextlib.suppress(GossipKVError):  # Such as a page that is not here.
                     await self._look_at(table, nodes)
 
-    def _acts(self, table: bytes) -> bool:
+    def mover_of(self, table: bytes) -> bytes:
+        """The node that begins a table's moves, as far as is known here; empty: none."""
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
-            return False
+            return b""
         servers = {one.node for one in known.acceptors.new}
-        return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")
+        return min(servers.intersection(self._alive()), default=b"")
+
+    def _acts(self, table: bytes) -> bool:
+        return self._metadata.me.node == self.mover_of(table)
 
     async def _look_at(self, table: bytes, nodes: list[Node]) -> None:
         known, seen = self._metadata.known[table], self._seen.setdefault(table, _Seen())
         tree = self._metadata.tree(table)
         described = decode_table(tree.root.meta)
+        if described.kind == RANGE:
+            await self._look_at_ranges(table, described, tree, nodes)
+            return
         wanted_of = nodes, described, [*seen.partitions]
         if (seen.root, seen.wanted_of) == (known.head.root, wanted_of) and seen.is_quiet:
             return
@@ -187,15 +252,64 @@ class Moving:
         seen.is_quiet = not (is_left or Plan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
 
+    async def _look_at_ranges(self, table: bytes, described: Table, tree: Tree, nodes: list[Node]) -> None:
+        known, seen = self._metadata.known[table], self._seen[table]
+        planning = seen.planning = seen.planning or Planning()
+        if seen.root != known.head.root:
+            seen.read(tree, known.head.root)
+            self._count_failures(seen)
+            planning.lately.read(seen.partitions, trio.current_time())
+        around = self._around(planning, nodes)
+        of = seen.root, nodes, described, around.alive, around.shunned, planning.measured
+        if seen.wanted_of == of and seen.is_quiet:
+            return
+        partitions = [*seen.partitions.values()]
+        steps = await planning.steps(situation(described, partitions, nodes, around), of, self._most, self._beside)
+        is_left = bool(steps) or any(
+            one.state is not State.AVAILABLE for partition in partitions for one in partition.assignments
+        )
+        seen.wanted_of, seen.is_quiet = of, not is_left and planning.is_quiet(of)
+        await self._have_done(table, known.config, self._asked(seen, partitions, steps))
+        if self._hosts is not None:
+            await planning.divide(table, partitions, around.alive, self._hosts)
+
+    def known(self, table: bytes, nodes: Sequence[Node], measures: Mapping[int, Measure]) -> Situation:
+        """What a plan of a range table goes by, for people; who is not its mover takes all that there is for old."""
+        seen = self._seen.get(table)
+        planning = seen.planning if seen is not None and self._acts(table) else None
+        if planning is None or not planning.measured:
+            planning = Planning()
+            planning.lately.measured(measures, Limits(0, 0) if self._hosts is None else self._hosts.limits, -inf)
+        return replace(self._around(planning, nodes), measures=measures)
+
+    def _around(self, planning: Planning, nodes: Sequence[Node]) -> Situation:
+        """What is known of a range table beside its map."""
+        now, hosts = trio.current_time(), self._hosts
+        return replace(
+            unknown(nodes),
+            alive={*self._alive()},
+            shunned={node for node, until in self.passed_over.items() if now < until},
+            measures=planning.measures,
+            limits=Limits(0, 0) if hosts is None else hosts.limits,
+            lately=planning.lately,
+            now=now,
+            is_on=hosts is not None and hosts.is_on,
+        )
+
     def _steps(self, seen: _Seen, partitions: Sequence[Partition]) -> list[tuple[str, object]]:
-        keys, alive, now = [*seen.partitions], set(self._alive()), trio.current_time()
-        asked: list[tuple[str, object]] = []
-        for step in next_moves(
+        alive, now = set(self._alive()), trio.current_time()
+        steps = next_moves(
             partitions,
             seen.wanted,
             self._most,
             able=lambda node: node in alive and now >= self.passed_over.get(node, 0.0),
-        ):
+        )
+        return self._asked(seen, partitions, steps)
+
+    def _asked(self, seen: _Seen, partitions: Sequence[Partition], steps: Sequence[Step]) -> list[tuple[str, object]]:
+        keys = [*seen.partitions]
+        asked: list[tuple[str, object]] = []
+        for step in steps:
             key, id_ = keys[step.partition], partitions[step.partition].id
             if step.unassign is not None:
                 seen.targets.pop(step.unassign, None)  # That is no failure of it.

@@ -18,9 +18,8 @@ from gossipkv.placement.partition import least_of_group
 from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.partitions import HASH, decode_table
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import LATELY_S, Changing
 from gossipkv.table.moving import grouped, planned
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.measures import Measure
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.tree import Tree
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-SIZES_S: Final = 5.0  # In which nodes say how much they have.
+PLAN_S: Final = 10.0  # For another node to say what it plans.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
 
 
@@ -258,66 +258,73 @@ class PlacingMethods:
         return Waiting(reshard)
 
     def _plan(self, arguments: Arguments) -> Waiting:
-        name = arguments.text_or_nil("table")
-        arguments.end()
+        name, is_local = arguments.text_or_nil("table"), arguments.options("local").flag("local")
 
         async def plan() -> Value:
             metadata, catalogue = await self._changing.lately()
-            names = [*catalogue.tables()] if name is None else [name]
             nodes = placed(catalogue.nodes.named())
             told: list[Value] = []
-            for each in names:
+            for each in [*catalogue.tables()] if name is None else [name]:
                 table = catalogue.table(each)
-                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
+                mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
+                of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
+                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # What has begun is known then.
                     await metadata.quorum_read(table.id)
-                made = await self._deciding.asking.beside(partial(planned, metadata.tree(table.id), nodes))
-                told.append(await self._tell(each, made, nodes))
+                told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
             return told
 
         return Waiting(plan)
 
-    async def _tell(self, name: str, plan: Plan, nodes: Sequence[Node]) -> dict[str, Value]:
+    async def _asked_of(self, mover: bytes, name: str) -> Value:
+        """What the node says that begins a range table's moves, which knows what was moved lately; None: nothing."""
+        with contextlib.suppress(GossipKVError):
+            match await self._deciding.asking.ask(mover, "plan", [name, {"local": True}], PLAN_S):
+                case [dict(told)]:
+                    return told
+        return None
+
+    async def _planned(self, name: str, tree: Tree, nodes: Sequence[Node]) -> Value:
+        """A table's plan, as made here."""
+        table, works = decode_table(tree.root.meta), self._deciding.works()
+
+        async def measured() -> dict[int, Measure]:
+            return await works.measuring.of(table.id, self._deciding.alive())
+
+        measures = await measured() if table.kind == RANGE else {}
+        known = works.moving.known(table.id, nodes, measures)
+        made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
+        if table.kind == HASH and made.moves():
+            measures = await measured()
+        return self._tell(name, made, nodes, {id_: one.size_bytes for id_, one in measures.items()})
+
+    def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:
         name_of, moves = self._deciding.name_of, plan.moves()
-        sizes = await self._sizes(plan) if moves else {}
-        rows: list[Value] = [
-            {
+        why = {(plan.partitions[one.partition].id, one.slot): one.why for one in plan.ranges.moves}
+        rows: list[Value] = []
+        for partition, slot, source, target in moves[:MOST_TOLD]:
+            from_ = None if source is None else name_of(source)
+            rows.append({
                 "partition": partition.id,
                 "slot": slot,
-                "from": None if source is None else name_of(source),
+                "from": from_,
                 "to": name_of(target),
                 "bytes": sizes.get(partition.id),
-            }
-            for partition, slot, source, target in moves
+                "why": why.get((partition.id, slot), "").replace("{source}", str(from_)) or None,
+            })  # fmt: skip
+        splits: list[Value] = [
+            {"partition": plan.partitions[one.partition].id, "why": one.why} for one in plan.ranges.splits
         ]
         return {
             "table": name,
-            "moves": rows[:MOST_TOLD],
+            "moves": rows,
             "moves_count": len(moves),
             "bytes": sum(sizes.get(partition.id, 0) for partition, *_ in moves),
             "unknown": sum(partition.id not in sizes for partition, *_ in moves),
+            "splits": splits[:MOST_TOLD],
+            "splits_count": len(splits),
             # A catalogue that names nobody yet lacks nobody.
             "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
         }
-
-    async def _sizes(self, plan: Plan) -> dict[int, int]:
-        """About how many bytes each partition takes, as who holds it says; what nobody says is missing."""
-        sizes: dict[int, int] = {}
-
-        async def ask(node: bytes) -> None:
-            with contextlib.suppress(GossipKVError):
-                if node == self._deciding.taking_part()[0].me.node:
-                    told: Value = [[*row] for row in self._deciding.replicating().sizes(plan.table.id).items()]
-                else:
-                    told = unpacked(await self._deciding.asking.ask(node, "table_sizes", [plan.table.id], SIZES_S))
-                for row in told if isinstance(told, list) else ():
-                    match row:
-                        case [int(partition), int(size_bytes)]:
-                            sizes[partition] = max(size_bytes, sizes.get(partition, 0))
-
-        async with trio.open_nursery() as nursery:
-            for node in {one.node for each in plan.partitions for one in each.assignments}:
-                nursery.start_soon(ask, node)
-        return sizes
 
 
 Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.

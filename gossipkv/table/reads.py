@@ -205,6 +205,7 @@ class TableReads:
         room = ANSWER_BYTES
         try:
             for copy, key in zip(copies, keys, strict=True):
+                copy.requests += 1
                 data = replication.get(copy.space, RECORD + key)
                 found.append(data)
                 room -= HEAD_BYTES + len(data or b"")

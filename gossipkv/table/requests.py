@@ -30,6 +30,7 @@ MOST_REPLICATION: Final = 64  # As of datasets.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
 MOST_TIMEOUT_MS: Final = 60_000
+MOST_ROWS: Final = 1000  # Of partitions in one answer: some 50 KiB.
 RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
@@ -117,6 +118,23 @@ class Split(NamedTuple):
     table: str
     key: bytes
     timeout_ms: int = DECISION_MS
+
+
+class Hosting(NamedTuple):
+    """A node that is to have a slot of a range, or no longer."""
+
+    table: str
+    key: bytes  # One in the range.
+    node: str
+    timeout_ms: int = DECISION_MS
+
+
+class Page(NamedTuple):
+    """Some of a table's partitions, in their order."""
+
+    table: str
+    start: bytes
+    limit: int
 
 
 class ForceJoin(NamedTuple):
@@ -299,6 +317,19 @@ def split(arguments: Arguments) -> Split:
         words = f"a range begins at a key of 1 to {MOST_KEY_BYTES} bytes, not of {len(key)}"
         raise BadRequest(f"{arguments.method}: {words}")
     return Split(table, key, _timeout_ms(options))
+
+
+def hosting(arguments: Arguments) -> Hosting:
+    """Read `[table, key, node, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
+    return Hosting(table, key, node, _timeout_ms(arguments.options("timeout_ms")))
+
+
+def page(arguments: Arguments) -> Page:
+    """Read `[table, {start, limit}]`.  Raises BadRequest: it is something else."""
+    table, options = arguments.text("table"), arguments.options("start", "limit")
+    limit = options.number("limit", least=1) or MOST_ROWS
+    return Page(table, options.blob("start") or b"", min(limit, MOST_ROWS))
 
 
 def force_join(arguments: Arguments) -> ForceJoin:

@@ -218,6 +218,7 @@ class TableScans:
     def _records(self, copy: Copy, wanted: Range, few: int) -> Iterator[Row]:
         """The records of a copy, tombstones among them, so many at a time."""
         replication = self._replication()
+        copy.requests += 1
         start: bytes | None
         end: bytes | None
         start, end = copy.bounds.clip(Bounds(wanted.start, wanted.end)).records

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, NotServed
 from gossipkv.log import Log
 from gossipkv.placement.partition import MOST_FORMER, State
 from gossipkv.register.ballot import draw_id
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from random import Random
 
+    from gossipkv.placement.measures import Limits
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
@@ -41,18 +42,6 @@ FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: 
 TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
 AGAIN_S: Final = 10.0  # Until a range is looked at again that was not divided.
 DONE_S: Final = 5.0  # For a transaction.
-
-
-class Limits(NamedTuple):
-    """Beyond which a range is divided; 0: that is no reason."""
-
-    size_bytes: int
-    rows: int
-
-    def are_exceeded(self, measured: tuple[int, int]) -> bool:
-        """Whether a copy of so many bytes and records is too large."""
-        size_bytes, rows = measured
-        return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows
 
 
 class Measures(Protocol):
@@ -170,6 +159,23 @@ class Splitting:
             for at in range(0, len(some), MOST_JUDGED):
                 with contextlib.suppress(GossipKVError):  # It is asked for again.
                     await self._have_done(table, some[at : at + MOST_JUDGED])
+
+    async def divide(self, table: bytes, partition: int) -> bool:
+        """Have a partition divided that this node holds, though it is not too large; whether that was asked for.
+
+        Raises:
+            NotServed: it is not AVAILABLE here.
+            Unavailable: not all nodes know of divisions, or the map cannot be changed now.
+        """
+        self._check()
+        copy = self._replicas.copies.get((table, partition))
+        if copy is None or turn_of(copy, ()) is None:
+            raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+        operation = self._operation(copy)
+        if operation is None:
+            return False
+        await self._have_done(table, [(copy, operation)])
+        return True
 
     def _is_here(self, copy: Copy) -> bool:
         return self._replicas.copies.get(copy.partition) is copy

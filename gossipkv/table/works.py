@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from gossipkv.placement.measures import Limits
 from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import Holding
+from gossipkv.table.measuring import Measuring
 from gossipkv.table.moving import Moving
+from gossipkv.table.planning import DIVIDE_S, Hosts
 from gossipkv.table.smearing import Smearing
-from gossipkv.table.splitting import Limits, Splitting
+from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
 
 if TYPE_CHECKING:
@@ -72,6 +75,9 @@ class Works:
             stall_s=stall_s,
             look_at=around.look_at,
         )
+        self._ask = around.asking.ask
+        self.measuring = Measuring(replication.replicas, replication, self._ask)
+        limits = Limits(settings.split_bytes, settings.split_rows)
         self.moving = Moving(
             metadata,
             catalogue,
@@ -80,13 +86,14 @@ class Works:
             random=random,
             most=settings.max_moves,
             stall_s=stall_s,
+            hosts=Hosts(self.measuring.of, self._divide, limits, is_on=settings.planner == "on"),
         )
-        self._splitting = Splitting(
+        self.splitting = Splitting(
             metadata,
             catalogue,
             replication.replicas,
             replication,
-            limits=Limits(settings.split_bytes, settings.split_rows),
+            limits=limits,
             alive=around.alive,
             check=around.asking.check_divides,
             look_at=around.look_at,
@@ -96,6 +103,13 @@ class Works:
         smearing = Smearing(random, is_on=settings.smear == "on")
         self.accepting = Accepting(replication, smearing, forward, store=metadata.me.store)
 
+    async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
+        """Have a node divide a partition that it holds.  Raises GossipKVError."""
+        if node == self._metadata.me.node:
+            await self.splitting.divide(table, partition)
+        else:
+            await self._ask(node, "table_divide", [table, partition], DIVIDE_S)
+
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -104,6 +118,7 @@ class Works:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._metadata.run)
                 await nursery.start(self._replication.run)
-                for one in (self.holding, self._stepping, self.moving, self._splitting, self.accepting):
+                works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
+                for one in works:
                     nursery.start_soon(one.run)
                 task_status.started()

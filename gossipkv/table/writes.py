@@ -322,6 +322,8 @@ class Writes:
                 replication.waiting.end(waiter)
                 on_answer(self._settling.kept({batch.table: seen}), None)
 
+        for copy, some in copies.items():
+            copy.requests += len(some)
         awaited = [(copy, counters[copy.assignment], copy.assignment) for copy in written]
         awaited += [
             (copy, clock.counter(copy.appended, one), one) for copy, origins in lost_to.items() for one in origins

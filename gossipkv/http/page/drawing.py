@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.http.page import placement_map as cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 HEIGHT: Final = 8
 FEW_CELLS: Final = 64
@@ -98,3 +98,11 @@ def shapes(row: str) -> list[Shape]:
             width = STEP - GAP if has_gaps else STEP
             found.setdefault(letter, []).extend(draw(cell * STEP, width) for cell in range(first, end))
     return [Shape(letter, "".join(paths)) for letter, paths in found.items()]
+
+
+def heights(values: Sequence[float]) -> str:
+    """Return a row of cells, each as high as its value is beside the highest."""
+    highest = max(values, default=0.0) or 1.0
+    width = STEP - GAP if len(values) <= FEW_CELLS else STEP
+    tall = [(cell * STEP, round(HEIGHT * value / highest, 2)) for cell, value in enumerate(values)]
+    return "".join(f"M{x} {HEIGHT - high:g}h{width}v{high:g}h-{width}z" for x, high in tall if high)

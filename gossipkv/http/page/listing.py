@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, shapes
-from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, in_order, placement_map, table_map
+from gossipkv.http.page.chart import rate_text
+from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, heights, shapes
+from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, bands_of, in_order, placement_map, table_map
 from gossipkv.status import sentences
 from gossipkv.status.reading import list_of, map_of, maps_of, text_of, whole_of
 from gossipkv.status.tables import datasets
@@ -15,7 +16,7 @@ from gossipkv.status.versions import versions
 from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.http.page.placement_map import PlacementMap, Row
     from gossipkv.http.page.survey import Survey
@@ -37,6 +38,14 @@ class DrawnRow:
     words: str
 
 
+class Profile(NamedTuple):
+    """How something differs from range to range, drawn below a map."""
+
+    name: str
+    path: str
+    words: str
+
+
 @dataclass(frozen=True, slots=True)
 class DrawnMap:
     """The placement of one version, drawn."""
@@ -50,6 +59,7 @@ class DrawnMap:
     rows: tuple[DrawnRow, ...]
     rows_left_out: int
     ticks: tuple[int, ...]  # Partitions that are named below it.
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,4 +247,20 @@ def drawn_table(survey: Survey) -> DrawnMap | None:
     """Draw who holds which partition of the table that a survey is about alone; None: its map is not known."""
     states = {str(member.get("node")): str(member.get("state")) for member in survey.members}
     made = table_map(survey.assigned, states)
-    return None if made is None else draw(made)
+    if made is None:
+        return None
+    told = (
+        _profile("size", [one.size_bytes for one in survey.measured], "largest", lambda size: size_text(round(size))),
+        _profile("requests", [one.rate for one in survey.measured], "busiest", lambda rate: f"{rate_text(rate)}/s"),
+    )
+    return replace(draw(made), profiles=tuple(profile for profile in told if profile is not None))
+
+
+def _profile(name: str, said: Sequence[float | None], most: str, text: Callable[[float], str]) -> Profile | None:
+    """Draw one, where anybody says anything; of a band its highest."""
+    values = [value or 0.0 for value in said]
+    if all(value is None for value in said):
+        return None
+    highest = max(values)
+    words = f"{text(sum(values))}, {most} {text(highest)} ({values.index(highest)})"
+    return Profile(name, heights([max(values[first:end]) for first, end in bands_of(len(values))]), words)

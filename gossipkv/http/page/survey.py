@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned
-from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.tables import KINDS
+from gossipkv.errors import GossipKVError, UnknownDatabase, UnknownMethod
+from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned, Measured
+from gossipkv.status.reading import list_of, map_of, number_of, whole_of
+from gossipkv.status.tables import KINDS, RANGE
 from gossipkv.status.verdict import verdict_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Survey:
     status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
     verdict: Verdict
     assigned: list[list[Assigned]] = field(default_factory=list)  # Of a table that it is about alone, by partition.
+    measured: list[Measured] = field(default_factory=list)  # Likewise, where its partitions are ranges.
 
     @property
     def node(self) -> str:
@@ -64,10 +65,13 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
     info, members, judged = await together([*asks, partial(ask.call, "verdict", *about, timeout_ms=NODE_MS)])
     _raise_first([info, members, judged])
     status = await status_of(ask, database, bitmaps=True)
-    is_table = database is not None and map_of(status.get(database)).get("kind") in KINDS
-    assigned = await assigned_of(ask, database) if database is not None and is_table else []
+    kind = map_of(status.get(database or "")).get("kind")
+    assigned: list[list[Assigned]] = []
+    measured: list[Measured] = []
+    if database is not None and kind in KINDS:
+        assigned, measured = await partitions_of(ask, database, is_range=kind == RANGE)
     told = [map_of(each) for each in list_of(_value(members))]
-    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned)
+    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, measured)
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -91,23 +95,34 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
     return {name: entry for each in answers for name, entry in map_of(_value(each)).items()}
 
 
-async def assigned_of(ask: Asker, table: str) -> list[list[Assigned]]:
-    """Return to whom each partition of a table is assigned, in their order; nothing where its map is not known yet."""
-    found: list[list[Assigned]] = []
+async def partitions_of(
+    ask: Asker, table: str, *, is_range: bool = False
+) -> tuple[list[list[Assigned]], list[Measured]]:
+    """Return to whom each partition of a table is assigned, in their order, and of ranges what is said of each.
+
+    Nothing where its map is not known yet.
+    """
+    method, hosts = ("partitions", "hosts") if is_range else ("partition_map", "assignments")
+    assigned: list[list[Assigned]] = []
+    measured: list[Measured] = []
     options: dict[str, Value] = {}
     while True:
         try:
-            told = map_of(await ask.call("partition_map", table, options, timeout_ms=NODE_MS))
+            told = map_of(await ask.call(method, table, options, timeout_ms=NODE_MS))
+        except UnknownMethod:  # A node of the last release.
+            return await partitions_of(ask, table)
         except GossipKVError:
-            return []
+            return [], []
         for partition in map(map_of, list_of(told.get("partitions"))):
-            rows = map(map_of, list_of(partition.get("assignments")))
-            found.append(
+            rows = map(map_of, list_of(partition.get(hosts)))
+            assigned.append(
                 [Assigned(str(one.get("node")), whole_of(one.get("slot")) or 0, str(one.get("state"))) for one in rows]
             )
+            if is_range:
+                measured.append(Measured(number_of(partition.get("bytes")), number_of(partition.get("rate"))))
         after = told.get("next")
-        if after is None or len(found) > MOST_PARTITIONS:
-            return found
+        if after is None or len(assigned) > MOST_PARTITIONS:
+            return assigned, measured
         options = {"start": after}
 
 

@@ -197,6 +197,8 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.placing": "asks all nodes at once how much they have",
     "gossipkv.table.quarantine": "asks all nodes at once what was set aside",
     "gossipkv.table.moving": "looks at what is wanted of each table now and then",
+    "gossipkv.table.planning": "has hosts asked to divide, and a plan made beside the loop",
+    "gossipkv.table.measuring": "measures copies by portions now and then, and asks other nodes what theirs have",
     "gossipkv.table.splitting": "looks at the sizes of copies in several turns",
     "gossipkv.table.stepping": "asks all hosts at once, and steps once a second",
     "gossipkv.table.works": "runs what a node does for its tables, each a task",

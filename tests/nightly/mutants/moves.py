@@ -380,7 +380,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "each metadata server moves at once",
         "gossipkv.table.moving:Moving._acts",
-        'return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")',
+        "return self._metadata.me.node == self.mover_of(table)",
         "return True",
         MOVER,
     ),
@@ -393,7 +393,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     ),
     planted(
         "an assignment's id goes by what is assigned",
-        "gossipkv.table.moving:Moving._steps",
+        "gossipkv.table.moving:Moving._asked",
         'asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))',
         'asked.append(("assign", (key, id_, sum(step.target) << 8 | step.slot, step.target, step.slot)))',
         MOVER,

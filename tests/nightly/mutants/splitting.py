@@ -135,7 +135,7 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     ),
     planted(
         "a range is divided at its limit",
-        f"{IN_SPLITTING}:Limits.are_exceeded",
+        "gossipkv.placement.measures:Limits.are_exceeded",
         "return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows",
         "return 0 < self.size_bytes <= size_bytes or 0 < self.rows <= rows",
         SPLITTING,

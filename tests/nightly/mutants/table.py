@@ -16,6 +16,7 @@ from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.nightly.mutants.divisions import MUTANTS_OF_DIVISIONS
 from tests.nightly.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.nightly.mutants.gateway import MUTANTS_OF_THE_GATEWAY
+from tests.nightly.mutants.hosting import MUTANTS_OF_HOSTING
 from tests.nightly.mutants.http import MUTANTS_OF_HTTP
 from tests.nightly.mutants.loading import MUTANTS_OF_LOADING
 from tests.nightly.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
@@ -26,6 +27,7 @@ from tests.nightly.mutants.moves import MUTANTS_OF_MOVES
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
+from tests.nightly.mutants.ranges import MUTANTS_OF_RANGES
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.refounding import MUTANTS_OF_REFOUNDING
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
@@ -356,12 +358,14 @@ MUTANTS = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
     *MUTANTS_OF_PLACEMENT,
+    *MUTANTS_OF_RANGES,
     *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_MOVES,
     *MUTANTS_OF_REFOUNDING,
     *MUTANTS_OF_SPLITTING,
+    *MUTANTS_OF_HOSTING,
     *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SMEARING,
     *MUTANTS_OF_SESSIONS,

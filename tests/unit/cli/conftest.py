@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gossipkv import cli
+from tests.unit.cli.asked_node import AskedNode
 
 
 @pytest.fixture
@@ -22,5 +23,17 @@ def run(capfd):
         sys.stdout.flush()
         out, err = capfd.readouterr()
         return SimpleNamespace(status=status, out=out, err=err)
+
+    return command
+
+
+@pytest.fixture
+def ask(run, monkeypatch):
+    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+
+    def command(*arguments, **methods):
+        with AskedNode(**methods) as node:
+            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+            return run(*arguments), node.asked
 
     return command

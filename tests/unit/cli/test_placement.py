@@ -1,13 +1,15 @@
-"""`node`, and `plan`, `reshard` and `split` of `table`, against a fake node: what they ask and write, how they end."""
+"""`node`, and `plan` and `reshard` of `table`, against a fake node: what they ask and write, how they end."""
 
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from gossipkv.errors import BadRequest, Conflict, NotReady, Unavailable, UnknownDatabase
-from tests.unit.cli.asked_node import AskedNode, answering, raising
+from tests.unit.cli.asked_node import answering, raising
 
 
 def row(node, weight=1, **more):
@@ -19,18 +21,6 @@ def row(node, weight=1, **more):
 def changed(*rows, is_new=True, waits_for=()):
     """What a change has come to."""
     return {"node": "n4", "changed": is_new, "nodes": [*rows], "waits_for": [*waits_for]}
-
-
-@pytest.fixture
-def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
-
-    def command(*arguments, **methods):
-        with AskedNode(**methods) as node:
-            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
-            return run(*arguments), node.asked
-
-    return command
 
 
 COMMANDS = [
@@ -99,31 +89,6 @@ def test_what_is_unknown_is_asked_again(ask):
     assert (done.status, len(asked)) == (3, 2)
 
 
-DIVIDED = {"table": "t", "partition": 7, "partitions": [{"id": 8, "start": b""}, {"id": 9, "start": b"k"}]}
-
-
-def test_a_split(ask):
-    """At which key, and into which two; with --json all that is told."""
-    done, asked = ask("table", "split", "t", "k", "--timeout", "3s", split=lambda *_: DIVIDED)
-    assert (done.status, asked) == (0, [("split", ["t", b"k", {"timeout_ms": 3000}])])
-    assert done.out == "t: divided at 'k', into 8 and 9\n"
-    done, _ = ask("table", "split", "t", "k", "--json", split=lambda *_: DIVIDED)
-    assert [one["id"] for one in json.loads(done.out)["partitions"]] == [8, 9]
-
-
-def test_a_split_of_which_nothing_is_known(ask):
-    """It is asked for again; where a range begins there by then, it is done; what else is in the way is an error."""
-    there = Conflict("divided already", {**DIVIDED, "partition": None})
-    for error, status, out in (
-        (there, 0, "t: divided at 'k', into 8 and 9\n"), (Conflict("it moves"), 3, ""), (EOFError(), 3, ""),
-    ):  # fmt: skip
-        done, asked = ask("table", "split", "t", "k", split=answering(EOFError(), error))
-        assert (done.status, done.out, asked[0]) == (status, out, asked[1])
-        assert "asking what became of it" in done.err
-    done, _ = ask("table", "split", "t", "k", split=raising(there))
-    assert (done.status, done.err) == (3, "gossipkv: divided already\n")
-
-
 @pytest.mark.parametrize(("error", "status"), [
     (Conflict("too few"), 3), (BadRequest("n9 is no node of tables"), 2), (Unavailable("no member n9"), 3),
     (NotReady("no table was ever made here"), 3), (UnknownDatabase("there is no table t"), 1),
@@ -133,7 +98,7 @@ def test_what_the_node_refuses(ask, error, status):
     for arguments, method in (
         ("node add n4", "add_node"), ("node remove n4", "remove_node"), ("node replace n2 n4", "replace_node"),
         ("node weight n4 2", "set_weight"), ("node list", "placement_nodes"), ("table plan t", "plan"),
-        ("table reshard t 2", "reshard"), ("table split t k", "split"),
+        ("table reshard t 2", "reshard"),
     ):  # fmt: skip
         done, asked = ask(*arguments.split(), **{method: raising(error)})
         assert (done.status, done.out, done.err, len(asked)) == (status, "", f"gossipkv: {error}\n", 1)
@@ -143,7 +108,6 @@ def test_what_the_node_refuses(ask, error, status):
     "node", "node add", "node add n4 --weight 0", "node add n4 --weight 1001", "node weight n4", "node weight n4 0",
     "node weight n4 -5", "node weight n4 many", "node replace n4", "node remove", "node remove n4 n5", "node list n4",
     "table reshard t", "table reshard t -1", "table reshard t two", "table plan t u",
-    "table split t", "table split t k l",
     "table create t --kind range --partitioner sha1", "table create t --kind hash --partitioner md5",
 ])  # fmt: skip
 def test_wrong_use(ask, arguments):
@@ -210,6 +174,21 @@ def test_a_plan(ask):
     assert (json.loads(done.out), asked) == (told[:1], [("plan", ["carts"])])
     done, _ = ask("table", "plan", plan=lambda _: [])
     assert (done.status, done.out, done.err) == (0, "", "no tables\n")
+
+
+def test_a_plan_of_ranges(ask):
+    """Says why, and what is divided, as the page shows."""
+    page = (Path(__file__).parents[3] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"have not divided:\n\n```\n(.*?)```", page, re.DOTALL)
+    full = {"why": "n1 has 1.80 x its share of bytes"}
+    splits = [{"partition": 15241904277395120133, "why": "513.0 MiB, over split_bytes"}]
+    lost = move(None, "n4", 81 << 20) | {"why": "2 of 3 replicas"}
+    moves = [move("n1", "n4", 162 << 20) | full, move("n1", "n4", 162 << 20) | full, lost]
+    told = plan("events", *moves) | {"splits": splits, "splits_count": 1}
+    done, _ = ask("table", "plan", plan=lambda _: [told])
+    assert [line.split() for line in done.out.splitlines()] == [line.split() for line in shown.splitlines()]
+    done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"splits": splits * 2, "splits_count": 2}])
+    assert done.out.splitlines()[-1] == "events: nothing to move; 2 divisions"
 
 
 def test_a_reshard(ask):

@@ -35,6 +35,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(enco
 BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
     "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
+    "table_divide",
     "table_accepted",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
@@ -201,7 +202,8 @@ def test_no_request_is_a_defect(seed):
         "create_table": 2, "drop_table": 1, "partition_map": 2, "metadata_status": 1, "metadata_join": 2,
         "metadata_leave": 2, "register": 1, "metadata_hold": 6, "metadata_pages": 2, "metadata_transact": 3,
         "metadata_outcome": 3, "metadata_known": 1, "metadata_invite": 1, "metadata_discover": 4,
-        "verify_table": 2, "table_digest": 4, "table_sizes": 1, "add_node": 2, "remove_node": 2, "replace_node": 3,
+        "verify_table": 2, "table_digest": 4, "table_sizes": 1, "table_divide": 2,
+        "add_node": 2, "remove_node": 2, "replace_node": 3,
         "set_weight": 2, "reshard": 2, "split": 2, "plan": 1,
     }  # fmt: skip
 

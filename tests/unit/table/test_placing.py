@@ -68,9 +68,10 @@ async def placed(cluster, machine, table="t"):
     """Return when a table lies as is wanted, with nothing under way."""
     with trio.fail_after(300):
         while True:
-            told = await cluster.ask(machine, "partition_map", table)
+            is_begun = not (await planned(cluster, machine, table))[0]
+            told = await cluster.ask(machine, "partition_map", table)  # Of then, or later.
             states = {one["state"] for partition in told["partitions"] for one in partition["assignments"]}
-            if states == {"AVAILABLE"} and not (await planned(cluster, machine, table))[0]:
+            if is_begun and states == {"AVAILABLE"}:
                 return
             await trio.sleep(1)
 
@@ -295,6 +296,48 @@ def test_a_plan_has_its_moves_and_their_bytes():
         assert "4 nodes in 1 isolation groups are to hold 2 replicas" in (await planned(cluster, one))[1]["warning"]
 
     simulate(scenario, 1, machines=4)
+
+
+def test_ranges_are_planned():
+    """A newcomer gets its share of what there is, it is said why; who is removed hands over all; then it is quiet."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        bounds = [b"%02d" % number for number in range(1, 12)]
+        one = await made(cluster, {"kind": "range", "bounds": bounds, "replication": 2}, but=newcomer)
+        for number in range(120):
+            await cluster.ask(one, "put", "t", b"%02d %d" % (number % 12, number), bytes(1000))
+        assert (await planned(cluster, one))[1]["splits"] == []
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        moves, told = await planned(cluster, one)
+        assert {target for _, target in moves} == {"n4"}
+        assert told["bytes"] > 0 == told["unknown"]
+        assert all(move["why"] == f"{move['from']} has 1.33 x its share of bytes" for move in told["moves"])
+        await placed(cluster, one)
+        assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
+        for machine in cluster.machines:  # All say what the mover says.
+            assert not (await planned(cluster, machine))[0]
+            assert len(await cluster.ask(machine, "plan", "t", {"local": True})) == 1
+        await cluster.ask(one, "remove_node", "n2", timeout_s=30)
+        moves, told = await planned(cluster, newcomer)
+        assert {*moves} == {source for source in moves if source[0] == "n2"}
+        assert {move["why"] for move in told["moves"]} == {"n2 was removed"}
+        await placed(cluster, one)
+        counts = await held(cluster, one)
+        assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
+        await trio.sleep(30)  # What was moved settles.
+        config = (await cluster.ask(one, "partition_map", "t"))["config"]
+        await trio.sleep(900)
+        assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
+
+    simulate(scenario, 1, machines=4, limit_s=3600, config=replace(USUAL, max_moves=1))
+
+
+async def held(cluster, machine):
+    """How many partitions of `t` each node has."""
+    told = await cluster.ask(machine, "partition_map", "t")
+    return Counter(one["node"] for partition in told["partitions"] for one in partition["assignments"])
 
 
 @pytest.mark.parametrize(("method", "params"), [

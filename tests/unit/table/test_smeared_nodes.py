@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import trio
 
-from tests.unit.table.moved_cluster import begin, moves
+from tests.unit.table.moved_cluster import CONFIG, begin, moves
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes import process
 
@@ -17,6 +18,7 @@ WANTED = {
     "bounds": [NOW.to_bytes(8, "big"), (NOW + 50).to_bytes(8, "big")],
 }  # fmt: skip
 PUTS = 60
+STILL = replace(CONFIG, planner="off")  # Who smears stays no host.
 
 
 def key(number):
@@ -80,7 +82,7 @@ def test_nodes_that_smear_lose_power(monkeypatch):
         assert (await cluster.ask(other, "get", "t", key(0)))[0] == b"late"
         assert await waiting(cluster, smearer) == await waiting(cluster, other) == 0
 
-    moves(scenario, machines=4)
+    moves(scenario, machines=4, config=STILL)
 
 
 async def known(cluster, machine):
@@ -106,7 +108,7 @@ def test_who_is_stopped_forwards_all_first():
             await machine.start()
         await arrived(cluster, other, 2 * PUTS)
 
-    moves(scenario, machines=4)
+    moves(scenario, machines=4, config=STILL)
 
 
 def test_a_full_disk_smears_nothing():
@@ -123,7 +125,7 @@ def test_a_full_disk_smears_nothing():
         assert isinstance(answer, bytes)
         assert (await cluster.ask(other, "get", "t", key(number)))[0] == b"%d" % number
 
-    moves(scenario, machines=4)
+    moves(scenario, machines=4, config=STILL)
 
 
 def test_a_range_is_divided_and_the_table_dropped_while_puts_wait():
@@ -144,4 +146,4 @@ def test_a_range_is_divided_and_the_table_dropped_while_puts_wait():
 
         await cluster.until(holds, within_s=300, every_s=5)
 
-    moves(scenario, machines=4)
+    moves(scenario, machines=4, config=STILL)

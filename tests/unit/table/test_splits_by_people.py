@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, Unavailable, UnknownDatabase
 from gossipkv.node.gossip import Gossiping
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import USUAL, simulate
 
 RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 
@@ -76,7 +78,7 @@ def test_a_range_that_moves():
         assert type(error) is Conflict
         assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
 
-    simulate(scenario, 1, machines=4)
+    simulate(scenario, 1, machines=4, config=replace(USUAL, planner="off"))
 
 
 def test_who_holds_a_division_back():

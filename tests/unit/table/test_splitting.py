@@ -9,13 +9,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gossipkv.errors import Corrupt, Unavailable
+from gossipkv.errors import Corrupt, NotServed, Unavailable
+from gossipkv.placement.measures import Limits
 from gossipkv.placement.partition import MOST_FORMER, Assignment, Partition, State
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, Table, first_body
 from gossipkv.replication.copy import Copy, Identity, encode_state
 from gossipkv.table.holding import hosts_of, rules_of
-from gossipkv.table.splitting import AGAIN_S, LOOK_S, MOST_MEASURED, TURN_S, Limits, Splitting
+from gossipkv.table.splitting import AGAIN_S, LOOK_S, MOST_MEASURED, TURN_S, Splitting
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 from tests.world.logs import capture_logs
 
@@ -301,6 +302,25 @@ def test_what_was_not_done_is_asked_for_again(world):
 
     assert during(scenario) == [("range_divided", 7)]
     assert min(later - at for at, later in pairwise(times)) >= AGAIN_S
+
+
+def test_a_range_is_divided_that_another_node_asks_for(world):
+    """Though it is small, by a host whose turn it is not; not one that is elsewhere, or while not all know."""
+    splitter, other = Splitter(world, 2), Splitter(world, 4)
+
+    async def scenario():
+        splitter.speak = False
+        with pytest.raises(Unavailable):
+            await splitter.splitting.divide(TABLE, 7)
+        splitter.speak = True
+        for which, partition in ((splitter, 9), (other, 7)):
+            with pytest.raises(NotServed):
+                await which.splitting.divide(TABLE, partition)
+        assert await splitter.splitting.divide(TABLE, 7)
+        assert not await splitter.splitting.divide(TABLE, 7)  # It has not adopted that yet.
+
+    assert during(scenario) == [("range_divided", 7)]
+    assert [*world.firsts] == [b"", b"f", b"m"]
 
 
 def test_many_copies_have_their_turns(world):

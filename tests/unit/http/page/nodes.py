@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import h11
 import trio
 
-from gossipkv.errors import UnknownDatabase
+from gossipkv.errors import UnknownDatabase, UnknownMethod
 from gossipkv.http.answers import Answer, Request
 from gossipkv.http.page.pages import Pages
 from gossipkv.http.page.placement_map import Assigned
@@ -122,6 +122,8 @@ class ToldNode:
             return (verdict.about(params[0]["database"]) if params else verdict).to_map()
         if method == "partition_map":
             return self._partition_map(*params)
+        if method == "partitions":
+            return self._partitions(*params)
         if method != "status":
             return self.said[method]
         options = params[0]
@@ -147,6 +149,16 @@ class ToldNode:
         ]
         more = {"next": str(start + 2).encode()} if start + 2 < len(rows) else {}
         return {"kind": "hash", "partitions": page, **more}
+
+    def _partitions(self, table: str, options):
+        """The same of ranges, with what is `measured` of each."""
+        if "measured" not in self.said:
+            raise UnknownMethod("partitions is none of this release")
+        told = self._partition_map(table, options)
+        start = int(options.get("start", b"0"))
+        rows = zip(told["partitions"], self.said["measured"][start:], strict=False)
+        page = [{"hosts": one["assignments"], "bytes": size, "rate": rate} for one, (size, rate) in rows]
+        return {**told, "kind": "range", "partitions": page}
 
 
 @contextlib.asynccontextmanager

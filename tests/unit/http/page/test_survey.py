@@ -52,6 +52,21 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
     assert (await take_survey(node, 12.0, "carts")).assigned == []
 
 
+async def test_ranges_are_asked_for_their_sizes():
+    """Beside who holds them, page by page; a node of the last release is asked for that alone."""
+    node = ToldNode(with_table(told("calm")))
+    node.said["status"]["carts"]["kind"] = "range"
+    rows = node.said["assigned"]["carts"]
+    found = await take_survey(node, 12.0, "carts")
+    assert (found.assigned, found.measured) == (rows, [])
+    node.said["measured"] = [(100, 1.5), (0, 0), (None, None), (7, 2), (1 << 40, 9.0)]
+    node.asked.clear()
+    found = await take_survey(node, 12.0, "carts")
+    assert (found.assigned, found.measured) == (rows, node.said["measured"])
+    assert [method for method, _ in node.asked].count("partitions") == 3
+    assert "partition_map" not in {method for method, _ in node.asked}
+
+
 async def test_a_database_that_goes_meanwhile_is_left_out():
     """It was listed, and is not known a moment later."""
     said = told("calm")

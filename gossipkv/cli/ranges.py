@@ -1,0 +1,281 @@
+"""What `table` has of ranges: where they begin, who holds them, and how a range of keys is deleted.
+
+A command that gets no answer asks again, once: what it asks for is done once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gossipkv.cli import WRONG_USE
+from gossipkv.cli.decisions import DECISION, allowed, decided
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.reads import key_or_input
+from gossipkv.cli.screen import add_row, columns, description, draw, progress
+from gossipkv.cli.writes import LEVEL
+from gossipkv.client.clearing import Clearing
+from gossipkv.errors import Conflict, GossipKVError, Unknown
+from gossipkv.register.metadata.partitions import HASH
+from gossipkv.status.reading import list_of, map_of
+from gossipkv.status.words import names_text, plain, shown, size_text
+
+if TYPE_CHECKING:
+    from click.decorators import FC
+    from rich.table import Table
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.client.tables import Level
+    from gossipkv.wire.rpc import Value
+
+    Row = dict[str, Value]
+
+NO_COPY: Final = "none"
+SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
+
+
+def _of_range(command: FC) -> FC:
+    """A range of the table NAME, by a key in it."""
+    for parameter in reversed((click.argument("name"), click.argument("key", metavar="KEY", type=key_bytes))):
+        command = parameter(command)
+    return command
+
+
+@click.command()
+@_of_range
+@NODE
+@DECISION
+@JSON
+def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Divide a range of the table NAME in two.
+
+    It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
+    what standard input holds, without one line feed at its end.
+    """
+    key = key_or_input(key)
+    with connect(nodes, timeout_ms) as client:
+        told = _decided(client, "split", name, key, allowed(timeout_ms))
+    if as_json:
+        print_json(told)
+        return
+    ids = names_text([plain(map_of(each).get("id")) for each in list_of(told.get("partitions"))])
+    click.echo(f"{name}: divided at {shown(key)}, into {ids}")
+
+
+@click.command()
+@_of_range
+@click.argument("node")
+@NODE
+@DECISION
+@JSON
+def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Have NODE hold the range that KEY is in.
+
+    One slot of that range of the table NAME moves there; `status` shows how far it is.  KEY is `-`: what standard
+    input holds.
+    """
+    key = key_or_input(key)
+    with connect(nodes, timeout_ms) as client:
+        told = _decided(client, "join", name, key, node, allowed(timeout_ms))
+    _tell_move(told, name, key, as_json=as_json)
+
+
+@click.command()
+@_of_range
+@click.argument("node")
+@NODE
+@DECISION
+@JSON
+def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Have another node hold what NODE does of a range.
+
+    The slot that NODE has of the range of the table NAME that KEY is in moves to a node that is picked.  One that is
+    on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.
+    """
+    key = key_or_input(key)
+    with connect(nodes, timeout_ms) as client:
+        told = _decided(client, "leave", name, key, node, allowed(timeout_ms))
+    _tell_move(told, name, key, as_json=as_json)
+
+
+def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+        return
+    ends = " ".join(f"{way} {plain(told[way])}" for way in ("from", "to") if told.get(way) is not None)
+    slot, is_new = told.get("slot"), told.get("changed") is not False
+    what = "the range" if slot is None else f"slot {plain(slot)} of the range"
+    does = f"moves {ends}" if is_new or told.get("from") is not None else f"is on {plain(told.get('to'))}"
+    click.echo(f"{name}: {what} that {shown(key)} is in {does}")
+    if not is_new:
+        note("nothing to do: it was so already")
+
+
+def _decided(client: Client, method: str, *params: Value) -> Row:
+    """Ask for it, and once more where it is not known what became of it: the second time it may be done by then."""
+    try:
+        return map_of(client.call(method, *params))
+    except Unknown as error:
+        note(f"gossipkv: {error}; asking what became of it")
+    try:
+        return map_of(client.call(method, *params))
+    except Conflict as error:
+        if "partition" not in error.details:
+            raise
+        return map_of(error.details)
+
+
+@click.command(name="force-join")
+@_of_range
+@click.argument("node")
+@click.option(
+    "--copy",
+    metavar="COPY",
+    help="The copy set aside on NODE that it goes on with; `none`: with nothing.  [default: the one that there is]",
+)
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
+@NODE
+@DECISION
+@JSON
+def force_join(
+    name: str,
+    key: bytes,
+    node: str,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    copy: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Begin a range anew on NODE, whose hosts are all gone for good.
+
+    It is the one of the table NAME that KEY is in.  COPY is what `table quarantine list NODE` calls a copy of it.
+    Without --yes nothing is done: it says what may be lost, with exit status 2.
+    """
+    if not yes:
+        usual = "with the copy of it that is set aside there, or with nothing if there is none"
+        begins = {None: usual, NO_COPY: "with nothing"}.get(copy, f"with the copy {copy}")
+        note(
+            f"gossipkv: nothing was done.  The range of {name} that {shown(key)} is in would begin anew on {node}, "
+            f"{begins}, and all else that was written to its keys would be lost, also if it was acknowledged, and also "
+            "what its hosts have if they come back.  If they are only down, start one of them instead.  If that is to "
+            "be, repeat this with --yes"
+        )
+        return WRONG_USE
+    key = key_or_input(key)
+    options: Row = {**({} if copy is None else {"copy": "" if copy == NO_COPY else copy}), **allowed(timeout_ms)}
+    with connect(nodes, timeout_ms) as client:
+        told = decided(client, "force_join", name, key, node, options)
+    if as_json:
+        print_json(told)
+    else:
+        begun, lost = plain(told.get("partition")), plain(told.get("may_be_lost"))
+        click.echo(f"{name}: partition {begun} on {plain(told.get('node'))}: {lost}")
+    return 0
+
+
+@click.command()
+@click.argument("name")
+@NODE
+@SIZES
+@JSON
+def partitions(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Write where the partitions of the table NAME are, how large, and how busy.
+
+    Sizes and rates are of those hosts that live, about; `-` where nobody says.  A rate is of requests a second.
+    """
+    options: Row = {}
+    found: list[Value] = []
+    with connect(nodes, timeout_ms) as client:
+        while True:
+            told = map_of(client.call("partitions", name, options))
+            found += list_of(told.get("partitions"))
+            if told.get("next") is None:
+                break
+            options = {"start": told["next"]}
+    if as_json:
+        print_json({"table": name, "kind": told.get("kind"), "partitions": found})
+    else:
+        draw(_partitions_table(plain(told.get("kind")), [map_of(each) for each in found]))
+
+
+def _partitions_table(kind: str, found: list[Row]) -> Table:
+    bounds = ("shard",) if kind == HASH else ("start", "end")
+    figures = ("size", "rows", "rate")
+    made = columns("partition", *bounds, "hosts", *figures, kept=figures, right=("shard", *figures))
+    for each in found:
+        start, end, size, rows = (each.get(key) for key in ("start", "end", "bytes", "rows"))
+        rate = each.get("rate")
+        first = start if isinstance(start, bytes) else b""
+        add_row(
+            made,
+            plain(each.get("id")),
+            *((f"{int.from_bytes(first, 'big')}",) if kind == HASH else (shown(first), _bound(end))),
+            " ".join(map(_host, map(map_of, list_of(each.get("hosts"))))),
+            size_text(size) if isinstance(size, int) else "-",
+            f"{rows:,}" if isinstance(rows, int) else "-",
+            f"{rate:,.1f}" if isinstance(rate, (int, float)) else "-",
+        )
+    return made
+
+
+def _bound(end: Value) -> str:
+    return shown(end) if isinstance(end, bytes) else "-"
+
+
+def _host(host: Row) -> str:
+    """A host, and how far it is where it is not AVAILABLE."""
+    name, state = plain(host.get("node")), plain(host.get("state"))
+    return name if state == "AVAILABLE" else f"{name}({state})"
+
+
+@click.command(name="delete-range")
+@click.argument("name")
+@click.argument("start", metavar="[START]", type=key_bytes, required=False)
+@click.argument("end", metavar="[END]", type=key_bytes, required=False)
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@LEVEL
+@NODE
+@TIMEOUT
+@JSON
+def delete_range(
+    name: str,
+    start: bytes | None,
+    end: bytes | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    prefix: bytes | None,
+    level: Level,
+    as_json: bool,
+) -> None:
+    """Delete the keys of the table NAME from START to before END.
+
+    Without END to the last key; START may be empty.  What is put there meanwhile may be deleted or not.  Where this
+    ends early it says how far it came: said again it goes on.
+    """
+    with connect(nodes, timeout_ms) as client:
+        clearing = Clearing(client, name, start=start, end=end, prefix=prefix, level=level)
+        try:
+            with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
+                task = bar.add_task(f"{name}: records deleted", total=None)
+                for deleted in clearing.run():
+                    bar.update(task, completed=deleted)
+        except (GossipKVError, KeyboardInterrupt):
+            if clearing.last is not None:
+                far = f"{_records(clearing.deleted)} deleted, up to {shown(clearing.last)}"
+                note(f"gossipkv: {far}; say it again to go on")
+            raise
+    if as_json:
+        print_json({"table": name, "deleted": clearing.deleted})
+    else:
+        click.echo(f"{name}: {_records(clearing.deleted)} deleted")
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"

@@ -1,0 +1,412 @@
+"""What is to be done for a range table: which partitions move from where to where, and which are divided.
+
+Pure: from the map, the nodes, what partitions have (`measures`), what has become of them lately (`lately`) and the
+time.  A node's *load* is what its partitions have beside all that living nodes have, to its weight beside theirs: 1 is
+even.  It is the larger one of two, by bytes and by requests; to each partition something small is added, so that empty
+ones are spread by number.  Rules of every plan:
+
+* first, whether people want anything planned or not: an empty slot is filled, as far apart from the others as can be,
+  and the slot of a node that was removed goes to another;
+* no target is dead or passed over, and what stands on a node that is dead stays there;
+* no node has a partition twice, and none comes to lie less far apart than it does;
+* what lies less far apart than it could is moved;
+* else a move goes from a node that is full to one that is clearly emptier, and stays clearly below what that had: sizes
+  that sway move nothing.  So the loads, from the largest down, go down with each move, and end in rest;
+* what was moved, or divided, lately rests, and nothing goes back lately the way that something came.
+
+A partition whose size nobody says counts as the mean; where that is so of many, nothing is moved for balance.  The
+rejected way is `spread`, by number and exact: ranges come and go all the time, and are of different sizes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.placement.lately import LATELY_S, Lately
+from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.moves import standing
+from gossipkv.placement.partition import MOST_FORMER, State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.spread import Node, Slots
+
+CLEAR: Final = 0.1  # By so much of an even load two nodes differ at least between which something is moved,
+LEFT: Final = 0.25  # and so much of what they differed by the target stays below what the source had.
+SMALL: Final = 1 / 16  # Of the mean, which is added to each partition.
+BUSY: Final = 100.0  # Requests a second at each node, which are no load beside an even one.
+KNOWN: Final = 0.8  # Of the partitions: of so many the size is known before something is moved for balance.
+MOST_MOVES: Final = 4096  # For balance in one plan: more than are under way at once.
+MOST_LOOKED_AT: Final = 4096  # Partitions of a node before it counts as one that has nothing to give.
+LARGE_S: Final = 60.0  # Over the limit: until then its hosts have divided it.
+DIVIDED_S: Final = 60.0  # Since a division: until then nobody has said what the children have.
+LEAST_ROWS: Final = 1024  # Of what is divided since it is busy: it may be one key that is.
+MIB: Final = 1 << 20
+
+
+class Move(NamedTuple):
+    """A slot that is to go to another node."""
+
+    partition: int  # Its number in the map.
+    slot: int
+    source: bytes | None
+    target: bytes
+    why: str  # For people; `{source}` stands for the source's name.
+
+
+class Split(NamedTuple):
+    """A partition that is to be divided, and is not by its hosts."""
+
+    partition: int
+    why: str
+
+
+class Plan(NamedTuple):
+    """What is to be done; moves are in the order of their urgency."""
+
+    moves: Sequence[Move]
+    splits: Sequence[Split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """All that a plan goes by."""
+
+    partitions: Sequence[Partition]  # In the order of their keys.
+    replication: int
+    nodes: Sequence[Node]  # Those that have a place.
+    alive: Collection[bytes]
+    measures: Mapping[int, Measure]  # By the partition's id; what nobody says is missing.
+    limits: Limits
+    lately: Lately
+    now: float
+    shunned: Collection[bytes] = ()  # They get nothing for now.
+    is_on: bool = True  # Else only that is planned which people have asked for.
+
+
+def plan(situation: Situation) -> Plan:
+    """Return what is to be done."""
+    planner = _Planner(situation)
+    planner.fill()
+    splits: list[Split] = []
+    if situation.is_on and planner.knows_enough:
+        planner.level()
+        splits = [*planner.splits()]
+        planner.part()
+        planner.balance()
+    return Plan(planner.moves, splits)
+
+
+def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
+    """Return the map that moves come to, from who is in each slot now."""
+    slots = [*now]
+    for move in moves:
+        here = [*slots[move.partition]]
+        here += [None] * (move.slot + 1 - len(here))
+        here[move.slot] = move.target
+        slots[move.partition] = tuple(here)
+    return slots
+
+
+@final
+class _Planner:
+    """One plan in the making.  Nodes with a place go by their numbers, and partitions by theirs."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._now = situation
+        self.moves: list[Move] = []
+        self._nodes = sorted(situation.nodes)
+        self._number: dict[bytes | None, int] = {node.id: at for at, node in enumerate(self._nodes)}
+        self._groups: dict[bytes | None, str | bytes] = {
+            node.id: node.isolation_group or node.id for node in self._nodes
+        }
+        able = {*situation.alive}.difference(situation.shunned)
+        self._living = [at for at, node in enumerate(self._nodes) if node.id in situation.alive]
+        self._able = [at for at, node in enumerate(self._nodes) if node.id in able]
+        self._slots = min(situation.replication, len(self._nodes))
+        self._here: list[Slots] = [*map(standing, situation.partitions)]
+        self._busy: set[int] = set()  # Partitions that are not to be moved for balance,
+        self._fixed: set[tuple[int, int]] = set()  # and slots of others.
+        self._passed: set[tuple[int, int]] = set()  # From which node something is to go to which.
+        self._costs = self._measured()
+        self._loads = [[0.0] * len(self._nodes) for _ in self._costs]
+        for at, slots in enumerate(self._here):
+            for node in slots:
+                if (number := self._number.get(node)) is not None:
+                    self._carry(at, number)
+        self._first = self._loads  # The loads before anything was moved for balance.
+
+    def _measured(self) -> tuple[list[float], list[float]]:
+        """What each partition costs each of its nodes, by bytes and by requests: all together as many as weights."""
+        found = [self._now.measures.get(one.id) for one in self._now.partitions]
+        known = [one for one in found if one is not None]
+        self.knows_enough = len(known) >= KNOWN * len(found)
+        count, slots = max(1, len(known)), max(1, self._slots)
+        mean = Measure(sum(one.size_bytes for one in known) // count, 0, sum(one.rate for one in known) / count)
+        self._is_empty = not mean.size_bytes
+        small = mean.size_bytes * SMALL or 1.0
+        by_bytes = [(one or mean).size_bytes + small for one in found]
+        few = max(mean.rate * SMALL, BUSY * len(self._nodes) / max(1, len(found)))  # By bytes, so that an idle
+        part = few * max(1, len(found)) / (sum(by_bytes) or 1.0)  # table goes by them alone.
+        by_rate = [(one or mean).rate + part * size for one, size in zip(found, by_bytes, strict=True)]
+        weights = sum(node.weight for node in self._nodes) / slots
+        scales = [weights / (sum(costs) or 1.0) for costs in (by_bytes, by_rate)]
+        return [cost * scales[0] for cost in by_bytes], [cost * scales[1] for cost in by_rate]
+
+    def _carry(self, partition: int, node: int, times: int = 1) -> None:
+        weight = self._nodes[node].weight
+        for loads, costs in zip(self._loads, self._costs, strict=True):
+            loads[node] += times * costs[partition] / weight
+
+    def _load(self, node: int) -> float:
+        return max(self._loads[0][node], self._loads[1][node])
+
+    def _go(self, partition: int, slot: int, target: int, why: str) -> None:
+        """Plan a move."""
+        slots = [*self._here[partition]]
+        slots += [None] * (slot + 1 - len(slots))
+        source, slots[slot] = slots[slot], self._nodes[target].id
+        self._here[partition] = tuple(slots)
+        if source in self._number:
+            self._carry(partition, self._number[source], -1)
+            self._passed.add((self._number[source], target))
+        self._carry(partition, target)
+        self._fixed.add((partition, slot))
+        self.moves.append(Move(partition, slot, source, self._nodes[target].id, why))
+
+    # -- what is always done -------------------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Give each slot that is empty, or of a node that was removed, to the emptiest of those that lie farthest."""
+        for at, slots in enumerate(self._here):
+            if len(slots) == self._slots and None not in slots and all(one in self._number for one in slots):
+                continue
+            stand = sum(one in self._number for one in slots if one is not None)
+            removed = [slot for slot, one in enumerate(slots) if one is not None and one not in self._number]
+            empty = [slot for slot in range(self._slots) if slot >= len(slots) or slots[slot] is None]
+            for slot in [*removed, *empty][: max(0, self._slots - stand)]:
+                target = self._back(at, slot)
+                if target is None:
+                    target = self._farthest(at, slot)
+                if target is not None:
+                    why = "{source} was removed" if slot in removed else f"{stand} of {self._slots} replicas"
+                    self._go(at, slot, target, why)
+
+    def _back(self, partition: int, slot: int) -> int | None:
+        """The node whose slot was to go to one that was removed: it keeps that."""
+        for one in self._now.partitions[partition].assignments:
+            if one.slot == slot and one.state is State.AVAILABLE and one.node not in self._here[partition]:
+                return self._number.get(one.node)
+        return None
+
+    def _farthest(self, partition: int, slot: int) -> int | None:
+        here = self._here[partition]
+        there = {one.node for one in self._now.partitions[partition].assignments}  # Who is leaving among them.
+        alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
+        best, target = (inf, inf), None
+        for at in self._able:
+            node = self._nodes[at]
+            order = alike[self._groups[node.id]], self._load(at) + self._costs[0][partition] / node.weight
+            if order < best and node.id not in here and node.id not in there:
+                best, target = order, at
+        return target
+
+    # -- what is planned -----------------------------------------------------------------------------------------------
+
+    def level(self) -> None:
+        """Have loads count to what living nodes have, and see what is not to be moved."""
+        weight = sum(self._nodes[at].weight for at in self._living)
+        for loads, costs in zip(self._loads, self._costs, strict=True):
+            carried = sum(loads[at] * self._nodes[at].weight for at in self._living)
+            scale = weight / carried if carried else 1.0
+            loads[:] = [load * scale for load in loads]
+            costs[:] = [cost * scale for cost in costs]
+        self._first = [[*loads] for loads in self._loads]
+        lately = self._now.lately
+        for at, partition in enumerate(self._now.partitions):
+            if any(one.state is not State.AVAILABLE for one in partition.assignments):
+                self._busy.add(at)
+            elif lately.moved:
+                slots = range(len(self._here[at]))
+                moved = (slot for slot in slots if self._is_recent(lately.moved.get((partition.id, slot)), LATELY_S))
+                self._fixed.update((at, slot) for slot in moved)
+
+    def _is_recent(self, at: float | None, within_s: float) -> bool:
+        return at is not None and self._now.now < at + within_s
+
+    def splits(self) -> Iterator[Split]:
+        """Yield what is to be divided; it is not moved."""
+        lately, now = self._now.lately, self._now.now
+        for at, partition in enumerate(self._now.partitions):
+            measure = self._now.measures.get(partition.id)
+            if measure is None or self._is_recent(lately.divided.get(partition.id), DIVIDED_S):
+                continue
+            since = lately.large.get(partition.id)
+            why = self._too_large(measure) if since is not None else self._too_busy(at, measure)
+            if not why or now >= lately.asked.get(partition.id, inf) + LATELY_S:  # It seems to be one key.
+                continue
+            moves = any(one.state is not State.AVAILABLE for one in partition.assignments)
+            if moves or len(partition.named) > MOST_FORMER:
+                continue
+            self._busy.add(at)
+            if since is None or now >= since + LARGE_S:
+                yield Split(at, why)
+
+    def _too_large(self, measure: Measure) -> str:
+        limits = self._now.limits
+        if 0 < limits.size_bytes < measure.size_bytes:
+            return f"{measure.size_bytes / MIB:,.1f} MiB, over split_bytes"
+        return f"{measure.rows:,} rows, over split_rows" if 0 < limits.rows < measure.rows else ""
+
+    def _too_busy(self, at: int, measure: Measure) -> str:
+        """Why a partition is divided that has more requests than a node's even share; empty: it has not."""
+        if measure.rows < LEAST_ROWS or measure.rate < BUSY * self._slots or not self._living:
+            return ""
+        even = sum(self._nodes[one].weight for one in self._living) / len(self._living)
+        here = self._here[at]
+        has_room = any(self._loads[1][one] < 1.0 and self._nodes[one].id not in here for one in self._able)
+        if self._costs[1][at] <= even or not has_room:
+            return ""
+        return f"{measure.rate:,.0f} requests a second, more than a node's even share"
+
+    def part(self) -> None:
+        """Move what lies less far apart than it could."""
+        groups = {self._groups[self._nodes[at].id] for at in self._able}
+        for at, slots in enumerate(self._here):
+            held = [self._groups.get(one) for one in slots if one is not None]
+            if len(set(held)) == len(held) or at in self._busy or len(self.moves) >= MOST_MOVES:
+                continue
+            alike = Counter(held)
+            free = min((alike[group] for group in groups), default=self._slots)
+            crowded = [slot for slot, one in enumerate(slots) if alike[self._groups.get(one)] > free + 1]
+            for slot in crowded:
+                source, target = self._number.get(slots[slot]), self._farthest(at, slot)
+                if source not in self._living or target is None or (at, slot) in self._fixed:
+                    continue
+                if self._is_apart(slots, slot, target, strictly=True) and not self._has_come(target, source):
+                    self._go(at, slot, target, "replicas share an isolation group")
+                    break
+
+    def balance(self) -> None:
+        """Move from the fullest to the emptiest, while that is clearly better."""
+        order = sorted((self._load(at), at) for at in self._living)
+        giving = _Giving(self._costs, self._giveable())
+        able, spent = {*self._able}, set[int]()
+        while len(self.moves) < MOST_MOVES:
+            source = next((at for _, at in reversed(order) if at not in spent), None)
+            if source is None:
+                return
+            found = self._find(source, [at for _, at in order if at in able], giving)
+            if found is None:
+                spent.add(source)
+                continue
+            at, slot, target = found
+            for node in (source, target):
+                order.remove((self._load(node), node))
+            self._go(at, slot, target, self._words(source))
+            for node in (source, target):
+                insort(order, (self._load(node), node))
+
+    def _giveable(self) -> list[list[tuple[int, int]]]:
+        """Of each node what it may give: partitions and slots."""
+        held: list[list[tuple[int, int]]] = [[] for _ in self._nodes]
+        for at, slots in enumerate(self._here):
+            if at not in self._busy:
+                for slot, node in enumerate(slots):
+                    if (giver := self._number.get(node)) is not None and (at, slot) not in self._fixed:
+                        held[giver].append((at, slot))
+        return held
+
+    def _find(self, source: int, targets: Sequence[int], giving: _Giving) -> tuple[int, int, int] | None:
+        """The partition that a node gives first, its slot, and to whom."""
+        had, left = self._load(source), MOST_LOOKED_AT
+        kind = 0 if self._loads[0][source] >= self._loads[1][source] else 1
+        for target in targets:
+            gap = had - self._load(target)
+            if gap < CLEAR or left <= 0:
+                return None
+            if self._has_come(target, source):
+                continue
+            most, weight = had - LEFT * gap, self._nodes[target].weight
+            room = (most - self._loads[kind][target]) * weight
+            part = self._nodes[source].weight / (self._nodes[source].weight + weight)  # They are even then.
+            for at, slot in giving.near(source, kind, min(room, gap * weight * part), room):
+                left -= 1
+                if self._fits(at, slot, target, most):
+                    giving.gave(source, kind, at)
+                    return at, slot, target
+                if left <= 0:
+                    break
+        return None
+
+    def _has_come(self, source: int, target: int) -> bool:
+        """Whether something went from one node to another lately, or is to go."""
+        at = self._now.lately.passed.get((self._nodes[source].id, self._nodes[target].id))
+        return (source, target) in self._passed or self._is_recent(at, LATELY_S)
+
+    def _fits(self, partition: int, slot: int, target: int, most: float) -> bool:
+        """Whether a target may take a slot, and its load is so large at most then."""
+        slots, node = self._here[partition], self._nodes[target]
+        if node.id in slots or (partition, slot) in self._fixed:
+            return False
+        for loads, costs in zip(self._loads, self._costs, strict=True):
+            if loads[target] + costs[partition] / node.weight > most:
+                return False
+        return self._is_apart(slots, slot, target)
+
+    def _is_apart(self, slots: Slots, slot: int, target: int, *, strictly: bool = False) -> bool:
+        """Whether a partition lies as far apart as it does, or farther, when a target has a slot."""
+        groups = self._groups
+        others = [groups.get(one) for at, one in enumerate(slots) if at != slot]
+        alike, before = others.count(groups[self._nodes[target].id]), others.count(groups.get(slots[slot]))
+        return alike < before if strictly else alike <= before
+
+    def _words(self, source: int) -> str:
+        loads = [first[source] for first in self._first]
+        what = "requests" if loads[1] > loads[0] else "partitions" if self._is_empty else "bytes"
+        return f"{{source}} has {max(loads):.2f} x its share of {what}"
+
+
+@final
+class _Giving:
+    """What each node may give, by what that costs."""
+
+    def __init__(self, costs: Sequence[Sequence[float]], held: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """`held`: of each node partitions and slots."""
+        self._costs = costs
+        self._held = held
+        self._ordered: dict[tuple[int, int], tuple[list[float], list[tuple[int, int]]]] = {}
+
+    def near(self, node: int, kind: int, cost: float, most: float) -> Iterator[tuple[int, int]]:
+        """Yield what a node has that costs so much at most: first what costs about as much as is told."""
+        costs, held = self._in_order(node, kind)
+        end, high = bisect_right(costs, most), bisect_right(costs, cost)
+        low = high - 1
+        while low >= 0 or high < end:
+            if low < 0 or (high < end and costs[high] - cost < cost - costs[low]):
+                yield held[high]
+                high += 1
+            else:
+                yield held[low]
+                low -= 1
+
+    def gave(self, node: int, kind: int, partition: int) -> None:
+        """A node has given one of these."""
+        costs, held = self._in_order(node, kind)
+        cost = self._costs[kind][partition]
+        at = next(at for at in range(bisect_left(costs, cost), len(held)) if held[at][0] == partition)
+        del costs[at], held[at]
+
+    def _in_order(self, node: int, kind: int) -> tuple[list[float], list[tuple[int, int]]]:
+        found = self._ordered.get((node, kind))
+        if found is None:
+            of = self._costs[kind]
+            held = sorted(self._held[node], key=lambda one: (of[one[0]], one))
+            found = self._ordered[node, kind] = [of[at] for at, _ in held], held
+        return found

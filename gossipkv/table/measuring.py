@@ -1,0 +1,145 @@
+"""What copies have, and what is asked of them: measured at each host, told to whoever plans.
+
+Each copy counts the keys that clients read and write there, and pages of scans.  From that follows a rate, smoothed
+over five minutes.  A node may hold ten thousand copies: they are looked at by portions, so that others have a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from math import exp, inf
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.placement.measures import Measure
+from gossipkv.replication.messages import unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import TypeAlias
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
+    from gossipkv.wire.rpc import Value
+
+    Row: TypeAlias = list[int | float]
+
+COUNT_S: Final = 10.0  # Between two looks at what copies have counted.
+SMOOTHED_S: Final = 300.0
+LEAST_RATE: Final = 0.001  # Below, a copy is idle.
+FEW_COUNTED: Final = 1024  # Copies before others have a turn: less than a millisecond.
+FEW_MEASURED: Final = 16  # Likewise.
+ANSWER_S: Final = 5.0  # In which nodes say how much they have.
+FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
+
+
+class Measured(Protocol):
+    """What the copies of a node have, each within its bounds."""
+
+    def measure(self, copy: Copy, /) -> tuple[int, int]:
+        """The live bytes and the records of a copy, about.  Raises StorageError, Corrupt."""
+        ...
+
+
+class Ask(Protocol):
+    """A function that asks a node.  Raises GossipKVError."""
+
+    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value: ...
+
+
+@final
+class Measuring:
+    """What the copies of a node have, and the requests that they get."""
+
+    def __init__(self, replicas: Replicas, measures: Measured, ask: Ask) -> None:
+        self._replicas = replicas
+        self._measures = measures
+        self._ask = ask
+        self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
+        self._turn = trio.Lock()
+        self._lately: tuple[bytes, float, set[bytes], dict[int, Measure]] = (
+            b"",
+            -inf,
+            set(),
+            {},
+        )  # Table, when, by whom.
+
+    async def run(self) -> None:
+        """Count requests, until cancelled."""
+        while True:
+            began = trio.current_time()
+            await trio.sleep(COUNT_S)
+            await self.count(trio.current_time() - began)
+
+    async def count(self, within_s: float) -> None:
+        """Take in what copies have counted in so many seconds."""
+        kept = exp(-within_s / SMOOTHED_S)
+        before, copies = dict(self._rates), self._replicas.copies
+        divided = [copy for copy in before if copy.heirs]
+        while divided:  # Nobody knows into how busy ones.
+            copy = divided.pop()
+            rate = before.pop(copy) / len(copy.heirs)
+            before |= dict.fromkeys(copy.heirs, rate)
+            divided += [heir for heir in copy.heirs if heir.heirs]
+        rates: dict[Copy, float] = {}
+        for number, copy in enumerate([*copies.values()]):
+            counted, copy.requests = copy.requests, 0
+            if counted or copy in before:
+                rates[copy] = before.get(copy, 0.0) * kept + counted / within_s * (1 - kept)
+            if number % FEW_COUNTED == FEW_COUNTED - 1:
+                await trio.lowlevel.checkpoint()
+        self._rates = {copy: rate for copy, rate in rates.items() if rate > LEAST_RATE}
+
+    async def rows(self, table: bytes) -> list[Row]:
+        """Of each copy of a table that can be read its partition, bytes, records, and requests a second, about."""
+        found: list[Row] = []
+        for number, copy in enumerate([one for one in self._replicas.copies.values() if one.partition[0] == table]):
+            with contextlib.suppress(GossipKVError):
+                size_bytes, rows = self._measures.measure(copy)
+                found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
+            if number % FEW_MEASURED == FEW_MEASURED - 1:
+                await trio.lowlevel.checkpoint()
+        return found
+
+    async def of(self, table: bytes, nodes: Collection[bytes]) -> dict[int, Measure]:
+        """What these nodes say that each partition of a table has; of what nobody says there is nothing."""
+        found: dict[int, Measure] = {}
+
+        async def ask(node: bytes) -> None:
+            with contextlib.suppress(GossipKVError):
+                if node == self._replicas.me:
+                    told: Value = [[*row] for row in await self.rows(table)]
+                else:
+                    told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
+                for row in told if isinstance(told, list) else ():
+                    take(found, row)
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return found
+
+    async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Measure]:
+        """The same, where need be as it was said some seconds ago."""
+        async with self._turn:
+            of, at, asked, found = self._lately
+            if of != table or trio.current_time() >= at + FRESH_S:
+                at, asked, found = trio.current_time(), set(), {}
+            for partition, one in (await self.of(table, {*nodes} - asked)).items():
+                found[partition] = one.beside(found.get(partition))
+            self._lately = table, at, asked | {*nodes}, found
+        return found
+
+
+def take(found: dict[int, Measure], row: Value) -> None:
+    """Add what one host says of a partition; the last release says no more than its bytes."""
+    match row:
+        case [int(partition), int(size_bytes)]:
+            rows, rate = 0, 0.0
+        case [int(partition), int(size_bytes), int(rows), int() | float() as rate, *_]:
+            pass
+        case _:
+            return
+    found[partition] = Measure(size_bytes, rows, rate).beside(found.get(partition))

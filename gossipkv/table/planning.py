@@ -1,0 +1,126 @@
+"""What the mover remembers of one range table, and what it has done for it (`placement.ranges`).
+
+A plan is made when the map, the nodes, who lives, or what partitions have is other than at the last one, in a worker
+thread, and of a large table not all the time: until the next one what is left of the last one goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.placement.lately import Lately
+from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.ranges import Plan, plan, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from gossipkv.placement.measures import Limits, Measure
+    from gossipkv.placement.moves import Step
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.ranges import Move, Situation
+    from gossipkv.placement.spread import Slots
+    from gossipkv.register.metadata.ledger import Beside
+
+ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
+PAUSE: Final = 10.0  # Times what a plan takes, until the next one.
+AGAIN_S: Final = 60.0  # Until another host is asked to divide what was not divided.
+DIVIDE_S: Final = 6.0  # For a host to have one done.
+MOST_ASKED: Final = 16  # Divisions in one look.
+
+
+class Hosts(NamedTuple):
+    """How the hosts of range tables are asked, and what for."""
+
+    measures: Callable[[bytes, Collection[bytes]], Awaitable[Mapping[int, Measure]]]  # Of a table, by these nodes.
+    divide: Callable[[bytes, bytes, int], Awaitable[object]]  # A node is asked to divide a partition of a table.
+    limits: Limits
+    is_on: bool  # The setting `planner`.
+
+
+@final
+class Planning:
+    """The planner of one table."""
+
+    def __init__(self) -> None:
+        self.lately = Lately()
+        self.measures: Mapping[int, Measure] = {}
+        self.measured = 0  # How often they have come.
+        self.ask_at = -inf
+        self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
+        self._splits: Sequence[int] = ()  # and the ids of what it divides.
+        self._nodes: object = None
+        self._of: object = None
+        self._plan_at = -inf
+        self._asked: dict[int, tuple[int, float]] = {}  # Divisions: how often, and when it is asked for again.
+
+    def takes(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
+        """Hosts have answered."""
+        self.measures, self.measured = measures, self.measured + 1
+        self.lately.measured(measures, limits, now)
+
+    async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[Step]:
+        """The moves that may begin, or are to be taken back; `of`: a plan is made anew when this is another."""
+        if self._nodes not in (None, situation.nodes):
+            self.lately.rests()
+        self._nodes = situation.nodes
+        is_due = of != self._of and situation.now >= self._plan_at
+        made, steps = await beside(partial(_steps, situation, None if is_due else self._moves, most))
+        if is_due:
+            ended = trio.current_time()
+            self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
+            ids = [one.id for one in situation.partitions]
+            self._splits = [ids[one.partition] for one in made.splits]
+            self._moves = [(ids[one.partition], one) for one in made.moves]
+        return steps
+
+    def is_quiet(self, of: object) -> bool:
+        """Whether nothing is left to be done, as far as is known."""
+        return of == self._of and not self._moves and not self._splits
+
+    async def divide(self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: Hosts) -> None:
+        """Ask hosts to divide what is to be, one after the other."""
+        now, there = trio.current_time(), {one.id: one for one in partitions if one.id in {*self._splits}}
+        self._asked = {id_: asked for id_, asked in self._asked.items() if id_ in there}
+        due = [one for one in there.values() if now >= self._asked.get(one.id, (0, -inf))[1]]
+        async with trio.open_nursery() as nursery:
+            for partition in due[:MOST_ASKED]:
+                times, _ = self._asked.get(partition.id, (0, 0.0))
+                self._asked[partition.id] = times + 1, now + AGAIN_S
+                self.lately.asks(partition.id, now)
+                hosts = [one.node for one in partition.assignments if one.node in alive]
+                if hosts:
+                    nursery.start_soon(_divide, ask, table, hosts[times % len(hosts)], partition.id)
+
+
+async def _divide(ask: Hosts, table: bytes, node: bytes, partition: int) -> None:
+    with contextlib.suppress(GossipKVError):  # Another one is asked later.
+        await ask.divide(table, node, partition)
+
+
+def _steps(situation: Situation, before: Sequence[tuple[int, Move]] | None, most: int) -> tuple[Plan, list[Step]]:
+    """A plan, made anew or what is left of one of before, and its steps."""
+    now = situation.partitions
+    stands = [*map(standing, now)]
+    made = plan(situation) if before is None else _left(now, stands, before)
+    able = {*situation.alive}.difference(situation.shunned)
+    return made, next_moves(now, wanted(stands, made.moves), most, able=able.__contains__)
+
+
+def _left(now: Sequence[Partition], stands: Sequence[Slots], before: Sequence[tuple[int, Move]]) -> Plan:
+    """Those moves of a plan that have not begun, by the map of now."""
+    numbers = {one.id: at for at, one in enumerate(now)} if before else {}
+    moves: list[Move] = []
+    for id_, move in before:
+        at = numbers.get(id_)
+        slots = () if at is None else stands[at]
+        source = slots[move.slot] if move.slot < len(slots) else None
+        if at is not None and source == move.source and move.target not in slots:
+            moves.append(move._replace(partition=at))
+    return Plan(moves, ())

@@ -1,0 +1,180 @@
+"""What `table` has of ranges, against a fake node: what it asks and writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gossipkv.client import clearing
+from gossipkv.errors import BadRequest, Conflict, NotReady, Unavailable, UnknownDatabase
+from tests.unit.cli.asked_node import answering, raising
+
+DIVIDED = {"table": "t", "partition": 7, "partitions": [{"id": 8, "start": b""}, {"id": 9, "start": b"k"}]}
+
+
+def test_a_split(ask):
+    """At which key, and into which two; with --json all that is told."""
+    done, asked = ask("table", "split", "t", "k", "--timeout", "3s", split=lambda *_: DIVIDED)
+    assert (done.status, asked) == (0, [("split", ["t", b"k", {"timeout_ms": 3000}])])
+    assert done.out == "t: divided at 'k', into 8 and 9\n"
+    done, _ = ask("table", "split", "t", "k", "--json", split=lambda *_: DIVIDED)
+    assert [one["id"] for one in json.loads(done.out)["partitions"]] == [8, 9]
+
+
+def test_a_split_of_which_nothing_is_known(ask):
+    """It is asked for again; where a range begins there by then, it is done; what else is in the way is an error."""
+    there = Conflict("divided already", {**DIVIDED, "partition": None})
+    for error, status, out in (
+        (there, 0, "t: divided at 'k', into 8 and 9\n"), (Conflict("it moves"), 3, ""), (EOFError(), 3, ""),
+    ):  # fmt: skip
+        done, asked = ask("table", "split", "t", "k", split=answering(EOFError(), error))
+        assert (done.status, done.out, asked[0]) == (status, out, asked[1])
+        assert "asking what became of it" in done.err
+    done, _ = ask("table", "split", "t", "k", split=raising(there))
+    assert (done.status, done.err) == (3, "gossipkv: divided already\n")
+
+
+MOVE = {"table": "t", "partition": 7, "slot": 2, "from": "n1", "to": "n4", "changed": True}
+
+
+@pytest.mark.parametrize("method", ["join", "leave"])
+def test_a_slot_moves(ask, method):
+    """Which slot, from whom to whom; where it was so already a note says that; with --json all that is told."""
+    command = ["table", method, "t", "k", "n4"]
+    done, asked = ask(*command, "--timeout", "3s", **{method: lambda *_: MOVE})
+    assert (done.status, asked) == (0, [(method, ["t", b"k", "n4", {"timeout_ms": 3000}])])
+    assert (done.out, done.err) == ("t: slot 2 of the range that 'k' is in moves from n1 to n4\n", "")
+    done, _ = ask(*command, **{method: lambda *_: {**MOVE, "from": None, "changed": False}})
+    assert done.out == "t: slot 2 of the range that 'k' is in is on n4\n"
+    assert done.err == "nothing to do: it was so already\n"
+    done, _ = ask(*command, "--json", **{method: lambda *_: MOVE})
+    assert json.loads(done.out) == MOVE
+
+
+def test_a_leave_of_which_nothing_is_known(ask):
+    """It is asked for again; where the node holds nothing by then, it is done."""
+    gone = Conflict("n1 holds nothing", {**MOVE, "slot": None, "to": None, "changed": False})
+    done, asked = ask("table", "leave", "t", "k", "n1", leave=answering(EOFError(), gone))
+    assert (done.status, done.out, len(asked)) == (0, "t: the range that 'k' is in moves from n1\n", 2)
+    done, asked = ask("table", "leave", "t", "k", "n1", leave=raising(gone))
+    assert (done.status, done.err, len(asked)) == (3, "gossipkv: n1 holds nothing\n", 1)
+
+
+def test_force_join_says_first_what_may_be_lost(ask):
+    """Nothing is done and nobody is asked, with status 2; with --yes it is done, and says what that may have cost."""
+    for copy, begins in (
+        (None, "set aside there, or with nothing"),
+        ("5", "with the copy 5"),
+        ("none", "n4, with nothing"),
+    ):
+        more = [] if copy is None else ["--copy", copy]
+        done, asked = ask("table", "force-join", "t", "k", "n4", *more)
+        assert (done.status, done.out, asked) == (2, "", [])
+        for words in "nothing was done", begins, "would be lost", "--yes":
+            assert words in done.err
+    told = {"table": "t", "partition": 9, "node": "n4", "copy": "5", "may_be_lost": "all that only n1 had"}
+    for more, options in (["--copy", "5"], {"copy": "5"}), (["--copy", "none"], {"copy": ""}), ([], {}):
+        done, asked = ask("table", "force-join", "t", "k", "n4", *more, "--yes", force_join=lambda *_: told)
+        assert (done.status, asked) == (0, [("force_join", ["t", b"k", "n4", options])])
+        assert (done.out, done.err) == ("t: partition 9 on n4: all that only n1 had\n", "")
+    done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", "--json", force_join=lambda *_: told)
+    assert json.loads(done.out) == told
+
+
+def partition(start, end, **more):
+    """A partition, as a node tells it."""
+    hosts = [{"node": node, "slot": slot, "state": "AVAILABLE"} for slot, node in enumerate(("n1", "n2"))]
+    return {"id": 7, "start": start, "end": end, "hosts": hosts, "bytes": 2048, "rows": 1500, "rate": 12.34, **more}
+
+
+def test_partitions(ask):
+    """A row for each, page after page; what moves and what nobody says; of a hash table the shard."""
+    moving = [{"node": "n3", "slot": 0, "state": "PROPOSED"}]
+    pages = [
+        {"kind": "range", "partitions": [partition(b"", b"k")], "next": b"k"},
+        {"kind": "range", "partitions": [partition(b"k", None, hosts=moving, bytes=None, rows=None, rate=None)],
+         "next": None},
+    ]  # fmt: skip
+    done, asked = ask("table", "partitions", "t", partitions=answering(*pages))
+    assert (done.status, done.err, asked) == (
+        0,
+        "",
+        [("partitions", ["t", {}]), ("partitions", ["t", {"start": b"k"}])],
+    )
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["partition", "start", "end", "hosts", "size", "rows", "rate"],
+        ["7", "''", "'k'", "n1", "n2", "2.0", "KiB", "1,500", "12.3"],
+        ["7", "'k'", "-", "n3(PROPOSED)", "-", "-", "-"],
+    ]
+    done, _ = ask("table", "partitions", "t", "--json", partitions=answering(*pages))
+    assert [one["start"] for one in json.loads(done.out)["partitions"]] == ["", "k"]
+    page = {"kind": "hash", "partitions": [partition(b"\0\0\0\x0b", None)], "next": None}
+    done, _ = ask("table", "partitions", "t", partitions=lambda *_: page)
+    assert [line.split()[:3] for line in done.out.splitlines()] == [["partition", "shard", "hosts"], ["7", "11", "n1"]]
+
+
+def scanning(*pages):
+    """A scan that shows these keys, page after page."""
+    return answering(
+        *([[[key, b""] for key in page], page[-1] if page is not pages[-1] else None, b"t"] for page in pages)
+    )
+
+
+def test_a_range_is_deleted(ask):
+    """What a scan of these bounds shows, and how many records that were."""
+    done, asked = ask(
+        "table", "delete-range", "t", "a", "c", "--prefix", "a", "--level", "all",
+        scan=scanning([b"a", b"aa"], [b"ab"]), delete=lambda *_: b"",
+    )  # fmt: skip
+    assert (done.status, done.out, done.err) == (0, "t: 3 records deleted\n", "")
+    assert asked[0] == ("scan", ["t", {"start": b"a", "end": b"c", "prefix": b"a"}])
+    deletes = [params for method, params in asked if method == "delete"]
+    assert [(key, options["level"]) for _, key, options in deletes] == [(b"a", "all"), (b"aa", "all"), (b"ab", "all")]
+    done, _ = ask("table", "delete-range", "t", "a", "--json", scan=scanning([b"a"]), delete=lambda *_: b"")
+    assert json.loads(done.out) == {"table": "t", "deleted": 1}
+
+
+@pytest.mark.parametrize(("error", "status"), [(BadRequest("t is a dataset"), 2), (KeyboardInterrupt(), 130)])
+def test_a_deletion_that_ends_early(ask, monkeypatch, error, status):
+    """It says how far it came, and that it may be said again; nothing where it has not begun."""
+    take = clearing.tables.token_of
+    answers = iter([None, None, error])
+
+    def token_of(method, answer):
+        if (ends := next(answers)) is not None:
+            raise ends
+        return take(method, answer)
+
+    monkeypatch.setattr(clearing.tables, "token_of", token_of)
+    command = ["table", "delete-range", "t", "a"]
+    done, _ = ask(*command, scan=scanning([b"a", b"aa", b"ab"]), delete=lambda *_: b"")
+    assert (done.status, done.out) == (status, "")
+    assert "gossipkv: 2 records deleted, up to 'aa'; say it again to go on\n" in done.err
+    done, _ = ask(*command, scan=raising(UnknownDatabase("there is no table t")))
+    assert (done.status, done.err) == (1, "gossipkv: there is no table t\n")
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (Conflict("it moves"), 3), (BadRequest("n9 is no node of tables"), 2), (Unavailable("n4 is down"), 3),
+    (NotReady("no table was ever made here"), 3), (UnknownDatabase("there is no table t"), 1),
+])  # fmt: skip
+def test_what_the_node_refuses(ask, error, status):
+    """One line, and the status of the interface."""
+    for arguments, method in (
+        ("split t k", "split"), ("join t k n4", "join"), ("leave t k n4", "leave"),
+        ("force-join t k n4 --yes", "force_join"), ("partitions t", "partitions"),
+    ):  # fmt: skip
+        done, asked = ask("table", *arguments.split(), **{method: raising(error)})
+        assert (done.status, done.out, done.err, len(asked)) == (status, "", f"gossipkv: {error}\n", 1)
+
+
+@pytest.mark.parametrize("arguments", [
+    "split t", "split t k l", "join t k", "join t k n4 n5", "leave t", "force-join t k", "partitions", "partitions t u",
+    "delete-range t", "delete-range t b a", "delete-range t a a", "delete-range t a b c",
+    "delete-range t a --level two",
+])  # fmt: skip
+def test_wrong_use(ask, arguments):
+    """Status 2, and no node is asked."""
+    done, asked = ask("table", *arguments.split())
+    assert (done.status, done.out, asked) == (2, "", [])

@@ -1,0 +1,326 @@
+"""The planner of range tables: what every plan keeps, where a row of them ends, and each of its reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.placement.lately import LATELY_S
+from gossipkv.placement.measures import Measure
+from gossipkv.placement.moves import standing
+from gossipkv.placement.partition import MOST_FORMER, State
+from gossipkv.placement.ranges import BUSY, DIVIDED_S, LARGE_S, wanted
+from tests.unit.placement.hosted import A, P, hosted, node
+from tests.unit.placement.ranged import LIMITS, MIB, Ranged
+
+
+def alike(table, slots):
+    """How many pairs of a partition's slots lie in one isolation group."""
+    groups = {one.id: one.isolation_group or one.id for one in table.nodes.values()}
+    counts = Counter(groups.get(one) for one in slots if one is not None)
+    return sum(count * (count - 1) // 2 for count in counts.values())
+
+
+def drawn(random):
+    """A table in any state: sizes, weights, groups, who is dead, what is empty or of a node that was removed."""
+    nodes, replication = random.randint(1, 8), random.randint(1, 3)
+    numbers = range(1, nodes + 1)
+    slots = []
+    for _ in range(random.randint(1, 40)):
+        held = random.sample(numbers, min(nodes, replication))
+        for at in range(1, len(held)):
+            held[at] = 0 if random.random() < 0.1 else held[at]
+        slots.append(held)
+    kinds = random.choice((1, 2, 3, 9))
+    table = Ranged(
+        slots,
+        nodes=nodes + random.randint(0, 2),
+        replication=replication,
+        weights={one: random.choice((1, 1, 1, 2)) for one in numbers},
+        groups={one: f"r{one % kinds}" for one in numbers} if kinds < 9 else {},
+    )
+    most = random.choice((0, 1, 600)) * MIB
+    count = len(slots)
+    sizes = [random.choice((0, None, random.randint(0, most), most // 2)) for _ in range(count)]
+    table.measure(*sizes, rates=[random.choice((0, 0, 5, 9_000)) for _ in range(count)])
+    table.dead = {one for one in table.nodes if random.random() < 0.2}
+    table.shunned = {one for one in table.nodes if random.random() < 0.1}
+    for one in [one for one in table.nodes if random.random() < 0.1 and len(table.nodes) > 1]:
+        del table.nodes[one]
+    table.is_on = random.random() < 0.8
+    return table
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_every_plan_keeps(random):
+    """R, no dead target, no node twice, apart as before; and nothing goes back, or moves again, within ten minutes."""
+    table = drawn(random)
+    last = {}
+    for _ in range(6):
+        made = table.plan()
+        before = [standing(one) for one in table.map.values()]
+        after = wanted(before, made.moves)
+        able = [node(one) for one in table.nodes if one not in table.dead | table.shunned]
+        for move in made.moves:
+            source = before[move.partition][move.slot] if move.slot < len(before[move.partition]) else None
+            assert (source, move.target in able) == (move.source, True)
+            is_asked = move.source is None or int(move.source) not in table.nodes
+            assert is_asked or (table.is_on and int(move.source) not in table.dead)
+            id_ = [*table.map.values()][move.partition].id, move.slot
+            assert is_asked or table.now >= last.get(id_, -LATELY_S) + LATELY_S
+            assert is_asked or (move.target, move.source) not in last or (
+                table.now >= last[move.target, move.source] + LATELY_S
+            )  # fmt: skip
+            last |= {id_: table.now, (move.source, move.target): table.now}
+        for was, slots in zip(before, after, strict=True):
+            held = [one for one in slots if one is not None]
+            assert len(held) == len(set(held))
+            there = [one for one in held if int(one) in table.nodes]
+            free = [one for one in able if one not in held]
+            assert len(there) >= min(table.replication, len(table.nodes)) or not free
+            if None not in was and len(was) == len(slots) and all(int(one) in table.nodes for one in was):
+                assert alike(table, slots) <= alike(table, was)
+        table.do(made)
+        table.now += random.choice((1.0, 60.0, 300.0, 601.0))
+        table.look()
+        table.dead ^= {one for one in table.nodes if random.random() < 0.1}
+
+
+@given(st.randoms(use_true_random=False))
+def test_rest_is_reached(random):
+    """With sizes at rest, whatever the table was like."""
+    drawn(random).rest()
+
+
+@given(st.integers(3, 8), st.integers(1, 3), st.booleans(), st.randoms(use_true_random=False))
+def test_loads_at_rest(nodes, replication, is_new, random):
+    """Are at most 1.3 times of even where partitions are small beside what a node has."""
+    replication = min(replication, nodes - 1)
+    there = nodes - is_new if nodes - is_new > replication else nodes
+    slots = [random.sample(range(1, there + 1), replication) for _ in range(nodes * 20)]
+    weights = {one: random.choice((1, 1, 2)) for one in range(1, nodes + 1)} if nodes > 2 * replication + 1 else {}
+    table = Ranged(slots, nodes=nodes, replication=replication, weights=weights)
+    table.measure(*(random.randint(64 * MIB, 400 * MIB) for _ in slots))
+    table.rest()
+    assert max(table.loads().values()) <= 1.3, table.loads()
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_what_people_ask_for_is_done_in_any_case(is_on):
+    """An empty slot, and that of a node that was removed, dead or not, go to the emptiest, though sizes are unknown."""
+    table = Ranged([(1, 2, 3), (1, 2, 0), (4, 2, 3), (1, 2, 5)], nodes=7)
+    table.is_on, table.dead = is_on, {4}
+    del table.nodes[4]
+    assert table.moves() == [(1, 2, None, 6), (2, 0, 4, 7)]
+    assert [one.why for one in table.plan().moves] == ["2 of 3 replicas", "{source} was removed"]
+
+
+def test_who_lies_farthest_fills():
+    """Before who is emptiest."""
+    table = Ranged([(1, 0), (1, 4), (2, 4)], nodes=4, replication=2, groups={1: "a", 2: "a", 3: "a", 4: "b"})
+    assert table.moves() == [(0, 1, None, 4)]
+
+
+def test_fewer_nodes_than_replicas():
+    """What cannot be is not planned: each node has a slot, and who was removed keeps his."""
+    table = Ranged([(1, 2, 3), (1, 0, 0)], nodes=3)
+    del table.nodes[3]
+    assert table.moves() == [(1, 1, None, 2)]
+
+
+def test_a_move_to_who_was_removed():
+    """Is taken back: who is to give the slot keeps it."""
+    table = Ranged([(1, 2)], nodes=4, replication=2)
+    table.put(0, hosted(1, (1, 0, A), (2, 1, A), (3, 1, P)))
+    assert table.moves() == []
+    del table.nodes[3]
+    assert table.moves() == [(0, 1, 3, 2)]
+
+
+def test_the_dead_are_left_alone():
+    """Nothing goes to them, and what they have stays: people remove them."""
+    table = Ranged([(1, 2)] * 8, nodes=4, replication=2).measure(*[MIB] * 8)
+    table.dead = {1, 3}
+    assert {(source, target) for _, _, source, target in table.moves()} == {(2, 4)}
+    table.put(0, table.partition((0, 2)))
+    table.measure(*[MIB] * 8)
+    assert table.moves()[0] == (0, 0, None, 4)
+
+
+def test_who_is_passed_over_gets_nothing():
+    """For now; it gives."""
+    table = Ranged([(1, 2)] * 8, nodes=4, replication=2).measure(*[MIB] * 8)
+    table.shunned = {1, 3}
+    assert {(source, target) for _, _, source, target in table.moves()} == {(1, 4), (2, 4)}
+
+
+def test_empty_partitions_are_spread_by_number():
+    """As in a table that was just made."""
+    table = Ranged([(1,)] * 12, nodes=3, replication=1).measure(*[0] * 12)
+    table.do(made := table.plan())
+    assert Counter(int(standing(one)[0]) for one in table.map.values()) == {1: 4, 2: 4, 3: 4}
+    assert made.moves[0].why == "{source} has 3.00 x its share of partitions"
+
+
+def test_bytes_and_requests():
+    """The larger of the two loads counts, and it is said which; few requests are no load."""
+    table = Ranged([(1,), (1,), (2,), (2,)], nodes=2, replication=1)
+    table.measure(*[MIB] * 4, rates=[0.3 * BUSY, 0.3 * BUSY, 0, 0])
+    assert table.moves() == []
+    table.measure(MIB, 0, MIB, 0, rates=[100 * BUSY, 60 * BUSY, 30 * BUSY, 0])
+    (move,) = table.plan().moves
+    assert (move.partition, move.why) == (1, "{source} has 1.64 x its share of requests")
+    table = Ranged([(1,), (1,), (1,), (2,)], nodes=2, replication=1).measure(MIB, MIB, MIB, MIB)
+    assert [one.why for one in table.plan().moves] == ["{source} has 1.50 x its share of bytes"]
+
+
+def test_no_move_without_a_clear_gain():
+    """One that would only change places, or that brings less than sizes sway, is none."""
+    for numbers in ((1, 1, 2), (1, 1, 1, 2, 2)):
+        table = Ranged([(one,) for one in numbers], nodes=2, replication=1).measure(*[MIB] * len(numbers))
+        assert table.moves() == []
+    table = Ranged([(1 + at % 2,) for at in range(100)], nodes=2, replication=1)
+    table.measure(*(MIB + MIB // 12 * (at % 2) for at in range(100)))
+    assert table.moves() == []
+
+
+def test_weights():
+    """Who has twice the weight gets twice the load."""
+    table = Ranged([(1,)] * 30, nodes=2, replication=1, weights={2: 2}).measure(*[MIB] * 30)
+    table.rest()
+    assert Counter(int(standing(one)[0]) for one in table.map.values())[2] in {19, 20, 21}
+
+
+def test_nothing_is_moved_while_too_little_is_known():
+    """Of four in five the size has to be said; the others count as the mean."""
+    table = Ranged([(1,)] * 10, nodes=2, replication=1).measure(*[MIB] * 7)
+    assert table.moves() == []
+    table.measure(*[MIB] * 8)
+    assert len(table.moves()) == 5
+
+
+def test_what_was_moved_rests():
+    """For ten minutes; so do the children of it."""
+    table = Ranged([(1,)] * 4, nodes=2, replication=1).measure(*[MIB] * 4)
+    table.now = 1.0
+    table.do(table.plan())
+    moved = [at for at, one in enumerate(table.map.values()) if standing(one) == (node(2),)]
+    table.divide([*table.map][moved[0]])
+    table.measure(*[0] * 5)
+    size = {id_: 9 * MIB for id_, _ in table.lately.moved}
+    table.measure(*(size.get(one.id, 0) for one in table.map.values()))
+    assert table.moves() == []
+    table.nodes[3] = table.nodes[1]._replace(id=node(3))
+    ids = [one.id for one in table.map.values()]
+    assert not {ids[at] for at, *_ in table.moves()} & size.keys()
+    table.now += LATELY_S
+    table.look()
+    assert {ids[at] for at, *_ in table.moves()} & size.keys()
+
+
+def test_nothing_goes_back_the_way_that_something_came():
+    """For ten minutes, though it is something else, and the sizes have changed."""
+    table = Ranged([(1,)] * 4 + [(2,)] * 2, nodes=2, replication=1).measure(*[MIB] * 6)
+    table.do(table.plan())
+    table.measure(MIB, MIB, MIB, MIB, 9 * MIB, 9 * MIB)
+    assert [*table.lately.passed] == [(node(1), node(2))]
+    assert table.moves() == []
+    table.now += LATELY_S
+    table.look()
+    assert [(source, target) for _, _, source, target in table.moves()] == [(2, 1)]
+    table.now -= LATELY_S
+    table.lately.rests()  # People have changed the nodes.
+    assert len(table.moves()) == 1
+
+
+def test_what_lies_less_far_apart_than_it_could():
+    """Is moved, though loads are even: another isolation group has come."""
+    groups = {1: "a", 2: "a", 3: "b"}
+    table = Ranged([(1, 2)], nodes=2, replication=2, groups=groups).measure(MIB)
+    assert table.moves() == []
+    table = Ranged([(1, 2), (3, 1)], nodes=3, replication=2, groups=groups).measure(MIB, MIB)
+    (move,) = table.plan().moves
+    assert (move.partition, int(move.target), move.why) == (0, 3, "replicas share an isolation group")
+
+
+def large(*, former=0, size=513 * MIB, **of):
+    """A table of one partition over the limit."""
+    table = Ranged([(1, 2, 3)], **of)
+    table.now = -DIVIDED_S
+    table.put(0, table.partition((1, 2, 3), range(1000, 1000 + former)))
+    table.now = 0.0
+    return table.measure(size)
+
+
+def test_a_division_that_nobody_began():
+    """Is planned after a minute, and not for ever: one key is not divided."""
+    table = large()
+    assert table.plan().splits == []
+    table.now = LARGE_S
+    ((at, why),) = table.plan().splits
+    assert (at, why) == (0, "513.0 MiB, over split_bytes")
+    table.lately.asks(next(iter(table.map.values())).id, table.now)
+    table.now += LATELY_S - 1
+    assert len(table.plan().splits) == 1
+    table.now += 1
+    assert table.plan().splits == []
+    table.is_on = False
+    assert table.plan().splits == []
+
+
+def test_what_is_not_divided_now():
+    """It moves, has too many former assignments, is small again, or people do it."""
+    table = large(former=MOST_FORMER - 3)
+    table.now = LARGE_S
+    assert len(table.plan().splits) == 1
+    table.is_on = False
+    assert table.plan().splits == []
+    table = large(former=MOST_FORMER - 2)
+    table.now = LARGE_S
+    assert table.plan().splits == []
+    table = large()
+    table.now = LARGE_S
+    table.put(0, hosted(2, (1, 0, A), (2, 1, A), (3, 2, A), (4, 2, State.INITIALIZING)))
+    assert table.plan().splits == []
+    table = large()
+    table.measure(MIB)
+    table.measure(513 * MIB)
+    table.now = LARGE_S - 1
+    assert table.plan().splits == []
+
+
+def test_rows_over_the_limit():
+    """Are a reason, too."""
+    table = Ranged([(1, 2, 3)]).measure(MIB)
+    table.measures[1] = Measure(MIB, LIMITS.rows + 1)
+    table.look()
+    table.now = LARGE_S
+    assert [one.why for one in table.plan().splits] == ["2,000,001 rows, over split_rows"]
+
+
+def test_a_busy_partition_is_divided():
+    """If it alone has more than a node's share, where another has room; not a small one, nor a child at once."""
+    rates = [40 * BUSY, BUSY, BUSY, BUSY]
+    table = Ranged([(1,), (2,), (3,), (4,)], replication=1).measure(*[2 * MIB] * 4, rates=rates)
+    assert [one.why for one in table.plan().splits] == ["4,000 requests a second, more than a node's even share"]
+    table.measure(*[1000] * 4, rates=rates)
+    assert table.plan().splits == []  # It has ten rows.
+    table.measure(*[2 * MIB] * 4, rates=[BUSY / 2, 0, 0, 0])
+    assert table.plan().splits == []
+    table.measure(*[2 * MIB] * 4, rates=rates)
+    table.do(table.plan())
+    table.measure(*[2 * MIB] * 5, rates=[40 * BUSY, 0, BUSY, BUSY, BUSY])
+    assert table.plan().splits == []
+    table.now += DIVIDED_S
+    assert [one.partition for one in table.plan().splits] == [0]
+    table = Ranged([(1, 2, 3)]).measure(2 * MIB, rates=[40 * BUSY])
+    assert table.plan().splits == []  # There is nobody else.
+
+
+def test_what_is_to_be_divided_is_not_moved():
+    """That would hold it up."""
+    table = Ranged([(1,)] * 3, nodes=2, replication=1).measure(600 * MIB, 300 * MIB, 300 * MIB)
+    assert sorted(at for at, *_ in table.moves()) == [1, 2]

@@ -1,0 +1,230 @@
+"""The mover of range tables: what it asks for, of a map at hand, of hosts that say what they have; moves arrive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gossipkv.errors import Unavailable
+from gossipkv.placement.lately import LATELY_S
+from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.ranges import LARGE_S, plan
+from gossipkv.placement.spread import Node
+from gossipkv.register.metadata.operations import judge
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, Table, first_body
+from gossipkv.table import planning
+from gossipkv.table.moving import Moving
+from gossipkv.table.planning import AGAIN_S, ASK_S, PAUSE, Hosts
+from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
+
+MIB = 1 << 20
+LIMITS = Limits(512 * MIB, 0)
+
+
+class Ranges(MovedMap):
+    """A range table; `slots`: of each range the numbers of its nodes."""
+
+    def __init__(self, slots, *, nodes=4):
+        super().__init__(nodes=nodes, replication=len(slots[0]), servers=range(1, nodes + 1))
+        ranges = {
+            b"%03d" % at if at else b"": Partition.of(
+                at + 1, [Assignment(100 * at + one + 1, node(n), one, State.AVAILABLE) for one, n in enumerate(some)]
+            )
+            for at, some in enumerate(slots)
+        }
+        self._pages, self.refused = {}, 0
+        self._take(first_body(Table(TABLE, "t", RANGE, len(slots[0]), 0), ranges, FIRST))
+
+    async def transact(self, table, operations, timeout_s):
+        """Have operations judged, some of which may be refused."""
+        self.asked += [(one.name, one.argument) for one in operations]
+        judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
+        self.refused += sum(answer.outcome is Outcome.REFUSED for answer in judgement.answers)
+        self.config += 1
+        if judgement.changed is not None:
+            self._take(judgement.changed)
+
+    def arrive(self):
+        """Have all moves done that are under way."""
+        ranges = {entry.key: one for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
+        done = {}
+        for key, one in ranges.items():
+            coming = {each.slot for each in one.assignments if each.state is not State.AVAILABLE}
+            stay = [each for each in one.assignments if each.slot not in coming or each.state is not State.AVAILABLE]
+            done[key] = Partition.of(one.id, [each._replace(state=State.AVAILABLE) for each in stay])
+        if done != ranges:
+            self.config += 1
+            self._take(first_body(Table(TABLE, "t", RANGE, len(stay), 0), done, self.config))
+
+    @property
+    def held(self):
+        """How many ranges each node has."""
+        return Counter(one.node[0] for partition in self.partitions for one in partition.assignments)
+
+
+class Planner:
+    """The mover of a node, which is the first that lives, as it sees that."""
+
+    def __init__(self, world, number=1, *, alive=(1, 2, 3, 4), is_on=True, sizes=(), plan_s=0.0):
+        self.sizes, self.asked, self.divided, self.plan_s = [*sizes], 0, [], plan_s
+        self.world, self.alive = world, alive
+        self.me, self.tree = SimpleNamespace(node=node(number)), world.tree
+        self.moving = Moving(
+            self,
+            world,
+            alive=lambda: [*map(node, self.alive)],
+            beside=self._beside,
+            random=world.random,
+            most=2,
+            stall_s=60.0,
+            hosts=Hosts(self._measures, self._divide, LIMITS, is_on),
+        )
+
+    @property
+    def known(self):
+        """As `Metadata` tells."""
+        return self.world.known
+
+    async def _measures(self, table, nodes):
+        self.asked += 1
+        ids = [one.id for one in self.world.partitions]
+        return {id_: Measure(size) for id_, size in zip(ids, self.sizes, strict=False) if size is not None}
+
+    async def _divide(self, table, host, partition):
+        self.divided.append((partition, host[0]))
+        raise Unavailable("another one may do so")
+
+    async def _beside(self, do):
+        await trio.sleep(self.plan_s)
+        return do()
+
+
+def during(*planners, seconds=3600, then=None):
+    """Have movers run, and moves arrive some seconds after they began."""
+
+    async def scenario():
+        async with trio.open_nursery() as nursery:
+            for one in planners:
+                nursery.start_soon(one.moving.run)
+            for at in range(seconds // 5):
+                await trio.sleep(5)
+                planners[0].world.arrive()
+                if then is not None:
+                    then(at * 5)
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("movers", [1, 2])
+def test_ranges_are_levelled_and_then_nothing_is_done(movers):
+    """Also by two at once, of which each takes itself for the first that lives: once all is even they stop.
+
+    A node is dead for a while, and sizes sway.
+    """
+    world = Ranges([(1, 2)] * 24)
+    some = [Planner(world, one, alive=range(one, 5), sizes=[MIB] * 24) for one in range(1, movers + 1)]
+    at_rest = []
+
+    def look(at):
+        for number, one in enumerate(some, 1):
+            one.alive = [each for each in range(number, 5) if each < 4 or at < 60 or at > 600]
+            one.sizes = [world.random.randint(MIB * 98 // 100, MIB) for _ in range(24)]
+        if at >= 3000:
+            at_rest.append(len(world.asked))
+
+    during(*some, then=look)
+    assert max(world.held.values()) - min(world.held.values()) <= 2, world.held
+    assert len(set(at_rest)) == 1
+    assert len(world.asked) - world.refused <= 48
+    assert 3600 / ASK_S - 2 <= some[0].asked <= 3600 / ASK_S + 2
+
+
+def test_what_people_ask_for_is_done_without_the_planner():
+    """Where it is off, or where nobody says what there is."""
+    for is_on, sizes in ((False, [MIB] * 8), (True, [])):
+        world = Ranges([(1, 2)] * 8)
+        during(Planner(world, is_on=is_on, sizes=sizes), seconds=60)
+        assert world.asked == []
+        world.named[node(2)] = world.named[node(2)]._replace(weight=0)
+        during(Planner(world, is_on=is_on, sizes=sizes), seconds=120)
+        assert (len(world.asked), world.held[2]) == (8, 0)
+
+
+def test_a_dead_node_gets_nothing():
+    """And gives nothing."""
+    world = Ranges([(1,), (1,), (1,), (1,), (3,), (3,)])
+    during(Planner(world, alive=(1, 2, 4), sizes=[MIB] * 6))
+    assert world.held == {1: 2, 2: 1, 3: 2, 4: 1}
+
+
+def test_when_people_change_the_nodes_nothing_has_to_rest():
+    """A node that was taken out and comes back gets its share at once."""
+    world = Ranges([(1,), (1,), (1,), (2,), (2,), (2,)], nodes=3)
+    world.named[node(2)] = world.named[node(2)]._replace(weight=0)
+    held = []
+
+    def look(at):
+        if at == 120:
+            held.append(dict(world.held))
+            world.named[node(2)] = world.named[node(2)]._replace(weight=1)
+
+    during(Planner(world, alive=(1, 2, 3), sizes=[MIB] * 6), seconds=300, then=look)
+    assert held == [{1: 3, 3: 3}]
+    assert world.held == {1: 2, 2: 2, 3: 2}
+
+
+def test_hosts_are_asked_to_divide():
+    """A minute after a range was seen over the limit, one host after the other, for ten minutes."""
+    world = Ranges([(1, 2, 3)])
+    planner = Planner(world, alive=(1, 3, 4), sizes=[513 * MIB])
+    times = []
+
+    def look(at):
+        times.append((at, len(planner.divided)))
+
+    during(planner, then=look)
+    assert planner.divided[:3] == [(1, 1), (1, 3), (1, 1)]
+    assert len(planner.divided) in range(int(LATELY_S / AGAIN_S), int(LATELY_S / AGAIN_S) + 2)
+    first = next(at for at, count in times if count)
+    assert LARGE_S <= first <= LARGE_S + ASK_S + 5
+    assert world.asked == []
+
+
+def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
+    """But what was planned goes on meanwhile."""
+    world, made = Ranges([(1, 2)] * 24), []
+
+    def counted(situation):
+        made.append(situation.now)
+        return plan(situation)
+
+    monkeypatch.setattr(planning, "plan", counted)
+    during(Planner(world, sizes=[MIB] * 24, plan_s=3.0), seconds=300)
+    assert all(after >= before + 3.0 * PAUSE for before, after in pairwise(made))
+    assert world.held == dict.fromkeys((1, 2, 3, 4), 12)
+    assert len(made) < 12
+
+
+def test_what_a_plan_is_told_to_people_goes_by():
+    """The mover's own memory; who is not the mover takes what is too large for old."""
+    planner, measures = Planner(Ranges([(1, 2, 3)]), sizes=[513 * MIB]), {1: Measure(513 * MIB)}
+    nodes = [Node(node(1), "", 1)]
+
+    async def ask():
+        return planner.moving.known(TABLE, nodes, measures)
+
+    known = trio.run(ask)
+    assert (known.lately.large, known.measures) == ({1: -inf}, measures)
+    during(planner, seconds=60)
+    assert trio.run(ask).lately.large[1] > -inf
+    planner.me.node = node(2)  # It acts no more.
+    assert trio.run(ask).lately.large == {1: -inf}
