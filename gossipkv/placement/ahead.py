@@ -13,17 +13,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from gossipkv.keyspace.time_key import TimeKey
 
 MOST_AHEAD: Final = 64  # Ranges of a table that nobody has written to yet.
 LEAD: Final = 12  # Of a period, the part before its end at which the next one is planned: five minutes of an hour.
 FEWEST: Final = 2  # Ranges of a period.
 MOST_SERIES: Final = 16  # Of one table: what has more is spread by itself.
+
+
+class TimeKey(Protocol):
+    """Where the time stands in each key of a table."""
+
+    @property
+    def width(self) -> int:
+        """Its bytes."""
+        ...
+
+    def time_of(self, key: bytes, /) -> int:
+        """The time of a key, or of where a range begins."""
+        ...
 
 
 class Written(NamedTuple):

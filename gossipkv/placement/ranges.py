@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 CLEAR: Final = 0.1  # By so much of an even load two nodes differ at least between which something is moved,
 LEFT: Final = 0.25  # and so much of what they differed by the target stays below what the source had.
-SMALL: Final = 1 / 16  # Of the mean, which is added to each partition.
+SMALL: Final = 1 / 16  # Of the mean, which is added to each partition,
+SMALL_BYTES: Final = 64 << 10  # and at least so much: what is smaller goes by number, which does not sway.
 BUSY: Final = 100.0  # Requests a second at each node, which are no load beside an even one.
 KNOWN: Final = 0.8  # Of the partitions: of so many the size is known before something is moved for balance.
 MOST_MOVES: Final = 4096  # For balance in one plan: more than are under way at once.
@@ -149,8 +150,8 @@ class _Planner:
         self.knows_enough = len(known) >= KNOWN * len(found)
         count, slots = max(1, len(known)), max(1, self._slots)
         mean = Measure(sum(one.size_bytes for one in known) // count, 0, sum(one.rate for one in known) / count)
-        self._is_empty = not mean.size_bytes
-        small = mean.size_bytes * SMALL or 1.0
+        self._is_small = mean.size_bytes < SMALL_BYTES
+        small = max(mean.size_bytes * SMALL, SMALL_BYTES)
         by_bytes = [(one or mean).size_bytes + small for one in found]
         few = max(mean.rate * SMALL, BUSY * len(self._nodes) / max(1, len(found)))  # By bytes, so that an idle
         part = few * max(1, len(found)) / (sum(by_bytes) or 1.0)  # table goes by them alone.
@@ -369,7 +370,7 @@ class _Planner:
 
     def _words(self, source: int) -> str:
         loads = [first[source] for first in self._first]
-        what = "requests" if loads[1] > loads[0] else "partitions" if self._is_empty else "bytes"
+        what = "requests" if loads[1] > loads[0] else "partitions" if self._is_small else "bytes"
         return f"{{source}} has {max(loads):.2f} x its share of {what}"
 
 

@@ -11,6 +11,8 @@ Read in this order:
     for_clients.py  the door for clients; requests.py: what they sent, judged
     placing.py      the door for people who change which nodes tables are laid on
     for_peers.py    the door for other nodes
+    moving.py       which moves are begun; of range tables planning.py, by what measuring.py says
+    splitting.py    ranges that are too large are divided; works.py: all that a node does by itself
     holding.py      maps become copies of partitions
     records.py      the methods on records: writes.py, reads.py of single ones, scans.py page by page
     routing.py      the partition of a key, and who holds it; forwarding.py: how a request comes to one of them

@@ -32,7 +32,7 @@ def measure(
     bench: Bench, *, records: int = 1_000_000, splits: int = 8, before_s: float = 10.0, rounds: int = 5
 ) -> None:
     """One table is divided under load, then read beside one with the same records that is not."""
-    settings = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", **moves.LOGGED}
+    settings = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", "planner": "off", **moves.LOGGED}
     running = nodes.running(bench.directory / "ranges", NODES, **settings)
     with running as cluster, closing(nodes.Nodes(cluster)) as asked:
         asked.wait_alive()

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "processes": {"errors", "log"},
     "wire": {"errors"},
     "keyspace": {"errors"},
-    "placement": {"errors", "address", "keyspace"},
+    "placement": {"errors", "address"},
     "storage": GROUND,
     "storage.engine": GROUND | {"processes", "storage"},
     "dataset.formats": {"errors", "keyspace", "storage"},

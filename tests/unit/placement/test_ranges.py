@@ -140,6 +140,13 @@ def test_a_move_to_who_was_removed():
     assert table.moves() == [(0, 1, 3, 2)]
 
 
+def test_a_node_in_the_place_of_another():
+    """Gets what that had, and nothing else moves."""
+    table = Ranged([(1 + at % 3, 1 + (at + 1) % 3) for at in range(24)], nodes=3, replication=2).measure(*[MIB] * 24)
+    table.nodes[4] = table.nodes.pop(3)._replace(id=node(4))
+    assert Counter((source, target) for *_, source, target in table.moves()) == {(3, 4): 16}
+
+
 def test_the_dead_are_left_alone():
     """Nothing goes to them, and what they have stays: people remove them."""
     table = Ranged([(1, 2)] * 8, nodes=4, replication=2).measure(*[MIB] * 8)

@@ -313,7 +313,7 @@ def test_ranges_are_planned():
         moves, told = await planned(cluster, one)
         assert {target for _, target in moves} == {"n4"}
         assert told["bytes"] > 0 == told["unknown"]
-        assert all(move["why"] == f"{move['from']} has 1.33 x its share of bytes" for move in told["moves"])
+        assert all(move["why"] == f"{move['from']} has 1.33 x its share of partitions" for move in told["moves"])
         await placed(cluster, one)
         assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
         for machine in cluster.machines:  # All say what the mover says.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, Unavailable, UnknownDatabase
+from gossipkv.errors import BadRequest, Conflict, NotServed, Unavailable, UnknownDatabase
 from gossipkv.node.gossip import Gossiping
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
@@ -57,6 +57,30 @@ def test_what_is_not_divided():
             error = await refused(cluster, one, "split", *params)
             assert (type(error), words in error.message) == (kind, True), (params, error)
         assert [*await ranges(cluster, one)] == [b"", b"m"]
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_a_host_divides_what_the_planner_asks_for():
+    """At its middle key, once; one that has no two keys, or is elsewhere, is not divided."""
+
+    async def scenario(cluster):
+        one = await made(cluster, RANGES)
+        for number in range(40):
+            await cluster.ask(one, "put", "t", b"a%02d" % number, bytes(100))
+        before = await ranges(cluster, one)
+        table = bytes.fromhex((await cluster.ask(one, "partition_map", "t"))["table"])
+        assert await cluster.ask(one, "table_divide", table, before[b"m"][0]) is False
+        assert await cluster.ask(cluster.machines[1], "table_divide", table, before[b""][0]) is True
+        with trio.fail_after(60):
+            while len(after := await ranges(cluster, one)) == 2:
+                await trio.sleep(0.1)
+        (middle,) = after.keys() - before.keys()
+        assert b"a10" < middle < b"a30"
+        assert after[middle][1] == before[b""][1]
+        with trio.fail_after(60):
+            while not isinstance(await refused(cluster, one, "table_divide", table, before[b""][0]), NotServed):
+                await trio.sleep(0.1)  # It has not adopted that yet.
 
     simulate(scenario, 1, machines=3)
 
