@@ -12,27 +12,42 @@ from gossipkv.cli.reads import key_or_input
 from gossipkv.client.tables import LEVELS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.decorators import FC
+
     from gossipkv.address import Address
     from gossipkv.client.tables import Level
 
 STDIN: Final = b"-"
-LEVEL: Final = click.option(
-    "--level",
-    type=click.Choice(LEVELS),
-    default="majority",
-    show_default=True,
-    help="How many copies are to have it before this returns.",
-)
+
+
+def level(default: Level | None, words: str) -> Callable[[FC], FC]:
+    """The option `--level`."""
+    return click.option("--level", type=click.Choice(LEVELS), default=default, show_default=bool(default), help=words)
+
+
+LEVEL: Final = level("majority", "How many copies are to have it before this returns.")
 
 
 @click.command()
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
-@LEVEL
+@level(None, "How many copies are to have it before this returns.  [default: majority, unless it is smeared]")
+@click.option("--no-smear", is_flag=True, help="Of a time series: have it written at once, and not within two minutes.")
 @NODE
 @TIMEOUT
-def put(table: str, key: bytes, value: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
+def put(
+    table: str,
+    key: bytes,
+    value: bytes,
+    *,
+    level: Level | None,
+    no_smear: bool,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+) -> None:
     """Let KEY in TABLE have VALUE.
 
     Without VALUE, or where it is `-`, the value is what standard input holds, every byte of it; KEY may be `-` instead.
@@ -44,7 +59,7 @@ def put(table: str, key: bytes, value: bytes, *, level: Level, nodes: tuple[Addr
         value = sys.stdin.buffer.read()
     key = key_or_input(key)
     with connect(nodes, timeout_ms) as client:
-        client.table(table).put(key, value, level=level)
+        client.table(table).put(key, value, level=level, smear=not no_smear)
 
 
 @click.command()

@@ -116,24 +116,29 @@ class Table:
         key: Key,
         value: bytes,
         *,
-        level: Level = "majority",
+        level: Level | None = None,
+        smear: bool = True,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> None:
         """Let `key` have this value.
 
+        Without a session and a `level` a table with a time key may smear it, unless `smear` is false: then it returns
+        when one node has it, synced, which forwards it within two minutes or so.  Else the level is a `majority`.
+
         Raises:
             Unknown: it may have been applied, or may yet be: whoever reads may see it or not.
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        turn = Turn(session)
+        turn, smears = Turn(session), smear and level is None and session is None
+        wanted = None if smears else level or "majority"
 
         def make(config: int) -> Request[Value]:
-            return tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms, config))
+            return tables.put(self.name, key, value, self._written(turn, wanted, wait_ms, timeout_ms, config))
 
-        turn.saw(tables.token_of("put", self._asked(key, make, timeout_ms)))
+        turn.saw(tables.token_of("put", self._asked(key, make, timeout_ms, smears=smears)))
 
     def delete(
         self,
@@ -172,18 +177,20 @@ class Table:
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    def _asked(self, key: Key, make: Callable[[int], Request[_Result]], timeout_ms: int | None) -> _Result:
+    def _asked(
+        self, key: Key, make: Callable[[int], Request[_Result]], timeout_ms: int | None, *, smears: bool = False
+    ) -> _Result:
         """The answer to a request for one key: of the node in use, or of whom `owners` has asked."""
         deadline = self._client.deadline(timeout_ms)
         if self._by_map is None:
             return self._client.ask(make(0), deadline)
         of, failed = reads.key_bytes(key), None
-        if (owner := self._by_map.owner(of)) is not None:
+        if (owner := self._by_map.owner(of, smears=smears)) is not None:
             try:
                 return self._client.at(owner).ask(make(self._by_map.config), deadline)
             except GossipKVError as error:
                 failed = owner, error
-        steps = self._by_map.asking(of, make, failed)
+        steps = self._by_map.asking(of, make, failed, smears=smears)
         try:
             address, request = next(steps)
             while True:
@@ -205,6 +212,6 @@ class Table:
         return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
-        self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None, config: int = 0
+        self, turn: Turn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
     ) -> dict[str, Value]:
         return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

@@ -2,7 +2,8 @@
 
 A request says by which map it goes.  A node that knows of a newer one for that key refuses, before anything is done
 (`STALE_CONFIG`): the map is fetched anew from there, and the request sent again.  An owner that cannot be reached is
-left alone for a second, and the map is fetched anew after a while.  Whatever an owner refuses goes, without a map, to
+left alone for a second, and the map is fetched anew after a while.  A put that may be smeared goes to a node that is no
+owner, where its range is one of less than a minute.  Whatever an owner refuses goes, without a map, to
 the node that the client is connected to, which finds one that takes it: so a map that is old, or names addresses that
 lead nowhere from here, costs time and no request.
 """
@@ -28,6 +29,7 @@ from gossipkv.errors import (
     Unavailable,
 )
 from gossipkv.keyspace.partitioner import TABLE_HASHES
+from gossipkv.keyspace.time_key import time_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
+    from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
@@ -53,6 +56,8 @@ class Owners(NamedTuple):
     partitioner: str | None = None  # None: the table is one of ranges.
     firsts: Sequence[bytes] = ()  # The first key of each partition, in order; of a hash table the shard.
     addresses: Sequence[tuple[Address, ...]] = ()  # Of each the owners that are AVAILABLE.
+    time_key: TimeKey | None = None  # Of a table that smears.
+    everybody: tuple[Address, ...] = ()  # All nodes that live.
 
     def of(self, key: bytes) -> tuple[Address, ...]:
         """The owners of a key."""
@@ -60,6 +65,14 @@ class Owners(NamedTuple):
             return self.addresses[TABLE_HASHES[self.partitioner](key) % len(self.addresses)]
         at = bisect_right(self.firsts, key) - 1
         return self.addresses[at] if at >= 0 else ()
+
+    def smearers(self, key: bytes) -> Sequence[Address]:
+        """The nodes that would smear a put of a key; none: it is not smeared."""
+        at = bisect_right(self.firsts, key) - 1
+        if self.time_key is None or at < 0 or at + 1 == len(self.firsts):
+            return ()
+        is_short = self.time_key.is_short(self.firsts[at], self.firsts[at + 1])
+        return [one for one in self.everybody if one not in self.addresses[at]] if is_short else ()
 
 
 NO_OWNERS: Final = Owners()
@@ -84,18 +97,23 @@ class ByMap:
         """That of the map."""
         return self._owners.config
 
-    def owner(self, key: bytes) -> Address | None:
-        """Who is to be asked first, as mostly is enough; None: `asking` says."""
+    def owner(self, key: bytes, *, smears: bool = False) -> Address | None:
+        """Who is to be asked first, as mostly is enough; None: `asking` says.  `smears`: it is a put that may be."""
         if self._now() >= self._renew_at:
             return None
-        return self._pick(self._owners.of(key))
+        return self._pick_for(key, smears=smears)
 
     def asking(
-        self, key: bytes, make: Callable[[int], Request[_Result]], failed: tuple[Address, GossipKVError] | None = None
+        self,
+        key: bytes,
+        make: Callable[[int], Request[_Result]],
+        failed: tuple[Address, GossipKVError] | None = None,
+        *,
+        smears: bool = False,
     ) -> Steps[_Result]:
         """Have a request for one key answered; `make` makes it for a config id, 0 being none.
 
-        `failed`: an owner that was asked already, and what it has answered.
+        `failed`: who was asked already, and what that has answered.  `smears`: as in `owner`.
 
         Raises:
             GossipKVError: what the last that was asked has answered.
@@ -104,7 +122,7 @@ class ByMap:
             yield from self._renew(None)
         for _ in range(ATTEMPTS):
             if failed is None:
-                address, config = self._pick(self._owners.of(key)), self.config
+                address, config = self._pick_for(key, smears=smears), self.config
                 if address is None:
                     break
                 try:
@@ -150,6 +168,11 @@ class ByMap:
                     raise
             finally:
                 self._is_fetched = False
+
+    def _pick_for(self, key: bytes, *, smears: bool) -> Address | None:
+        """Who is to be asked for a key; None: nobody now."""
+        smearers = self._owners.smearers(key) if smears else ()
+        return (self._pick(smearers) if smearers else None) or self._pick(self._owners.of(key))
 
     def _pick(self, owners: Sequence[Address]) -> Address | None:
         """One of these that is not left alone now; None: all are."""
@@ -207,7 +230,12 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
                     raise ProtocolError("partition_map was answered with a partition that is none")
     if partitioner is not None and not owners:
         raise ProtocolError("partition_map was answered with a hash table of no shards")
-    return Owners(config, partitioner, firsts, owners)
+    return Owners(config, partitioner, firsts, owners, _time_key_of(first), (*addresses.values(),))
+
+
+def _time_key_of(told: dict[str, Value]) -> TimeKey | None:
+    """Where the keys of a table that smears have their time; None: it does not."""
+    return time_key_of(told.get("time_key")) if told.get("smear") is True else None
 
 
 def _available(assignments: Sequence[Value], addresses: dict[Value, Address]) -> list[Address]:

@@ -37,10 +37,12 @@ def read_options(token: bytes, wait_ms: int, allowed_ms: int, config: int = 0) -
     return options
 
 
-def write_options(token: bytes, level: Level, wait_ms: int, allowed_ms: int, config: int = 0) -> dict[str, Value]:
-    """The options of a write."""
-    given: dict[str, Value] = {"wait_ms": wait_ms, "token": token, "config": config}
-    return {"level": level, **_time(allowed_ms), **{name: value for name, value in given.items() if value}}
+def write_options(
+    token: bytes, level: Level | None, wait_ms: int, allowed_ms: int, config: int = 0
+) -> dict[str, Value]:
+    """The options of a write; without a level, which is then a majority, a put may be smeared."""
+    given: dict[str, Value] = {"level": level, "wait_ms": wait_ms, "token": token, "config": config}
+    return {**_time(allowed_ms), **{name: value for name, value in given.items() if value}}
 
 
 def _time(allowed_ms: int) -> dict[str, Value]:
@@ -93,11 +95,14 @@ def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[s
 
 
 def token_of(method: str, result: Value) -> bytes:
-    """The answer to a write.
+    """The answer to a write: a token; of what was smeared an empty one, since nobody has it yet.
 
     Raises:
         ProtocolError: it is no such answer.
     """
-    if isinstance(result, bytes):
-        return result
+    match result:
+        case bytes():
+            return result
+        case {"accepted": True} if method == "put":
+            return b""
     raise reads.unexpected(method, "a token", result)

@@ -112,24 +112,29 @@ class Table:
         key: Key,
         value: bytes,
         *,
-        level: Level = "majority",
+        level: Level | None = None,
+        smear: bool = True,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> None:
         """Let `key` have this value.
 
+        Without a session and a `level` a table with a time key may smear it, unless `smear` is false: then it returns
+        when one node has it, synced, which forwards it within two minutes or so.  Else the level is a `majority`.
+
         Raises:
             Unknown: it may have been applied, or may yet be: whoever reads may see it or not.
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        turn = Turn(session)
+        turn, smears = Turn(session), smear and level is None and session is None
+        wanted = None if smears else level or "majority"
 
         def make(config: int) -> Request[Value]:
-            return tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms, config))
+            return tables.put(self.name, key, value, self._written(turn, wanted, wait_ms, timeout_ms, config))
 
-        turn.saw(tables.token_of("put", await self._write(key, make, timeout_ms)))
+        turn.saw(tables.token_of("put", await self._write(key, make, timeout_ms, smears=smears)))
 
     async def delete(
         self,
@@ -168,22 +173,26 @@ class Table:
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         await client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    async def _write(self, key: Key, make: Callable[[int], Request[Value]], timeout_ms: int | None) -> Value:
+    async def _write(
+        self, key: Key, make: Callable[[int], Request[Value]], timeout_ms: int | None, *, smears: bool = False
+    ) -> Value:
         due = self._client.deadline(timeout_ms)
         if self._by_map is None:
             return await self._client.ask_unless_cancelled(make(0), due)
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await self._asked(self._by_map, key, make, due)
+        return await self._asked(self._by_map, key, make, due, smears=smears)
 
-    async def _asked(self, by_map: ByMap, key: Key, make: Callable[[int], Request[_Result]], due: float) -> _Result:
+    async def _asked(
+        self, by_map: ByMap, key: Key, make: Callable[[int], Request[_Result]], due: float, *, smears: bool = False
+    ) -> _Result:
         """The answer to a request for one key of whom `owners` has asked."""
         of, failed = reads.key_bytes(key), None
-        if (owner := by_map.owner(of)) is not None:
+        if (owner := by_map.owner(of, smears=smears)) is not None:
             try:
                 return await self._client.at(owner).ask(make(by_map.config), due)
             except GossipKVError as error:
                 failed = owner, error
-        steps = by_map.asking(of, make, failed)
+        steps = by_map.asking(of, make, failed, smears=smears)
         try:
             address, request = next(steps)
             while True:
@@ -205,6 +214,6 @@ class Table:
         return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
-        self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None, config: int = 0
+        self, turn: Turn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
     ) -> dict[str, Value]:
         return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

@@ -92,6 +92,11 @@ def _of_store(name: str, text: str, counter: str, *, per: int = 1) -> Metric:
     return Metric(name=name, kind=Kind.COUNTER, help=text, places=(Place(("tables", "counters", counter)),), per=per)
 
 
+def _of_tables(name: str, text: str, counter: str) -> Metric:
+    """What is counted of tables beside their store."""
+    return Metric(name=name, kind=Kind.COUNTER, help=text, places=(Place(("tables", counter)),))
+
+
 def _by(name: str, text: str, label: str, counters: Mapping[str, str]) -> Metric:
     """Numbers of `counters` with a label each: value of the label by name of the counter."""
     places = tuple(Place(("counters", counter), (value,)) for counter, value in counters.items())
@@ -408,6 +413,11 @@ _TABLES: Final = (
     _gauge("gossipkv_table_waiting_requests", "Reads and writes of tables that wait.", "tables.waiting"),
     _gauge("gossipkv_table_waiting_held_bytes", "What these hold.", "tables.waiting_bytes"),
     _gauge("gossipkv_table_waiting_limit_bytes", "What these may hold.", "tables.waiting_limit"),
+    _gauge("gossipkv_table_smeared_waiting", "Puts that wait here to be forwarded.", "tables.smeared_waiting"),
+    _gauge("gossipkv_table_smeared_held_bytes", "What these take.", "tables.smeared_bytes"),
+    _of_tables("gossipkv_table_smeared_total", "Puts that were accepted here, to be forwarded later.", "smeared"),
+    _of_tables("gossipkv_table_smeared_forwarded_total", "Those that were.", "smeared_forwarded"),
+    _of_tables("gossipkv_table_smeared_dropped_total", "Those whose table was dropped.", "smeared_dropped"),
     _of_store("gossipkv_store_batches_total", "Batches that were written and synced.", "batches"),
     _of_store("gossipkv_store_batches_refused_total", "Batches for which there was no room.", "refused"),
     _of_store("gossipkv_store_user_bytes_total", "Bytes of the batches that were written.", "user_bytes"),

@@ -556,10 +556,13 @@ class _Node:
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:
             while True:
-                if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)):
+                smeared = self._deciding.drain()
+                if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)) and not smeared:
                     return
                 await trio.sleep(HAND_OVER_LOOK_S)
-        if limit.cancelled_caught:
+        if limit.cancelled_caught and smeared:
+            self.log.warning("smeared_left", puts=smeared)
+        elif limit.cancelled_caught:
             self.log.warning("missed", reason="others do not have all that this node alone has of what is active")
 
     def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:

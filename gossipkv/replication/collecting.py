@@ -4,7 +4,8 @@ What every assigned copy, dead or alive, has confirmed by its clock, under this 
 by another config may have had a copy load that this one does not know of.)  A tombstone is needed while an older record
 of its key may come: from a copy that lacks the tombstone, or that has the record where this one has not.  So it goes
 once it is settled, and this copy's clock covers the join of what the others said.  What is written after that has a
-later time.  The keys under `keys.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+later time.  But where puts are smeared one may come with an earlier time: there a tombstone stays for an hour
+(`accepted`).  The keys under `keys.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
 Of a space with several copies each looks at the rows of its own keys, and lets go of those that are of nobody's.
 Which copies have any is learned by going through all of them once; then only what was deleted from is looked at, and
 what is held back (`upkeep`).
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Overloaded, StorageError
 from gossipkv.replication import clock, record
+from gossipkv.replication.accepted import KEEPS_MS
 from gossipkv.replication.keys import RECORD, TIME_BYTES, TOMBSTONE
+from gossipkv.replication.time import ms_of
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
@@ -105,14 +108,15 @@ class Collecting:
     def _collect(self, copy: Copy) -> None:
         start = self._at.pop(copy, TOMBSTONE)
         rows, more = self._outside.scan(copy.space, start, END_OF_TOMBSTONES, reverse=False, limit=MOST_ROWS)
-        rows = [row for row in rows if self._is_of(copy, _key_of(row[0]))]
+        its = [row for row in rows if self._is_of(copy, _key_of(row[0]))]
         if start == TOMBSTONE:
             self.held_back.pop(copy, None)
-            if not rows and more is None:
+            if not its and more is None:
                 self._replicas.upkeep.unswept.pop(copy, None)
                 return
         self._replicas.upkeep.unswept[copy] = None  # Until a look finds none.
-        batch, count = self._batch_of(copy, [key for key, _ in rows])
+        more = more if not rows or self._is_old(copy, rows[-1][0]) else None  # They are in the order of their times.
+        batch, count = self._batch_of(copy, [key for key, _ in its if self._is_old(copy, key)])
         if batch.count:
             try:
                 self._outside.append(batch, lambda: None)
@@ -122,6 +126,11 @@ class Collecting:
         self.collected += count
         if more is not None:
             self._at[copy] = more
+
+    def _is_old(self, copy: Copy, row: bytes) -> bool:
+        """Whether nothing that is smeared has an earlier time than a tombstone, and may come yet."""
+        time = int.from_bytes(row[len(TOMBSTONE) :][:TIME_BYTES], "big")
+        return not copy.rules.smears or self._outside.now_ms() - ms_of(time) >= KEEPS_MS
 
     def _is_of(self, copy: Copy, key: bytes) -> bool:
         """Whether a copy is to look at what stands in its space of a key: it is its own, or nobody's."""

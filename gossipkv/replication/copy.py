@@ -78,6 +78,7 @@ class Rules(NamedTuple):
     ends: tuple[tuple[int, int | None], ...] = ()  # Of what was taken by force; beyond is lost; None: not known yet.
     loads: bool = False  # The assignment here is INITIALIZING.
     has_departed: bool = False  # It is not there any more: the copy feeds nobody, and is to be dropped.
+    smears: bool = False  # Puts may come long after they were accepted: tombstones stay a while.
 
 
 NO_RULES: Final = Rules()
@@ -108,6 +109,7 @@ class Write(NamedTuple):
     key: bytes
     value: bytes | None  # None: the key is deleted.
     dependencies: bytes = b""
+    time: int = 0  # Under which another node has accepted it (`accepted`); 0: it gets one here.
 
 
 @final
@@ -375,6 +377,11 @@ class Copy:
         """Whether a record of a key is appended and not synced."""
         return key in self._between
 
+    def order_of(self, key: bytes, read: Read) -> bytes | None:
+        """Time, origin and counter of a key's record, synced or not; None: there is none."""
+        data = self._between.get(key) or read(self.space, RECORD + key)
+        return None if data is None else data[:ORDER_BYTES]
+
     # -- what is written here ----------------------------------------------------------------------------------------
 
     def originate(self, batch: Batch, writes: Sequence[Write], now_ms: int) -> Entry:
@@ -389,10 +396,11 @@ class Copy:
         before = self.appended
         count = clock.counter(before, self.assignment)
         records: list[tuple[bytes, bytes]] = []
-        for key, value, dependencies in writes:
+        for key, value, dependencies, accepted in writes:
             count += 1
             kind = record.DELETED if value is None else record.PUT
-            time = self.time.next(now_ms)
+            time = accepted or self.time.next(now_ms)
+            self.time.merge(time)
             data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
             records.append((key, data))
             self._put(batch, key, data)

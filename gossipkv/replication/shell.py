@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 PLACE: Final = b"\0p"
+SMEARED: Final = b"\0w"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
 COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
 CLEAR_S: Final = 0.05  # Between two pages of what was left, and until it is looked for again many times that.
@@ -97,7 +98,8 @@ class Replication:
         self._log = Log("gossipkv.replication")
         self._news = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._places: int | None = None  # The space of places.
+        self._places: int | None = None  # The space of places,
+        self.smeared: int | None = None  # and that of puts which wait to be forwarded (`table.accepting`).
         self._kept: dict[bytes, bytes] = {}
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
         self.waiting = Waiting(most_waiting_bytes)
@@ -244,6 +246,8 @@ class Replication:
             elif PLACE in kinds:
                 self._places = space
                 self._read_places(space)
+            elif SMEARED in kinds:
+                self.smeared = space
 
     def _kept_in(self, space: int) -> list[tuple[bytes, bytes]]:
         """What stands in a space before the records."""
@@ -319,12 +323,11 @@ class Replication:
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
         """Append a batch.  Raises Overloaded, StorageError."""
+        return self.append_told(batch, lambda error: None if error is not None else on_synced())
 
-        def told(error: StorageError | None) -> None:
-            if error is None:
-                on_synced()
-
-        return self._store.append(batch, told)
+    def append_told(self, batch: Batch, on_told: Callable[[StorageError | None], object]) -> int:
+        """Append a batch; `on_told` hears also why it was not synced.  Raises Overloaded, StorageError."""
+        return self._store.append(batch, on_told)
 
     def get(self, space: int, key: bytes) -> bytes | None:
         """What is synced."""

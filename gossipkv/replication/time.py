@@ -47,7 +47,7 @@ class Skew:
 
     def __init__(self, most_s: float) -> None:
         """`most_s`: more is too far."""
-        self._most_ms = most_s * 1000
+        self.most_ms = most_s * 1000
         self._off_ms: dict[bytes, tuple[int, float]] = {}  # By node: how far it is ahead, and when that was heard.
 
     def hears(self, node: bytes, ahead_ms: int, now: float) -> None:
@@ -57,7 +57,7 @@ class Skew:
     def refusal(self, now: float) -> str | None:
         """Why nothing is to be given this clock's time: it is too far off most others'; None: it is not."""
         lately = [ahead_ms for ahead_ms, at in self._off_ms.values() if now - at <= LATELY_S]
-        off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self._most_ms]
+        off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self.most_ms]
         if 2 * len(off) <= len(lately):
             return None
         return f"its clock is {-off[0] / 1000:+.0f} s off those of {len(off)} of {len(lately)} nodes (max_clock_skew)"

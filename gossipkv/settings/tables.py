@@ -69,6 +69,11 @@ class TableSettings:
         meaning="whether nodes move and divide ranges by what they have and how busy they are; the same everywhere",
         why="on: it begins little at a time; off: people do, and what `node` commands ask for is moved all the same",
     )  # fmt: skip
+    smear: str = choice(
+        "on", ("on", "off"),
+        meaning="whether this node keeps puts of a time series for up to two minutes, as tables with a time key allow",
+        why="what all write at a moment goes to the few nodes of one range; off: each put is forwarded at once",
+    )  # fmt: skip
     max_token: int = size(
         "64KiB", "4KiB", "64KiB",
         meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",

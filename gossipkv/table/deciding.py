@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.accepting import Accepting, Forward, OnForwarded
     from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
+    from gossipkv.table.smearing import Put
     from gossipkv.table.tables import Tables
     from gossipkv.table.works import Works
 
@@ -81,6 +83,7 @@ class Deciding:
         self._environment = environment
         self.replication: Replication | None = None
         self._works: Works | None = None
+        self.forward: Forward = _not_yet  # By which what was accepted here goes on; who has the methods says so.
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
@@ -182,7 +185,15 @@ class Deciding:
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
             replication.replicas.on_newer = self.look_at
-            works = Works(metadata, catalogue, replication, self, settings=self._settings, random=self._random)
+            works = Works(
+                metadata,
+                catalogue,
+                replication,
+                self,
+                settings=self._settings,
+                random=self._random,
+                forward=self.forward,
+            )
 
             def knows() -> None:
                 works.holding.wake()
@@ -235,6 +246,18 @@ class Deciding:
             self.taking_part()
             raise NotReady("this node is about to open its tables")
         return self._works
+
+    @property
+    def accepting(self) -> Accepting | None:
+        """Who keeps puts here that are forwarded later; None: nobody yet."""
+        return None if self._works is None else self._works.accepting
+
+    def drain(self) -> int:
+        """Forward all that was accepted here, and accept nothing more; how many puts wait still."""
+        if self.accepting is None:
+            return 0
+        self.accepting.drain()
+        return self.accepting.waiting
 
     def passed_over(self) -> Mapping[bytes, float]:
         """The nodes to which the mover here moves nothing now, and for how many seconds more."""
@@ -554,3 +577,7 @@ class Deciding:
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""
         return {member.uuid: member.name for member in self._cluster.members_known()}
+
+
+def _not_yet(_table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
+    on_forwarded(puts, NotReady("this node is about to begin"))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.copy import Copy
@@ -62,17 +63,18 @@ def hosts_of(partition: Partition) -> list[Host]:
     return [Host(one.id, one.node, one.slot, one.state in count, one.state in serve) for one in partition.assignments]
 
 
-def rules_of(partition: Partition, slots: int, own: int) -> Rules:
+def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False) -> Rules:
     """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
     loads = any(one.state == State.INITIALIZING for one in partition.assignments if one.id == own)
-    return Rules(slots, partition.former, partition.ends, loads)
+    return Rules(slots, partition.former, partition.ends, loads, smears=smears)
 
 
-def _heir_of(table: bytes, part: Part, own: Assignment, slots: int) -> Heir:
-    """What this node holds of a partition, by its assignment there."""
+def _heir_of(described: Table, part: Part, own: Assignment) -> Heir:
+    """What this node holds of a partition of a table, by its assignment there."""
     partition = part.partition
-    identity = Identity(table, partition.id, own.id, part.bounds)
-    return Heir(identity, part.version, hosts_of(partition), rules_of(partition, slots, own.id))
+    identity = Identity(described.id, partition.id, own.id, part.bounds)
+    rules = rules_of(partition, described.replication, own.id, smears=described.smears)
+    return Heir(identity, part.version, hosts_of(partition), rules)
 
 
 def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
@@ -145,25 +147,25 @@ class Holding:
             described = decode_table(tree.root.meta)
             if described.kind == RANGE:
                 self._replication.replicas.spaces.has_ranges(table.id)
-                await self._divide(table.id, tree, described.replication)
+                await self._divide(described, tree)
             for number, part in enumerate(parts_of(tree)):
                 if part.version > config:
-                    self._take_up(table.id, part, described.replication)
+                    self._take_up(described, part)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
-    def _take_up(self, table: bytes, part: Part, slots: int) -> None:
-        replicas, partition = self._replication.replicas, part.partition
+    def _take_up(self, described: Table, part: Part) -> None:
+        replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is None:
             return
-        heir = _heir_of(table, part, own, slots)
+        heir = _heir_of(described, part, own)
         is_new = copy is None and (table, partition.id) not in replicas.making
         if not (is_new and own.state in _HELD and partition.ends and self._keep(heir)):
             replicas.place(*heir)
@@ -193,14 +195,14 @@ class Holding:
         else:
             self._replication.departs(copy)
 
-    async def _divide(self, table: bytes, tree: Tree, slots: int) -> None:
+    async def _divide(self, described: Table, tree: Tree) -> None:
         """Have copies of ranges that are not in a map any more go on as those that are.
 
         Raises:
             NotReady: one is about to be made, or to be in another space.
             Overloaded, StorageError: what is left is for later.
         """
-        replicas = self._replication.replicas
+        replicas, table = self._replication.replicas, described.id
         here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
         for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
             if number % FEW == FEW - 1:
@@ -210,9 +212,9 @@ class Holding:
             if copy.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")
             if copy in replicas.levels:  # It may have been dropped meanwhile.
-                self._divide_one(copy, [*parts_of(tree, copy.bounds)], slots)
+                self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
 
-    def _divide_one(self, copy: Copy, parts: list[Part], slots: int) -> None:
+    def _divide_one(self, copy: Copy, parts: list[Part], described: Table) -> None:
         """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
         replicas, table = self._replication.replicas, copy.partition[0]
         heirs: list[Heir] = []
@@ -223,7 +225,7 @@ class Holding:
             is_heir = own is not None and own.state in _HELD
             is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
-                heirs.append(_heir_of(table, part, own, slots))
+                heirs.append(_heir_of(described, part, own))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
                 orphans[Identity(table, partition.id, copy.assignment, bounds)] = why

@@ -172,6 +172,11 @@ class DecidingSettings(Protocol):
         ...
 
     @property
+    def smear(self) -> str:
+        """`on`: this node keeps puts of time series for a while; or `off`."""
+        ...
+
+    @property
     def isolation_group(self) -> str:
         """What fails together with this node."""
         ...

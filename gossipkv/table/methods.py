@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.errors import GossipKVError, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from gossipkv.errors import Detail
+    from gossipkv.table.accepting import OnForwarded
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
     from gossipkv.table.placing import PlacingMethods
     from gossipkv.table.ranges import RangeMethods
     from gossipkv.table.records import Limits, RecordMethods
+    from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Later, Waiting
@@ -63,6 +65,7 @@ OF_RECORDS: Final = (
     b"delete",
     b"put_many",
     b"table_write",
+    b"table_accepted",
     b"table_get",
     b"table_scan",
     b"table_settled",
@@ -90,6 +93,7 @@ class TableMethods:
         self._placing: PlacingMethods | None = None
         self._ranges: RangeMethods | None = None
         self._peers: PeerMethods | None = None
+        deciding.forward = self._forward
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
             **{name: partial(self._answer_placing, name) for name in FOR_PLACING},
@@ -153,6 +157,10 @@ class TableMethods:
     def read(self, arguments: Arguments) -> Value | Later:
         """Answer `get`, `get_many` or `scan` of a table."""
         return self._of_records().reads[arguments.method](arguments)
+
+    def _forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
+        """Forward what was accepted here, and waited."""
+        self._of_records().forward(table, puts, on_forwarded)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | Waiting:
         return self._of_records().methods[name](arguments)

@@ -76,7 +76,16 @@ class RecordMethods:
             self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
         )
         most_value = min(limits.max_value, MOST_VALUE)
-        writes = Writes(self.routing, forwarding, replication, sessions, most_key=most_key, most_value=most_value)
+        writes = Writes(
+            self.routing,
+            forwarding,
+            replication,
+            sessions,
+            accepting=lambda: deciding.accepting,
+            most_key=most_key,
+            most_value=most_value,
+        )
+        self.forward = writes.forward
         self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
             "get": reads.get,
             "get_many": reads.get_many,
@@ -88,6 +97,7 @@ class RecordMethods:
             b"delete": writes.delete,
             b"put_many": writes.put_many,
             b"table_write": writes.write,
+            b"table_accepted": writes.write_accepted,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
             b"table_settled": self._settling.settled_here,

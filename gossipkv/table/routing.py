@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import GossipKVError, NotReady
+from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
@@ -65,6 +65,20 @@ class Routing:
             route = Route(metadata.tree(named.id))
             self._routes[name] = known.head.root, route
         return route
+
+    def route_of(self, table: bytes) -> Route:
+        """Find a table's map by its id.
+
+        Raises:
+            UnknownDatabase: the table is known to be no more.
+            NotReady: it is not known here, or not yet.
+        """
+        for name, id_ in self.names().items():
+            if id_ == table:
+                return self.route(name)
+        if self._deciding.has_ended(table):
+            raise UnknownDatabase("the table was dropped", {"table": table.hex()})
+        raise NotReady("the table is not known here", {"table": table.hex()})
 
     def once_known(
         self, name: str, config: int, until: float, do: Callable[[Route], object], on_result: OnResult

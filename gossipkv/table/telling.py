@@ -40,7 +40,7 @@ FEW: Final = 64  # Partitions that are looked at before others have a turn.
 FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
-    "passed_over", "warning",
+    "passed_over", "warning", "smeared",
 )  # fmt: skip
 
 
@@ -123,6 +123,7 @@ class Telling:
             "waiting": replication.waiting.waiting,
             "waiting_bytes": replication.waiting.bytes,
             "waiting_limit": replication.waiting.most_bytes,
+            **({} if self._deciding.accepting is None else self._deciding.accepting.to_map()),
         }
 
     async def status(self, name: str) -> dict[str, Detail]:
@@ -170,6 +171,7 @@ class Telling:
             "passed_over": {self._deciding.name_of(node): int(s) for node, s in self._deciding.passed_over().items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
+            "smeared": None if self._deciding.accepting is None else self._deciding.accepting.told(route.table.id),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol, final
 import trio
 
 from gossipkv.placement.measures import Limits
+from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import Holding
 from gossipkv.table.measuring import Measuring
 from gossipkv.table.moving import Moving
 from gossipkv.table.planning import DIVIDE_S, Hosts
+from gossipkv.table.smearing import Smearing
 from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.accepting import Forward
     from gossipkv.table.asking import Asking
     from gossipkv.table.host import DecidingSettings
 
@@ -55,8 +58,9 @@ class Works:
         *,
         settings: DecidingSettings,
         random: Random,
+        forward: Forward,
     ) -> None:
-        """Nothing runs before `run`."""
+        """Nothing runs before `run`; `forward`: what was smeared goes on by it."""
         self._metadata = metadata
         self._replication = replication
         self.holding = Holding(metadata, catalogue, replication)
@@ -102,6 +106,9 @@ class Works:
             random=random,
         )
 
+        smearing = Smearing(random, is_on=settings.smear == "on")
+        self.accepting = Accepting(replication, smearing, forward, store=metadata.me.store)
+
     async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
         """Have a node divide a partition that it holds.  Raises GossipKVError."""
         if node == self._metadata.me.node:
@@ -117,6 +124,7 @@ class Works:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._metadata.run)
                 await nursery.start(self._replication.run)
-                for one in (self.holding, self._stepping, self.moving, self.splitting, self.measuring):
+                works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
+                for one in works:
                     nursery.start_soon(one.run)
                 task_status.started()

@@ -6,6 +6,7 @@ Each batch is a write of its own: some may be applied, and others not.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -23,6 +24,7 @@ from gossipkv.errors import (
     Unknown,
 )
 from gossipkv.replication import clock
+from gossipkv.replication.accepted import sift
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import LEVELS, MAJORITY, slots_needed
 from gossipkv.table.forwarding import Request, answering, held
@@ -34,23 +36,26 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.accepting import Accepting, OnForwarded
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.route import Place, Route
     from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions
+    from gossipkv.table.smearing import Put
     from gossipkv.table.token import Token
-    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.arguments import Arguments, Options
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
 MOST_ROWS: Final = 1 << 16
 MOST_ID: Final = (1 << 64) - 1
+FORWARD_S: Final = 5.0  # Until hosts have taken what was accepted; else it is forwarded anew.
 BATCH_BYTES: Final = 256 << 10  # One row more: the smallest segment of a log has room for four.
 
 
@@ -65,24 +70,26 @@ class Writes:
         replication: Callable[[], Replication],
         sessions: Sessions,
         *,
+        accepting: Callable[[], Accepting | None],
         most_key: int,
         most_value: int,
     ) -> None:
-        """`replication`: of the store as it is open now; raises `NotReady`."""
+        """`replication`, `accepting`: of the store as it is open now; `replication` raises `NotReady`."""
         self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
         self._ready, self._settling = sessions
+        self._accepting = accepting
         self._most_key = most_key
         self._most_value = most_value
 
     # -- for clients -------------------------------------------------------------------------------------------------
 
     def put(self, arguments: Arguments) -> Later:
-        """`put [table, key, value, {options}]`: the token."""
+        """`put [table, key, value, {options}]`: the token; if it is smeared `{"accepted": true}`."""
         table, key = arguments.text("table"), arguments.key("key", self._most_key)
         value = self._value(arguments.blob("value"))
-        return self._later(table, {key: value}, arguments)
+        return self._later(table, {key: value}, arguments, may_smear=True)
 
     def delete(self, arguments: Arguments) -> Later:
         """`delete [table, key, {options}]`: the token."""
@@ -107,8 +114,11 @@ class Writes:
             raise TooLarge(f"the value has {size} bytes, and may have {limit}", {"limit": limit, "size": size})
         return value
 
-    def _later(self, table: str, rows: Mapping[bytes, bytes | None], arguments: Arguments) -> Later:
-        options = record_options(arguments, "level")
+    def _later(
+        self, table: str, rows: Mapping[bytes, bytes | None], arguments: Arguments, *, may_smear: bool = False
+    ) -> Later:
+        options = record_options(arguments, "level", "smear")
+        may_smear = may_smear and may_wait(options.given)
         level = options.given.text("level") or MAJORITY
         if level not in LEVELS:
             raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
@@ -121,12 +131,20 @@ class Writes:
 
             def go_on(token: Token) -> None:
                 route = self._routing.route(table)
+                _check_times(route, rows)
                 batches = [*_batches(route, level, rows, Wanted(token, until))]
                 route.check(options.config, (place for place, _ in batches))
-                together = _Together(len(batches), partial(self._settling.write, token), on_result)
-                for place, batch in batches:
-                    self._begin(table, batch, place.hosts, deadline, together)
-                together.begun()
+
+                def write() -> None:
+                    together = _Together(len(batches), partial(self._settling.write, token), on_result)
+                    for place, batch in batches:
+                        self._begin(table, batch, place.hosts, deadline, together)
+                    together.begun()
+
+                if may_smear and (accepting := self._smears(route, batches[0][0])) is not None:
+                    accepting.accept(route.table.id, _only(rows), deadline, on_result, partial(_told, write, on_result))
+                else:
+                    write()
 
             def begin_by(route: Route) -> None:
                 if options.config > route.config:
@@ -157,6 +175,48 @@ class Writes:
             )
         )
 
+    def _smears(self, route: Route, place: Place) -> Accepting | None:
+        """Who keeps what is put into a partition for a while; None: it is written at once."""
+        time_key = route.table.time_key
+        if time_key is None or not route.table.smears or not time_key.is_short(place.first, place.end):
+            return None
+        replicas = self._replication().replicas
+        is_host = replicas.me in place.hosts or any(one.node == replicas.me for one in place.moving)
+        is_off = replicas.skew.refusal(self._replication().now()) is not None  # Of which time should it be?
+        return None if is_host or is_off else self._accepting()
+
+    def forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
+        """Have hosts write what was accepted here, of one table, under the time of then."""
+        try:
+            route, deadline = self._routing.route_of(table), self._replication().now() + FORWARD_S
+        except GossipKVError as error:
+            on_forwarded(puts, error)
+            return
+        for place, some in _parts(route, puts):
+            batch = _Batch(table, place.partition, MAJORITY, Wanted({}, 0.0))
+            flat: list[Value] = []
+            for put in some:
+                batch.add(Write(put.key, put.value, time=put.time))
+                flat += put.key, put.value, put.time
+
+            def done(_result: Value, error: GossipKVError | None, _node: bytes, some: Sequence[Put] = some) -> None:
+                on_forwarded(some, error)
+
+            self._forwarding.begin(
+                Request(
+                    what=f"partition {place.partition:016x}",
+                    nodes=place.hosts,
+                    here=partial(self._write_here, batch, deadline),
+                    method="table_accepted",
+                    params=[table, place.partition, flat],
+                    size_bytes=batch.size_bytes,
+                    deadline=deadline,
+                    on_done=done,
+                    wanted=batch.wanted,
+                    is_write=True,
+                )
+            )
+
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
@@ -175,6 +235,28 @@ class Writes:
             batch.add(Write(key, value))
         if level not in LEVELS or not flat or len(flat) % 2:
             raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
+
+        def begin(on_result: OnResult) -> None:
+            self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
+
+        return Later(begin)
+
+    def write_accepted(self, arguments: Arguments) -> Later:
+        """`table_accepted [table id, partition, [key, value, time, ...], timeout_ms, seen, wait_ms]`, at `majority`.
+
+        The times are hybrid ones, at which another node has accepted them.  The answer is as of `table_write`.
+        """
+        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
+        flat, timeout_ms = arguments.rows("rows", 3 * MOST_ROWS), arguments.whole("timeout_ms", MAX_TIMEOUT_MS)
+        batch = _Batch(table, partition, MAJORITY, wanted_of(arguments, self._replication().now()))
+        for row in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
+            match row:
+                case [bytes(key), bytes(value), int(time)] if 0 < time <= MOST_ID and time is not True:
+                    batch.add(Write(key, value, time=time))
+                case _:
+                    raise BadRequest("table_accepted: rows are keys, values, and the times at which they were accepted")
+        if not flat or len(flat) % 3:
+            raise BadRequest("table_accepted: there are to be keys, with a value and a time each")
 
         def begin(on_result: OnResult) -> None:
             self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
@@ -220,8 +302,8 @@ class Writes:
 
         waiter = replication.waiting.begin(deadline, batch.size_bytes, late)
         try:
-            depending = self._depending
-            counters = replicas.originate({copy: depending(batch, copy, some) for copy, some in copies.items()})
+            written, lost_to = self._written(batch, copies)
+            counters = replicas.originate(written) if written else {}
         except GossipKVError as error:
             replication.waiting.end(waiter)
             match error:
@@ -234,18 +316,33 @@ class Writes:
             raise
 
         seen = Seen(max(copy.config for copy in copies), clock.of(counters.items()))
-        left = len(copies)
 
         def reached() -> None:
-            nonlocal left
-            left -= 1
-            if not left and waiter.on_late is not None:
+            if waiter.on_late is not None:
                 replication.waiting.end(waiter)
                 on_answer(self._settling.kept({batch.table: seen}), None)
 
         for copy, some in copies.items():
             copy.requests += len(some)
-            replicas.levels[copy].wait(level, counters[copy.assignment], reached)
+        awaited = [(copy, counters[copy.assignment], copy.assignment) for copy in written]
+        awaited += [
+            (copy, clock.counter(copy.appended, one), one) for copy, origins in lost_to.items() for one in origins
+        ]
+        _once_all_reached(replicas, level, awaited, reached)
+        for copy in lost_to:
+            replicas.levels[copy].look()  # It may have been reached long ago.
+
+    def _written(
+        self, batch: _Batch, copies: Mapping[Copy, list[Write]]
+    ) -> tuple[dict[Copy, list[Write]], dict[Copy, set[int]]]:
+        """What is to be written to each copy; and of what was accepted elsewhere, and loses there, to which origins."""
+        if not batch.writes[0].time:
+            return {copy: self._depending(batch, copy, some) for copy, some in copies.items()}, {}
+        replication = self._replication()
+        now_ms, most_ahead_ms = replication.now_ms(), replication.replicas.skew.most_ms
+        sifted = {copy: sift(copy, some, replication.get, now_ms, most_ahead_ms) for copy, some in copies.items()}
+        written = {copy: writes for copy, (writes, _) in sifted.items() if writes}
+        return written, {copy: origins for copy, (_, origins) in sifted.items() if origins}
 
     def _depending(self, batch: _Batch, copy: Copy, writes: list[Write]) -> list[Write]:
         """What is written, with what it depends on.
@@ -259,6 +356,66 @@ class Writes:
         others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.assigned)
         body = self._settling.kept(others)
         return [write._replace(dependencies=body) for write in writes]
+
+
+def _once_all_reached(
+    replicas: Replicas, level: str, awaited: Sequence[tuple[Copy, int, int]], reached: Callable[[], object]
+) -> None:
+    """Have it told once copies have, of an origin each, all up to a counter at a level."""
+    left = len(awaited)
+
+    def one() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            reached()
+
+    for copy, counter, origin in awaited:
+        replicas.levels[copy].wait(level, counter, one, origin=origin)
+
+
+def may_wait(given: Options) -> bool:
+    """Whether a put may be smeared, as far as its options tell: without a token, an empty one too, and a level."""
+    is_told = given.text("level") is not None or given.blob("token") is not None
+    return given.flag_or_nil("smear") is not False and not is_told
+
+
+def _check_times(route: Route, rows: Mapping[bytes, bytes | None]) -> None:
+    """Raise BadRequest: what is put has no time, where the table's keys have one."""
+    time_key = route.table.time_key
+    if time_key is not None:
+        for key, value in rows.items():
+            if value is not None and (fault := time_key.fault_of(key)):
+                words = f"{fault}; {key[:40]!r} has {len(key)}"
+                raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
+
+
+def _told(do: Callable[[], object], on_result: OnResult) -> None:
+    """Do what may fail behind the request's beginning."""
+    try:
+        do()
+    except GossipKVError as error:
+        on_result(error)
+
+
+def _only(rows: Mapping[bytes, bytes | None]) -> tuple[bytes, bytes]:
+    ((key, value),) = rows.items()
+    assert value is not None, "a delete is not smeared"
+    return key, value
+
+
+def _parts(route: Route, puts: Iterable[Put]) -> Iterator[tuple[Place, Sequence[Put]]]:
+    """Puts by their partitions, so many in a part as are small together."""
+    begun: dict[int, tuple[Place, list[Put]]] = {}
+    sizes = Counter[int]()
+    for put in puts:
+        place = route.place(put.key)
+        begun.setdefault(place.partition, (place, []))[1].append(put)
+        sizes[place.partition] += put.size_bytes
+        if sizes[place.partition] >= BATCH_BYTES:
+            del sizes[place.partition]
+            yield begun.pop(place.partition)
+    yield from begun.values()
 
 
 @final

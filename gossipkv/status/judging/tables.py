@@ -39,6 +39,7 @@ def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
     yield from _placed(name, entries)
     yield from _late(name, entries)
+    yield from _smeared(name, entries)
 
 
 def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
@@ -114,6 +115,20 @@ def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         if seconds >= LATE_S:
             level = WELL if seconds < LONG_S else ATTENTION
             yield Reason(level, f"{name}: {node} lacks {records:,} records, for {seconds:.1f} s", name)
+
+
+def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
+    """Yield who keeps puts that are forwarded later, until when: they lie on its disk alone."""
+    for node, entry in entries.items():
+        told = map_of(entry.get("smeared"))
+        if puts := whole_of(told.get("puts")):
+            waits = f"{name}: {puts:,} {'put waits' if puts == 1 else 'puts wait'} at {node}"
+            if told.get("why") is None:
+                until_s = number_of(told.get("until_s")) or 0.0
+                yield Reason(WELL, f"{waits}, for {duration_text(round(until_s))} at most", name)
+            else:
+                advice = f"They are on the disk of {node} alone: do not take it away before they are forwarded."
+                yield Reason(ATTENTION, f"{waits}, and nobody takes them: {plain(told['why'])}", name, advice)
 
 
 def acceptors(reports: Mapping[str, Entry]) -> dict[str, bool]:

@@ -182,6 +182,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.register.metadata.catalogue": "asks all servers of a table at once",
     "gossipkv.register.metadata.nodes": "asks all nodes at once whether they take part",
     "gossipkv.replication.shell": "reads the log, keeps places, and wakes what waits at its deadline",
+    "gossipkv.table.accepting": "forwards what is due now and then",
     "gossipkv.table.asking": "waits for connections, and for the answers of other nodes",
     "gossipkv.table.changing": "waits for what other nodes say, and for who has just come to be heard of",
     "gossipkv.table.refounding": "asks the hosts of a range at once whether they live",

@@ -35,6 +35,7 @@ def right(random, talker, counter):
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], None, put]]]),
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], now, put], [0, None, [0, counter, 2], []]]]),
             ("table_write", [table, 0, "one", [b"k", b"v", b"l", None], 10]),
+            ("table_accepted", [table, 0, [b"k", b"v", 1 << 20, b"l", b"w", 1 << 60], 10]),
             ("table_get", [table, 2 * partition, [b"k", b"l"]]),
             ("table_scan", [table, partition, b"", None, 0, 10]),
         ]

@@ -36,6 +36,7 @@ from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
 from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
 from tests.nightly.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.nightly.mutants.sessions import MUTANTS_OF_SESSIONS
+from tests.nightly.mutants.smearing import MUTANTS_OF_SMEARING
 from tests.nightly.mutants.sorting import MUTANTS_OF_SORTING
 from tests.nightly.mutants.splitting import MUTANTS_OF_SPLITTING
 from tests.nightly.mutants.status import MUTANTS_OF_STATUS
@@ -366,6 +367,7 @@ MUTANTS = (
     *MUTANTS_OF_SPLITTING,
     *MUTANTS_OF_HOSTING,
     *MUTANTS_OF_DIVISIONS,
+    *MUTANTS_OF_SMEARING,
     *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,

@@ -13,6 +13,7 @@ from gossipkv.errors import BadRequest, Overloaded, Unknown, UnknownDatabase
 from tests.unit.cli.asked_node import AskedNode
 
 WRITE = {"level": "majority", "timeout_ms": 54_000}
+PUT = {"timeout_ms": 54_000}
 
 
 @pytest.fixture
@@ -30,11 +31,12 @@ def ask(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "stdin", "sent"),
     [
-        (["put", "carts", "k", "v"], b"unread", [b"k", b"v", WRITE]),
-        (["put", "carts", "k", ""], b"unread", [b"k", b"", WRITE]),
-        (["put", "carts", "k"], b"\xffv\n", [b"k", b"\xffv\n", WRITE]),
-        (["put", "carts", "k", "-"], b"", [b"k", b"", WRITE]),
-        (["put", "carts", "-", "v"], b"\xff\n", [b"\xff", b"v", WRITE]),
+        (["put", "carts", "k", "v"], b"unread", [b"k", b"v", PUT]),
+        (["put", "carts", "k", ""], b"unread", [b"k", b"", PUT]),
+        (["put", "carts", "k"], b"\xffv\n", [b"k", b"\xffv\n", PUT]),
+        (["put", "carts", "k", "-"], b"", [b"k", b"", PUT]),
+        (["put", "carts", "-", "v"], b"\xff\n", [b"\xff", b"v", PUT]),
+        (["put", "carts", "k", "v", "--no-smear"], b"", [b"k", b"v", WRITE]),
         (["put", "carts", "k", "v", "--level", "all"], b"", [b"k", b"v", {**WRITE, "level": "all"}]),
         (["delete", "carts", "k"], b"unread", [b"k", WRITE]),
         (["delete", "carts", "-", "--level", "one"], b"k\n\n", [b"k\n", {**WRITE, "level": "one"}]),

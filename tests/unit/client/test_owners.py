@@ -209,3 +209,39 @@ def test_ranges():
     owners = owners_of([{"config": 1, "addresses": addresses, "partitions": rows}])
     found = [[address.port for address in owners.of(key)] for key in (b"", b"g", b"h", b"oz", b"p", b"z")]
     assert found == [[1], [1], [2], [2], [], []]
+
+
+READINGS = {"kind": "range", "config": 7, "time_key": [0, 1, "s"], "smear": True}
+BOUNDS = (b"", b"\x10", b"\x20", b"\xf0")  # All but the second range span more than a minute.
+
+
+class Reader(TableNode):
+    """A node of three, of which the first holds a table of readings, and which smear what they are given."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self.cluster = cluster
+
+    def partition_map(self, options=None):
+        """All of it."""
+        held = [{"node": "n0", "slot": 0, "state": "AVAILABLE", "id": "0"}]
+        rows = [{"id": number, "start": start, "assignments": held} for number, start in enumerate(BOUNDS)]
+        return {**READINGS, "partitions": rows, "addresses": self.cluster.addresses}
+
+    def put(self, key, value, options):
+        """It is accepted, unless a level is told."""
+        return b"token" if "level" in options else {"accepted": True}
+
+
+def test_puts_that_may_be_smeared_go_to_those_that_smear(run):
+    """Nodes that do not own the range, where it is short; what else there is goes to the owner."""
+    with Cluster() as readers:
+        readers.behaviours = [Reader(readers) for _ in range(3)]
+        for node, behaviour in zip(readers.nodes, readers.behaviours, strict=True):
+            node.behaviour = behaviour
+        short, long, last = b"\x11k", b"\x31k", b"\xf1"
+        run(readers, *[("put", short, b"v")] * 20, ("put", long, b"v"), ("put", last, b"v"), ("delete", short))
+        one, *others = [asked_of(node) for node in readers.behaviours]
+        assert one == [long, last, short]
+        assert {*others[0]} == {*others[1]} == {short}
+        assert sum(map(len, others)) == 20

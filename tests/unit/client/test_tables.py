@@ -86,19 +86,20 @@ def test_what_is_put_is_read_and_what_is_deleted_is_not(ask):
 
 @both
 def test_what_a_node_is_told(ask):
-    """A write has its level and how long the node may take: less than the client waits.  A read, if it is to wait."""
+    """A write has its level, but for a put that may be smeared, and the time it has.  A read, if it is to wait."""
     node = TableNode()
     asked = {"level": "all", "wait_ms": 5, "timeout_ms": 60_000}
     patient = {"wait_ms": 7}
     with FakeNode(node) as listening:
         ask(
             [listening.address],
-            ("put", "k", b"v"), ("put", "k", b"v", asked), ("delete", "k"),
+            ("put", "k", b"v"), ("put", "k", b"v", {"smear": False}), ("put", "k", b"v", asked), ("delete", "k"),
             ("put_many", [("k", b"v")], {"level": "one"}), ("get", "k"), ("get", "k", patient),
             ("get_many", ["k"], patient), ("scan", patient), ("scan", {"limit": 2}),
         )  # fmt: skip
     assert node.asked == [
-        ("put", [b"k", b"v", WRITE]), ("put", [b"k", b"v", {**asked, "timeout_ms": 54_000}]), ("delete", [b"k", WRITE]),
+        ("put", [b"k", b"v", WAITS]), ("put", [b"k", b"v", WRITE]),
+        ("put", [b"k", b"v", {**asked, "timeout_ms": 54_000}]), ("delete", [b"k", WRITE]),
         ("put_many", [[[b"k", b"v"]], {"level": "one", **WAITS}]), ("get", [b"k"]),
         ("get", [b"k", {**patient, **WAITS}]), ("get_many", [[b"k"], {**patient, **WAITS}]),
         ("scan", [{**patient, **WAITS}]), ("scan", [{"limit": 2}]),

@@ -73,6 +73,7 @@ def info(databases=("geo",), **more):
             "counters": store_counters(), "copies": 16, "copies_aside": 1, "refusal": None,
             "lag_records": {"t": {"n2": 40, "n3": 0}}, "lag_s": {"t": {"n2": 0.25, "n3": 0.0}},
             "waiting": 5, "waiting_bytes": 640, "waiting_limit": 6_400,
+            "smeared_waiting": 7, "smeared_bytes": 700, "smeared": 50, "smeared_forwarded": 42, "smeared_dropped": 1,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
         "verdict": {"level": "attention", "number": 1, "at_s": 1_795_342_320.5},

@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
+from gossipkv.replication.accepted import KEEPS_MS
 from gossipkv.replication.collecting import collectable, settled
 from gossipkv.replication.copy import Write
 from gossipkv.storage.engine.shell import Batch
@@ -293,3 +294,22 @@ def test_a_record_from_the_end_of_times_is_taken():
     assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3
     assert not any(node.replicas.may_originate(node.copy) for node in (two, three))
     assert "near the end of times" in two.replicas.refusal(two.copy)
+
+
+def test_where_puts_are_smeared_a_tombstone_stays_an_hour(monkeypatch):
+    """By each node's own clock, though all have it; a page of young ones holds up nothing."""
+    cluster = Cluster()
+    deleted(cluster)
+    for node in cluster.nodes:
+        node.copy.rules = node.copy.rules._replace(smears=True)
+    collect(cluster)
+    assert [node.tombstones for node in cluster.nodes] == [{b"a"}] * 3
+    assert not cluster.nodes[0].collecting.held_back
+    times = {node: node.now_ms() for node in cluster.nodes}
+    for passed_ms, left in ((KEEPS_MS - 10_000, {b"a"}), (KEEPS_MS + 1000, set())):
+        for node in cluster.nodes:
+            monkeypatch.setattr(node, "now_ms", lambda at_ms=times[node] + passed_ms: at_ms)
+        cluster.nodes[0].write(b=None)
+        collect(cluster)
+        assert [node.tombstones - {b"b"} for node in cluster.nodes] == [left] * 3
+    assert b"b" in cluster.nodes[0].tombstones

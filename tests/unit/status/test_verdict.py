@@ -303,6 +303,20 @@ SITUATIONS = [
         "carts: 1,200 copies of partitions are missing, and to be made anew",
         None,
     ),
+    (
+        "smeared",
+        said(n2={"carts": {**TABLE, "smeared": {"puts": 1, "bytes": 5, "until_s": 95.2}}}),
+        WELL,
+        "carts: 1 put waits at n2, for 1 min 35 s at most",
+        None,
+    ),
+    (
+        "smeared late",
+        said(n2={"carts": {**TABLE, "smeared": {"puts": 1200, "bytes": 5, "until_s": 9.0, "why": "no host"}}}),
+        ATTENTION,
+        "carts: 1,200 puts wait at n2, and nobody takes them: no host",
+        None,
+    ),
     ("aside", said(n2={"carts": {**TABLE, "aside": {"copies": 1, "bytes": 5}}}), ATTENTION, "carts: a copy is", None),
     (
         "passed over",

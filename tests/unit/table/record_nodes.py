@@ -33,8 +33,10 @@ from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
+from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import hosts_of, parts_of
 from gossipkv.table.records import RecordMethods
+from gossipkv.table.smearing import Smearing
 from gossipkv.table.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
@@ -60,6 +62,9 @@ class Node:
 
     def __init__(self, records, number):
         self.records = records
+        self.number = number
+        self.store = number  # The id of its store.
+        self.fails = None  # An error with which its store fails at a sync.
         self.uuid = bytes([number]) * 16
         self.name = f"n{number}"
         self.state = MemberState.ALIVE
@@ -82,11 +87,25 @@ class Node:
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
-            check_knows=lambda: None,
+            check_knows=lambda: None, accepting=None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
+        self.smeared = None  # The space of what was accepted.
+        self.deciding = deciding
+        self.accepts()
+
+    def accepts(self, **limits):
+        """Begin a life, as far as puts that wait go."""
+        smearing = Smearing(random.Random(self.number), **limits)
+        self.accepting = self.deciding.accepting = Accepting(self, smearing, self.methods.forward, store=self.store)
+        while not smearing.is_counted:
+            self.accepting.count()
 
     # What `Replicas` and the methods know of replication and its store.
+
+    def append_told(self, batch, on_told):
+        """Take a batch, and sync it at once or later, if the store does not fail with it."""
+        return self.append(batch, lambda: on_told(self.fails))
 
     def append(self, batch, on_synced):
         """Take a batch, and sync it at once or later."""
@@ -222,11 +241,13 @@ class Records:
         """Find a node."""
         return next(node for node in self.nodes if node.uuid == uuid)
 
-    def make(self, name, kind=HASH, *, firsts, holders, adopted=True):
+    def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True):
         """Make a table of partitions that begin so, or of so many shards; `holders`: of the partition of a number."""
         keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
         id_ = len(self._trees).to_bytes(16, "big")
         table = Table(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
+        if time_key is not None:
+            table = table._replace(time_key=time_key, smears=smears)
         partitions = {}
         for number, key in enumerate(keys):
             base = len(self._trees) << 32 | number << 8

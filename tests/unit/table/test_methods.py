@@ -22,7 +22,9 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownMethod,
 )
+from gossipkv.node.gossip import Gossiping
 from gossipkv.register.metadata.operations import Operation
+from gossipkv.table.asking import SPEAKS_OF_TIME
 from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
@@ -34,6 +36,7 @@ BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
     "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
     "table_divide",
+    "table_accepted",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -69,8 +72,8 @@ def test_the_life_of_a_table():
         assert [one["table"] for one in registers] == [None, "orders"]
         (acceptor,) = registers[0]["new"]
         assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {"kind", "partitions", "operation", "bounds", "timeout_ms"}
-        page = keys_on_the_page("tables") - options - {"owners", "time_key", "smear"}  # Of other kinds.
+        options = {"kind", "partitions", "operation", "bounds", "timeout_ms", "time_key", "smear"}
+        page = keys_on_the_page("tables") - options - {"owners"}
         assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
         assert page <= {*shown, *registers[0]}
         dropped = await cluster.ask(machine, "drop_table", "orders")
@@ -86,6 +89,27 @@ def test_the_life_of_a_table():
         await machine.stop()
         await machine.start()
         assert (await cluster.ask(machine, "partition_map", "orders"))["table"] == second["table"]
+
+    simulate(scenario, 1, machines=1)
+
+
+def test_a_time_key_is_told(monkeypatch):
+    """By the map, and in the list of databases; there is none before all members read such maps."""
+
+    async def scenario(cluster):
+        (machine,) = cluster.machines
+        await machine.start()
+        wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
+        monkeypatch.setattr(Gossiping, "speaks", lambda _: SPEAKS_OF_TIME - 1)
+        error = await refused(cluster, machine, "create_table", "readings", wanted)
+        assert (type(error), "upgrade them first" in error.message) == (Unavailable, True)
+        monkeypatch.undo()
+        await cluster.ask(machine, "create_table", "readings", wanted)
+        await cluster.ask(machine, "create_table", "plain", {**wanted, "smear": False})
+        shown = await cluster.ask(machine, "partition_map", "readings")
+        assert (shown["time_key"], shown["smear"]) == ([0, 8, "ms"], True)
+        told = {one["name"]: one for one in await cluster.ask(machine, "databases")}
+        assert (told["readings"]["time_key"], told["plain"]["smear"]) == ([0, 8, "ms"], False)
 
     simulate(scenario, 1, machines=1)
 

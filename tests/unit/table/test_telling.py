@@ -69,7 +69,7 @@ def of(records, by=0):
     deciding = SimpleNamespace(
         replicating=lambda: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
-        passed_over=lambda: records.passed_over,
+        passed_over=lambda: records.passed_over, accepting=None,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
 

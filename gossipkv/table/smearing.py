@@ -1,0 +1,207 @@
+"""Insert smearing: which puts a node keeps for a while, and when each is due (the timeseries part of seed 002).
+
+All who write to a time series write to its newest range, whatever its size.  So a put of a range that spans less than a
+minute is kept by a node that does not hold it, and forwarded after a random time, up to two minutes: however much
+comes at once, hosts are given it over at least that long.  This is the core, without a world; `accepting` is around it.
+
+    accepted ──► synced ──► due ──► forwarded ──► answered ──► deleted
+                   ▲                    │
+                   └──── later again ◄──┘ refused, lost, or a crash
+
+What waits is in the store alone, in the order in which it is due; here it is counted.  A row is due when a clock says
+so that goes on from the time of day at the start of this life, and never jumps:
+
+    key      due 8 (milliseconds) │ number 8 (random)
+    value    [table, key, value, hybrid time at which it was accepted]
+
+A put has that time for good: hosts originate it under it (`replication.accepted`).  Of two puts of one key that two
+nodes have accepted in the same millisecond either may stay, the same one everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.errors import ProtocolError
+from gossipkv.replication.time import HybridTime, ms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+MOST_WAIT_MS: Final = 120_000
+MOST_PUTS: Final = 1_000_000  # Of all that wait: beyond, puts are forwarded at once,
+MOST_BYTES: Final = 1 << 30  # likewise.
+AGAIN_MS: Final = (1_000, 10_000)  # Until what was not taken is due again: between these.
+MOST_SENT: Final = 4096  # Puts that are under way at a time,
+MOST_SENT_BYTES: Final = 4 << 20  # or so much of them.
+ROW_BYTES: Final = 64  # What one takes beside its key and value.
+PART_BYTES: Final = 8  # Of a key: each half.
+FIRST: Final = b"\1"  # Rows stand behind it; what says which space it is, before.
+
+
+class Put(NamedTuple):
+    """A put that waits."""
+
+    at: bytes  # The key of its row.
+    table: bytes
+    key: bytes
+    value: bytes
+    time: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts."""
+        return len(self.key) + len(self.value) + ROW_BYTES
+
+    def row(self) -> tuple[bytes, bytes]:
+        """As it stands in the store."""
+        return self.at, msgpack.packb(self[1:])
+
+
+def put_of(at: bytes, value: bytes) -> Put:
+    """Read a row.  Raises ProtocolError."""
+    match msgpack.unpackb(value):
+        case [bytes(table), bytes(key), bytes(data), int(time)] if len(at) == len(FIRST) + 2 * PART_BYTES:
+            return Put(at, table, key, data, time)
+    raise ProtocolError("what waits is [table, key, value, time]", {"got": repr(value)[:80]})
+
+
+@final
+class Waits:
+    """What waits for a table."""
+
+    __slots__ = ("bytes", "last_ms", "puts", "why")
+
+    def __init__(self) -> None:
+        self.puts = 0
+        self.bytes = 0
+        self.why: str | None = None  # Nobody has taken what was forwarded last.
+        self.last_ms = 0  # When the last of it is due, of all since it was empty.
+
+
+@final
+class Smearing:
+    """What waits at a node."""
+
+    def __init__(
+        self, random: Random, *, is_on: bool = True, most_puts: int = MOST_PUTS, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._random = random
+        self._is_on = is_on
+        self._most_puts, self._most_bytes = most_puts, most_bytes
+        self._time = HybridTime()
+        self._ahead_ms = 0.0  # What the clock of rows is ahead of that which never jumps.
+        self._cursor = FIRST  # Before it all is under way.
+        self._sent: dict[bytes, Put] = {}
+        self._sent_bytes = 0
+        self.tables: dict[bytes, Waits] = {}
+        self.puts = 0
+        self.bytes = 0
+        self.is_counted = False  # What a former life has left, too.
+        self.drains = False  # All is due, and nothing more is kept.
+
+    # -- its clock ---------------------------------------------------------------------------------------------------
+
+    def begin(self, now: float, wall_ms: int, last: bytes | None) -> None:
+        """A life begins: `last`: the key of what is due last; it is not waited for longer than anything ever is."""
+        least_ms = 0 if last is None else _due_of(last) - MOST_WAIT_MS
+        self._ahead_ms = max(wall_ms, least_ms) - now * 1000
+
+    def clock_ms(self, now: float) -> int:
+        """The time by which rows are due."""
+        return int(now * 1000 + self._ahead_ms)
+
+    # -- what comes --------------------------------------------------------------------------------------------------
+
+    def admits(self, size_bytes: int, wall_ms: int, most_ahead_ms: float) -> bool:
+        """Whether another put of that size may wait; not while the time of day is far behind what was given before."""
+        has_room = self.puts < self._most_puts and self.bytes + size_bytes + ROW_BYTES <= self._most_bytes
+        is_in_step = ms_of(self._time.last) <= wall_ms + most_ahead_ms
+        return self._is_on and self.is_counted and not self.drains and has_room and is_in_step
+
+    def accept(self, table: bytes, key: bytes, value: bytes, now: float, wall_ms: int) -> Put:
+        """A put that is kept from now on, unless it cannot be synced (`forget`)."""
+        after_ms = self._random.randrange(MOST_WAIT_MS)
+        put = Put(self._row_at(now, after_ms), table, key, value, self._time.next(wall_ms))
+        self.count(put)
+        return put
+
+    def count(self, put: Put) -> None:
+        """It waits: it was accepted, or was found at the start."""
+        self._time.merge(put.time)
+        waits = self.tables.setdefault(put.table, Waits())
+        waits.puts += 1
+        waits.bytes += put.size_bytes
+        waits.last_ms = max(waits.last_ms, _due_of(put.at))
+        self.puts += 1
+        self.bytes += put.size_bytes
+
+    def answered(self, table: bytes, why: str | None) -> None:
+        """What was forwarded of a table is taken, or why it is not."""
+        if (waits := self.tables.get(table)) is not None:
+            waits.why = why
+
+    def is_there(self, put: Put) -> None:
+        """Its row can be read: it may be before the cursor already."""
+        self._cursor = min(self._cursor, put.at)
+
+    def forget(self, put: Put) -> None:
+        """It waits no more."""
+        self._unsend(put)
+        waits = self.tables[put.table]
+        waits.puts -= 1
+        waits.bytes -= put.size_bytes
+        if not waits.puts:
+            del self.tables[put.table]
+        self.puts -= 1
+        self.bytes -= put.size_bytes
+
+    # -- what goes ---------------------------------------------------------------------------------------------------
+
+    def span(self, now: float) -> tuple[bytes, bytes] | None:
+        """From where to before where rows are to be forwarded; None: none now, since enough is under way."""
+        if len(self._sent) >= MOST_SENT or self._sent_bytes >= MOST_SENT_BYTES:
+            return None
+        due_ms = self.clock_ms(now) + (2 * MOST_WAIT_MS if self.drains else 0)
+        return self._cursor, FIRST + due_ms.to_bytes(PART_BYTES, "big")
+
+    def send(self, puts: Iterable[Put]) -> list[Put]:
+        """Those of what was read in order that are to be forwarded now; the rest is read again."""
+        sent: list[Put] = []
+        for put in puts:
+            if len(self._sent) >= MOST_SENT or self._sent_bytes >= MOST_SENT_BYTES:
+                break
+            self._cursor = put.at + b"\0"
+            if put.at not in self._sent:
+                self._sent[put.at] = put
+                self._sent_bytes += put.size_bytes
+                sent.append(put)
+        return sent
+
+    def later(self, put: Put, now: float) -> Put:
+        """The row that is to be in its place, of a put that nobody has taken; it is under way until that is there."""
+        return put._replace(at=self._row_at(now, self._random.randint(*AGAIN_MS)))
+
+    def is_put_off(self, put: Put, again: Put) -> None:
+        """Another row can be read in its place; or it stays itself, where none could be written."""
+        self._unsend(put)
+        self.is_there(again)
+
+    def until_s(self, waits: Waits, now: float) -> float:
+        """In how many seconds the last of a table is due."""
+        return max(0, waits.last_ms - self.clock_ms(now)) / 1000
+
+    def _unsend(self, put: Put) -> None:
+        if self._sent.pop(put.at, None) is not None:
+            self._sent_bytes -= put.size_bytes
+
+    def _row_at(self, now: float, after_ms: int) -> bytes:
+        due_ms = self.clock_ms(now) + after_ms
+        return FIRST + due_ms.to_bytes(PART_BYTES, "big") + self._random.randbytes(PART_BYTES)
+
+
+def _due_of(at: bytes) -> int:
+    return int.from_bytes(at[len(FIRST) : len(FIRST) + PART_BYTES], "big")

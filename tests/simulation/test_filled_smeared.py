@@ -1,0 +1,136 @@
+"""Ten times what the hosts of one range take, in the order of time, smeared: waiting cores of six nodes, made-up time.
+
+A time series comes at such a rate that each range of the usual size is of five seconds: unsmeared all of it goes to
+one at a time.  Hosts take so much a second of a range and refuse the rest; a node that smears begins another life amid
+that, with what is synced; of some answers nobody hears.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+
+from gossipkv.keyspace.time_key import TimeKey
+from gossipkv.replication.accepted import LATEST_MS
+from gossipkv.replication.time import ms_of
+from gossipkv.table.smearing import MOST_WAIT_MS, Smearing
+
+TAKEN = 200  # Puts of one range that its hosts take in a second,
+RATE = 10 * TAKEN  # and how many there are.
+RANGE_S, RANGES = 5, 24
+TICK_S = 0.25
+LOST = 0.01  # Of the answers.
+WINDOW_S = 20
+TIME_KEY = TimeKey(0, 8, "ms")
+TABLE = bytes(16)
+WALL_MS = 1_700_000_000_000
+
+
+class Smearer:
+    """A node that is no host of these ranges: its waiting core, and the rows of its store."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.rows = []
+        self.begin(0.0)
+
+    def begin(self, now):
+        """A life begins."""
+        self.seed += 100
+        self.core = Smearing(random.Random(self.seed))
+        self.core.begin(now, WALL_MS + int(now * 1000), self.rows[-1].at if self.rows else None)
+        for put in self.rows:
+            self.core.count(put)
+        self.core.is_counted = True
+
+    def put(self, key, now):
+        """A client puts; whether it is kept."""
+        if not self.core.admits(len(key), WALL_MS + int(now * 1000), 0):
+            return False
+        put = self.core.accept(TABLE, key, key, now, WALL_MS + int(now * 1000))
+        insort(self.rows, put)
+        self.core.is_there(put)
+        return True
+
+    def forward(self, now, take):
+        """What is due goes to hosts; `take`: whether they answer that they have it."""
+        while (span := self.core.span(now)) is not None:
+            first, end = (bisect_left(self.rows, bound, key=lambda put: put.at) for bound in span)
+            puts = self.core.send(self.rows[first:end])
+            for put in puts:
+                is_taken = take(put)
+                self.rows.pop(bisect_left(self.rows, put))
+                if is_taken:
+                    self.core.forget(put)
+                else:
+                    again = self.core.later(put, now)
+                    insort(self.rows, again)
+                    self.core.is_put_off(put, again)
+            if not puts:
+                return
+
+
+class Series:
+    """The hosts of all ranges, by what each took in each second, and the nodes that smear."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.nodes = [Smearer(seed + number) for number in range(6)]
+        self.taken = defaultdict(Counter)  # By range and second.
+        self.had = Counter()  # By key: how often it came.
+        self.refused = self.not_kept = 0
+        self.now = 0.0
+
+    def take(self, put):
+        """Hosts write a put, and answer, unless it is too much or the answer is lost."""
+        second, number = int(self.now), self.range_of(put.key)
+        if self.taken[number][second] >= TAKEN:
+            self.refused += 1
+            return False
+        assert int(self.now * 1000) + WALL_MS - ms_of(put.time) < LATEST_MS
+        self.had[put.key] += 1
+        if self.had[put.key] == 1:
+            self.taken[number][second] += 1
+        return self.random.random() >= LOST
+
+    @staticmethod
+    def range_of(key):
+        """The number of a key's range."""
+        return (int.from_bytes(key[:8], "big") - WALL_MS) // (RANGE_S * 1000)
+
+    def run(self):
+        """The series comes, and what waits behind its end goes."""
+        count = 0
+        while any(node.rows for node in self.nodes) or count < RATE * RANGE_S * RANGES:
+            self.now += TICK_S
+            while count < min(RATE * self.now, RATE * RANGE_S * RANGES):
+                at_ms = WALL_MS + count * 1000 // RATE
+                key = at_ms.to_bytes(8, "big") + b"/%d" % count
+                self.not_kept += not self.random.choice(self.nodes).put(key, self.now)
+                count += 1
+            if self.now == RANGE_S * RANGES / 2:
+                self.nodes[0].begin(self.now)
+            for node in self.nodes:
+                node.forward(self.now, self.take)
+        return count
+
+
+def test_ranges_are_filled_evenly_and_nothing_is_lost():
+    """Each over two minutes at least, at a tenth from its mean rate at most, and never at what its hosts refuse."""
+    first, end = (WALL_MS.to_bytes(8, "big"), (WALL_MS + RANGE_S * 1000).to_bytes(8, "big"))
+    assert TIME_KEY.is_short(first, end)
+    series = Series(seed=1)
+    count = series.run()
+    assert (len(series.had), series.refused, series.not_kept) == (count, 0, 0)
+    assert series.now <= RANGE_S * RANGES + MOST_WAIT_MS / 1000 + 15  # Some answers were lost.
+    for number in range(RANGES):
+        begins = number * RANGE_S + RANGE_S  # All of it has come.
+        taken = series.taken[number]
+        assert sum(taken.values()) == RATE * RANGE_S
+        whole = (MOST_WAIT_MS // 1000 - RANGE_S) // WINDOW_S
+        windows = [sum(taken[begins + at * WINDOW_S + one] for one in range(WINDOW_S)) for at in range(whole)]
+        even = RATE * RANGE_S * WINDOW_S / (MOST_WAIT_MS / 1000)
+        assert all(0.9 * even <= window <= 1.1 * even for window in windows), (number, even, windows)
+        assert max(taken.values()) < TAKEN
+        assert max(taken) - min(taken) >= MOST_WAIT_MS / 1000
