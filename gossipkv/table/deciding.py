@@ -25,13 +25,14 @@ from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hi
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tables import NamedNode
+    from gossipkv.replication.copy import Write
     from gossipkv.replication.shell import Replication
     from gossipkv.table.accepting import Accepting, Forward, OnForwarded
     from gossipkv.table.hints import Hint
@@ -251,6 +252,11 @@ class Deciding:
     def accepting(self) -> Accepting | None:
         """Who keeps puts here that are forwarded later; None: nobody yet."""
         return None if self._works is None else self._works.accepting
+
+    def note(self, table: bytes, writes: Iterable[Write]) -> None:
+        """These were originated here."""
+        if self._works is not None:
+            self._works.last_hour.note(table, writes, trio.current_time())
 
     def drain(self) -> int:
         """Forward all that was accepted here, and accept nothing more; how many puts wait still."""

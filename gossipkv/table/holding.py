@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.written import LastHour
 
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
 LOOK_S: Final = 1.0  # Until it is looked again, where nothing is heard: copies may have been dropped, or made.
@@ -101,10 +102,11 @@ def _is_named(tree: Tree, copy: Copy) -> bool:
 class Holding:
     """Takes up assignments of this node."""
 
-    def __init__(self, metadata: Metadata, catalogue: Catalogue, replication: Replication) -> None:
+    def __init__(self, metadata: Metadata, catalogue: Catalogue, replication: Replication, last_hour: LastHour) -> None:
         self._metadata = metadata
         self._catalogue = catalogue
         self._replication = replication
+        self._last_hour = last_hour
         self._taken_up: dict[bytes, tuple[bytes, int]] = {}  # By table: of which root, and its config id.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
@@ -147,6 +149,8 @@ class Holding:
             described = decode_table(tree.root.meta)
             if described.kind == RANGE:
                 self._replication.replicas.spaces.has_ranges(table.id)
+                if described.time_key is not None:
+                    self._last_hour.keys[table.id] = described.time_key
                 await self._divide(described, tree)
             for number, part in enumerate(parts_of(tree)):
                 if part.version > config:
@@ -249,6 +253,7 @@ class Holding:
 
     def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
+        self._last_hour.keys.pop(table, None)
         departed = self._replication.departed
         for copy in [copy for copy in departed if copy.partition[0] == table]:
             del departed[copy]

@@ -15,7 +15,6 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.placement.measures import Measure, Said, Written
 from gossipkv.replication.messages import unpacked
-from gossipkv.table.written import LastHour
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
+    from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
 
     Row: TypeAlias = list[bytes | int | float]
@@ -54,11 +54,11 @@ class Ask(Protocol):
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
 
-    def __init__(self, replicas: Replicas, measures: Measured, ask: Ask) -> None:
+    def __init__(self, replicas: Replicas, measures: Measured, ask: Ask, last_hour: LastHour) -> None:
         self._replicas = replicas
         self._measures = measures
         self._ask = ask
-        self.last_hour = LastHour()
+        self._last_hour = last_hour
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
         self._turn = trio.Lock()
         self._lately: tuple[bytes, float, set[bytes], dict[int, Measure]] = (
@@ -106,8 +106,8 @@ class Measuring:
                 found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
-        for one in self.last_hour.of(table, trio.current_time()):
-            found.append([one.prefix, one.low, one.high, one.bytes])
+        written = self._last_hour.of(table, trio.current_time())
+        found.extend([one.prefix, one.low, one.high, one.bytes] for one in written)
         return found
 
     async def of(self, table: bytes, nodes: Collection[bytes]) -> Said:

@@ -82,6 +82,7 @@ class RecordMethods:
             replication,
             sessions,
             accepting=lambda: deciding.accepting,
+            note=deciding.note,
             most_key=most_key,
             most_value=most_value,
         )

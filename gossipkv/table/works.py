@@ -15,6 +15,7 @@ from gossipkv.table.planning import DIVIDE_S, Hosts
 from gossipkv.table.smearing import Smearing
 from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
+from gossipkv.table.written import LastHour
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,8 @@ class Works:
         """Nothing runs before `run`; `forward`: what was smeared goes on by it."""
         self._metadata = metadata
         self._replication = replication
-        self.holding = Holding(metadata, catalogue, replication)
+        self.last_hour = LastHour()
+        self.holding = Holding(metadata, catalogue, replication, self.last_hour)
         stall_s = settings.move_stall / 1000
         self._stepping = Stepping(
             metadata,
@@ -76,7 +78,7 @@ class Works:
             look_at=around.look_at,
         )
         self._ask = around.asking.ask
-        self.measuring = Measuring(replication.replicas, replication, self._ask)
+        self.measuring = Measuring(replication.replicas, replication, self._ask, self.last_hour)
         limits = Limits(settings.split_bytes, settings.split_rows)
         self.moving = Moving(
             metadata,

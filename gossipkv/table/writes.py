@@ -71,15 +71,20 @@ class Writes:
         sessions: Sessions,
         *,
         accepting: Callable[[], Accepting | None],
+        note: Callable[[bytes, Iterable[Write]], object],
         most_key: int,
         most_value: int,
     ) -> None:
-        """`replication`, `accepting`: of the store as it is open now; `replication` raises `NotReady`."""
+        """`replication`, `accepting`: of the store as it is open now; `replication` raises `NotReady`.
+
+        `note`: is told what was originated here of a table.
+        """
         self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
         self._ready, self._settling = sessions
         self._accepting = accepting
+        self._note = note
         self._most_key = most_key
         self._most_value = most_value
 
@@ -322,6 +327,7 @@ class Writes:
                 replication.waiting.end(waiter)
                 on_answer(self._settling.kept({batch.table: seen}), None)
 
+        self._note(batch.table, batch.writes)
         for copy, some in copies.items():
             copy.requests += len(some)
         awaited = [(copy, counters[copy.assignment], copy.assignment) for copy in written]

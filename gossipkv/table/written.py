@@ -35,10 +35,14 @@ class LastHour:
     """The writes of the last hour, by table and series."""
 
     def __init__(self) -> None:
+        self.keys: dict[bytes, TimeKey] = {}  # Of the tables that have one, as known here.
         self._series: dict[bytes, dict[bytes, deque[_Piece]]] = {}
 
-    def note(self, table: bytes, key: TimeKey, writes: Iterable[Write], now: float) -> None:
+    def note(self, table: bytes, writes: Iterable[Write], now: float) -> None:
         """These were originated here; of a table with very many series those are counted that came first."""
+        key = self.keys.get(table)
+        if key is None:
+            return
         number, series = int(now // PIECE_S), self._series.setdefault(table, {})
         for write in writes:
             time, prefix = key.time_of(write.key), write.key[: key.offset]

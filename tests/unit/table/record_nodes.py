@@ -87,7 +87,7 @@ class Node:
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
-            check_knows=lambda: None, accepting=None,
+            check_knows=lambda: None, accepting=None, note=lambda *_: None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
         self.smeared = None  # The space of what was accepted.

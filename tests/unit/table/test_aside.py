@@ -15,6 +15,7 @@ from gossipkv.replication.keys import RECORD
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
+from gossipkv.table.written import LastHour
 from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
@@ -79,7 +80,7 @@ class Node:
         self.replication = Replication(
             self.store, lambda *_: None, environment, node(ME), relay_s=0.2, most_waiting_bytes=1 << 20
         )
-        self.holding = Holding(self.map, self.map, self.replication)
+        self.holding = Holding(self.map, self.map, self.replication, LastHour())
 
     async def look(self, *steps):
         """It holds what the map says after these."""

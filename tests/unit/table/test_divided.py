@@ -12,6 +12,7 @@ from gossipkv.replication import clock
 from gossipkv.table.forwarding import held
 from gossipkv.table.holding import Holding
 from gossipkv.table.token import decode_body
+from gossipkv.table.written import LastHour
 from tests.unit.table.record_nodes import Records
 
 MIDDLE = b"m"
@@ -25,7 +26,7 @@ def adopt(records, *nodes):
             replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}
         )
         me = SimpleNamespace(me=SimpleNamespace(node=node.uuid), known=records.known, tree=records.tree)
-        trio.run(Holding(me, records, around).look)
+        trio.run(Holding(me, records, around, LastHour()).look)
     records.run()
 
 

@@ -10,6 +10,7 @@ from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.keys import Identity
 from gossipkv.replication.shell import Replication
 from gossipkv.table.holding import Holding, hosts_of, parts_of
+from gossipkv.table.written import LastHour
 from tests.unit.table.record_nodes import Records
 from tests.unit.table.test_divided import MIDDLE
 
@@ -36,7 +37,7 @@ class Held:
             kept=lambda one: Replication.kept(SimpleNamespace(_store=self.node), one),
         )  # fmt: skip
         me = SimpleNamespace(me=SimpleNamespace(node=self.node.uuid), known=self.records.known, tree=self.records.tree)
-        trio.run(Holding(me, self.records, around).look)
+        trio.run(Holding(me, self.records, around, LastHour()).look)
         self.records.run()
 
     def let_go(self, copy, *, why=""):

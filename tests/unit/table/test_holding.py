@@ -11,6 +11,7 @@ from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.copy import Rules
 from gossipkv.replication.keys import IDENTITY, WHOLE, decode_identity
 from gossipkv.table.holding import FEW, Holding, hosts_of, rules_of
+from gossipkv.table.written import LastHour
 from tests.unit.placement.hosted import INIT, A, L, P, hosted
 from tests.unit.table.record_nodes import Records
 
@@ -32,6 +33,7 @@ def test_copies_follow_the_maps():
         records,
         records,
         SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by, maps=one.maps, departed={}),
+        LastHour(),
     )
     trio.run(holding.look)
     records.run()
@@ -68,6 +70,7 @@ def test_copies_of_a_table_that_has_ended_go():
         records,
         records,
         SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
+        LastHour(),
     )
     first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
@@ -78,6 +81,7 @@ def test_copies_of_a_table_that_has_ended_go():
         records,
         records,
         SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
+        LastHour(),
     )
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
@@ -103,6 +107,7 @@ def test_copies_that_were_left_go_at_a_start():
         records,
         records,
         SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
+        LastHour(),
     )
     trio.run(holding.look)
     assert held(node) == []
@@ -120,7 +125,7 @@ def test_ranges_of_before_learn_which_keys_they_have():
     around = SimpleNamespace(
         replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}
     )
-    trio.run(Holding(records, records, around).look)
+    trio.run(Holding(records, records, around, LastHour()).look)
     records.run()
     due = [(b"", b"c"), (b"c", b"m"), (b"m", None)]
     assert sorted(copy.bounds for copy in node.replicas.copies.values()) == due

@@ -13,6 +13,7 @@ from gossipkv.errors import StorageError, Unavailable
 from gossipkv.placement.measures import Measure
 from gossipkv.replication.copy import Copy, Identity, Line, encode_state
 from gossipkv.table.measuring import COUNT_S, FEW_MEASURED, FRESH_S, SMOOTHED_S, Measuring, take
+from gossipkv.table.written import LastHour
 from tests.unit.table.record_nodes import Records
 
 TABLE = bytes(16)
@@ -31,7 +32,7 @@ class Host:
         self.copies = {(TABLE, one): copy_of(one) for one in partitions}
         self.answers = answers or {}
         self.measured = []
-        self.measuring = Measuring(self, self, self._ask)
+        self.measuring = Measuring(self, self, self._ask, LastHour())
 
     def measure(self, copy):
         """As `Replication`."""

@@ -21,12 +21,19 @@ def write(time, prefix=b"a", value=b"v"):
 TABLE = bytes(16)
 
 
+def new():
+    """Of a table with that key."""
+    hour = LastHour()
+    hour.keys[TABLE] = KEY
+    return hour
+
+
 def test_an_hour():
     """Oldest and newest time, and the bytes of keys and values, for an hour, and no longer."""
-    hour = LastHour()
+    hour = new()
     assert hour.of(TABLE, 0.0) == []
     for number in range(24):
-        hour.note(TABLE, KEY, [write(100 * number), write(100 * number + 50, value=None)], number * PIECE_S)
+        hour.note(TABLE, [write(100 * number), write(100 * number + 50, value=None)], number * PIECE_S)
     assert hour.of(TABLE, 23 * PIECE_S) == [Written(b"a", 1200, 2350, 12 * (6 + 5))]
     assert hour.of(TABLE, 33 * PIECE_S) == [Written(b"a", 2200, 2350, 2 * (6 + 5))]
     assert hour.of(TABLE, 35 * PIECE_S) == []
@@ -35,20 +42,27 @@ def test_an_hour():
 
 def test_several_series():
     """Each by itself; of very many so many are kept that one sees that they are too many."""
-    hour = LastHour()
-    hour.note(TABLE, KEY, [write(1), write(7, b"b"), write(3)], 0.0)
+    hour = new()
+    hour.note(TABLE, [write(1), write(7, b"b"), write(3)], 0.0)
     assert hour.of(TABLE, 0.0) == [Written(b"a", 1, 3, 12), Written(b"b", 7, 7, 6)]
-    hour.note(TABLE, KEY, [write(1, bytes([one])) for one in range(100)], 0.0)
+    hour.note(TABLE, [write(1, bytes([one])) for one in range(100)], 0.0)
     assert len(hour.of(TABLE, 0.0)) == MOST_SERIES + 1
 
 
 @pytest.mark.parametrize("wrong", [1 << 31, 0])
 def test_a_clock_that_is_wrong(wrong):
     """One time far from all others, be it ahead or long ago, moves nothing."""
-    hour = LastHour()
+    hour = new()
     for number in range(6):
-        hour.note(TABLE, KEY, [write(10_000 + 300 * number), write(10_299 + 300 * number)], number * PIECE_S)
-    hour.note(TABLE, KEY, [write(wrong)], 5 * PIECE_S)
+        hour.note(TABLE, [write(10_000 + 300 * number), write(10_299 + 300 * number)], number * PIECE_S)
+    hour.note(TABLE, [write(wrong)], 5 * PIECE_S)
     (found,) = hour.of(TABLE, 5 * PIECE_S)
     assert 10_000 <= found.low <= 10_300
     assert 11_499 <= found.high <= 11_799
+
+
+def test_a_table_without_a_time_key():
+    """Nothing is counted."""
+    hour = new()
+    hour.note(b"t" * 16, [write(1)], 0.0)
+    assert hour.of(b"t" * 16, 0.0) == []

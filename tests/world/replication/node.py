@@ -34,6 +34,7 @@ from gossipkv.table.forwarding import held
 from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
 from gossipkv.table.stepping import Stepping
+from gossipkv.table.written import LastHour
 from tests.world.metadata.chance import happens
 from tests.world.replication.clients import TABLE, Serving
 from tests.world.replication.eye import Eye
@@ -120,7 +121,7 @@ class Life:
         self.maps.on_known = self._has_news
         metadata = cast("Metadata", self.maps)
         tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
-        self.holding = Holding(metadata, tables, self.replication)
+        self.holding = Holding(metadata, tables, self.replication, LastHour())
         self.replication.replicas.on_newer = self.look_at
         self._stepping = Stepping(
             metadata,
