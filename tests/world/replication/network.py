@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.replication.shell import OnAnswer
+    from gossipkv.table.measuring import Measuring
     from gossipkv.wire.rpc import Value
 
 
@@ -37,6 +38,11 @@ class Life(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
+        ...
+
+    @property
+    def measuring(self) -> Measuring:
+        """What its copies have."""
         ...
 
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:

@@ -24,6 +24,7 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
+from gossipkv.placement.measures import Limits
 from gossipkv.replication.levels import slots_needed
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
@@ -32,7 +33,9 @@ from gossipkv.replication.tail import TAIL_BYTES, Tail
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.forwarding import held
 from gossipkv.table.holding import Holding
+from gossipkv.table.measuring import Measuring
 from gossipkv.table.moving import Moving
+from gossipkv.table.planning import Hosts
 from gossipkv.table.stepping import Stepping
 from gossipkv.table.written import LastHour
 from tests.world.metadata.chance import happens
@@ -133,6 +136,7 @@ class Life:
             stall_s=STALL_S,
             look_at=self.look_at,
         )
+        self.measuring = Measuring(self.replication.replicas, self.replication, self._ask_sizes)
         self._moving = Moving(
             metadata,
             tables,
@@ -141,8 +145,20 @@ class Life:
             random=self._random,
             most=MOST_MOVES,
             stall_s=STALL_S,
+            hosts=Hosts(self.measuring.of, _divides_nothing, Limits(0, 0), is_on=True),
         )
         self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
+
+    async def _ask_sizes(self, node: bytes, method: str, params: list[Value], _timeout_s: float) -> Value:
+        """Ask a node that is up what its copies have."""
+        life = self._of.network.lives.get(node)
+        if life is None:
+            raise Unavailable("it is down")
+        table = params[0]
+        assert method == "table_sizes", method
+        assert isinstance(table, bytes), table
+        packed: bytes = msgpack.packb(await life.measuring.rows(table))
+        return packed
 
     async def run(self) -> None:
         """Live, until `end`."""
@@ -370,6 +386,10 @@ class Life:
         levels = replicas.levels[copy]
         if levels.connected(replicas.reached) < slots_needed(level, levels.slots):
             raise Unavailable("too few are connected")
+
+
+async def _divides_nothing(_table: bytes, _node: bytes, _partition: int) -> None:
+    """As nothing is too large or busy here."""
 
 
 async def _beside(do: Callable[[], T]) -> T:

@@ -129,8 +129,8 @@ def small_pages() -> AbstractContextManager[object]:
 
 
 def short_times() -> AbstractContextManager[object]:
-    """Have a target that was given up be passed over for a few seconds only."""
-    return mock.patch.object(moving, "PASSED_OVER_S", 5.0)
+    """Have a target that was given up be passed over for a few seconds only, and sizes asked for often."""
+    return mock.patch.multiple(moving, PASSED_OVER_S=5.0, ASK_S=1.0)
 
 
 class Placed(NamedTuple):
