@@ -12,11 +12,12 @@ ahead of all else, by a clock that is wrong, moves nothing: of the last hour's w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from gossipkv.placement.measures import Measure, Written
 
 MOST_AHEAD: Final = 64  # Ranges of a table that nobody has written to yet.
 LEAD: Final = 12  # Of a period, the part before its end at which the next one is planned: five minutes of an hour.
@@ -37,15 +38,6 @@ class TimeKey(Protocol):
         ...
 
 
-class Written(NamedTuple):
-    """What the last hour's writes to a range covered; of a range that is written to with several beginnings nothing."""
-
-    prefix: bytes  # What stands before the time in their keys.
-    low: int  # The oldest time, and the newest, but for what one clock may have got wrong.
-    high: int
-    bytes: int
-
-
 class Cut(NamedTuple):
     """A range that is to be divided."""
 
@@ -53,57 +45,52 @@ class Cut(NamedTuple):
     keys: tuple[bytes, ...]  # Where its children begin, but the first.
 
 
-def cuts(key: TimeKey, firsts: Sequence[bytes], written: Mapping[int, Written], usual_bytes: int) -> list[Cut]:
-    """Where ranges are to be divided; `firsts`: the first key of each, `written`: by the range's number.
+class Ahead(NamedTuple):
+    """What the next period asks for."""
 
-    `usual_bytes`: how large ranges are that are full.
+    cuts: Sequence[Cut]
+    coming: Mapping[int, Measure]  # By number: ranges that nobody has written to yet, as what they are to become.
+
+
+def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usual: Measure) -> Ahead:
+    """What is to be done by now; `firsts`: where each range begins, `series`: what was written to each.
+
+    `usual`: what a range has that is full, and all requests to the table.
     """
-    series: dict[bytes, list[Written]] = defaultdict(list)
-    for one in written.values():
-        series[one.prefix].append(one)
-    found: list[Cut] = []
-    room = MOST_AHEAD - sum(count_ahead(key, firsts, _all_of(some)) for some in series.values())
-    for _, some in sorted(series.items()) if len(series) <= MOST_SERIES else ():
-        cut = _cut(key, firsts, _all_of(some), usual_bytes, room)
+    if len(series) > MOST_SERIES:
+        return Ahead((), {})
+    begun = [_begun(key, firsts, one) for one in series]
+    room = MOST_AHEAD - sum(map(len, begun))
+    cuts: list[Cut] = []
+    for one, numbers in zip(series, begun, strict=True):
+        cut = _cut(key, firsts, one, numbers, min(-(-one.bytes // max(1, usual.size_bytes)), room))
         if cut is not None:
-            found.append(cut)
+            cuts.append(cut)
             room -= len(cut.keys)
-    return found
+    coming = [number for numbers in begun for number in numbers]
+    to_be = usual._replace(rate=usual.rate / max(1, len(coming)))
+    return Ahead(cuts, dict.fromkeys(coming, to_be))
 
 
-def count_ahead(key: TimeKey, firsts: Sequence[bytes], written: Written) -> int:
-    """How many ranges of a series nobody has written to yet."""
-    return len(_ahead(key, firsts, written))
+def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
+    """The ranges of a series that nobody has written to yet, by their numbers."""
+    at = end = bisect_right(firsts, _key_at(key, written, written.high))
+    while end < len(firsts) and firsts[end].startswith(written.prefix):
+        end += 1
+    return range(at, end)
 
 
-def _all_of(some: Sequence[Written]) -> Written:
-    lows, highs = (one.low for one in some), (one.high for one in some)
-    return Written(some[0].prefix, min(lows), max(highs), sum(one.bytes for one in some))
-
-
-def _ahead(key: TimeKey, firsts: Sequence[bytes], written: Written) -> list[int]:
-    """The times at which ranges of a series begin beyond what is written."""
-    at = bisect_right(firsts, _key_at(key, written, written.high))
-    times = []
-    while at < len(firsts) and firsts[at].startswith(written.prefix):
-        times.append(key.time_of(firsts[at]))
-        at += 1
-    return times
-
-
-def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, usual_bytes: int, room: int) -> Cut | None:
+def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, count: int) -> Cut | None:
     period = written.high - written.low
-    count = min(-(-written.bytes // max(1, usual_bytes)), room)
     if count < FEWEST or period < count:  # Else one is divided as it grows, like any other.
         return None
     soon, step = written.high + period // LEAD, period // count
-    begun = _ahead(key, firsts, written)
-    if begun and begun[-1] > soon:
+    last = key.time_of(firsts[begun[-1]]) if begun else soon
+    if last > soon:
         return None
-    times = [begun[-1] + step * number for number in range(1, count + 1)] if begun else []
-    times = times or [soon + step * number for number in range(count)]
-    at = bisect_right(firsts, _key_at(key, written, begun[-1] if begun else written.high)) - 1
-    end = firsts[at + 1] if at + 1 < len(firsts) else None
+    at = begun.stop - 1
+    end = firsts[begun.stop] if begun.stop < len(firsts) else None
+    times = [last + step * number for number in range(bool(begun), count + bool(begun))]
     keys = [_key_at(key, written, time) for time in times if time < 1 << 8 * key.width]
     inside = tuple(one for one in keys if firsts[at] < one and (end is None or one < end))
     return Cut(at, inside[: MOST_AHEAD - 1]) if inside else None

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Written(NamedTuple):
+    """What the last hour's writes to a time series covered; `placement.ahead` goes by it."""
+
+    prefix: bytes  # What stands before the time in its keys: a table may have several series.
+    low: int  # The oldest time, and the newest, but for what one clock may have got wrong.
+    high: int
+    bytes: int
+
+    def beside(self, other: Written) -> Written:
+        """What was written at two hosts."""
+        assert self.prefix == other.prefix
+        return Written(self.prefix, min(self.low, other.low), max(self.high, other.high), self.bytes + other.bytes)
 
 
 class Measure(NamedTuple):
@@ -17,6 +34,13 @@ class Measure(NamedTuple):
         if other is None:
             return self
         return Measure(max(self.size_bytes, other.size_bytes), max(self.rows, other.rows), self.rate + other.rate)
+
+
+class Said(NamedTuple):
+    """What the hosts of a table say together."""
+
+    measures: Mapping[int, Measure]  # By partition; what nobody says is missing.
+    series: Sequence[Written] = ()
 
 
 class Limits(NamedTuple):

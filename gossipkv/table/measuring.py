@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.placement.measures import Measure
+from gossipkv.placement.measures import Measure, Said, Written
 from gossipkv.replication.messages import unpacked
+from gossipkv.table.written import LastHour
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replicas import Replicas
     from gossipkv.wire.rpc import Value
 
-    Row: TypeAlias = list[int | float]
+    Row: TypeAlias = list[bytes | int | float]
 
 COUNT_S: Final = 10.0  # Between two looks at what copies have counted.
 SMOOTHED_S: Final = 300.0
@@ -57,6 +58,7 @@ class Measuring:
         self._replicas = replicas
         self._measures = measures
         self._ask = ask
+        self.last_hour = LastHour()
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
         self._turn = trio.Lock()
         self._lately: tuple[bytes, float, set[bytes], dict[int, Measure]] = (
@@ -93,7 +95,10 @@ class Measuring:
         self._rates = {copy: rate for copy, rate in rates.items() if rate > LEAST_RATE}
 
     async def rows(self, table: bytes) -> list[Row]:
-        """Of each copy of a table that can be read its partition, bytes, records, and requests a second, about."""
+        """Of each copy of a table that can be read its partition, bytes, records, and requests a second, about.
+
+        Behind them what was written here to a time series in the last hour: prefix, oldest time, newest, bytes.
+        """
         found: list[Row] = []
         for number, copy in enumerate([one for one in self._replicas.copies.values() if one.partition[0] == table]):
             with contextlib.suppress(GossipKVError):
@@ -101,11 +106,14 @@ class Measuring:
                 found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
+        for one in self.last_hour.of(table, trio.current_time()):
+            found.append([one.prefix, one.low, one.high, one.bytes])
         return found
 
-    async def of(self, table: bytes, nodes: Collection[bytes]) -> dict[int, Measure]:
-        """What these nodes say that each partition of a table has; of what nobody says there is nothing."""
+    async def of(self, table: bytes, nodes: Collection[bytes]) -> Said:
+        """What these nodes say that the partitions of a table have; of what nobody says there is nothing."""
         found: dict[int, Measure] = {}
+        series: dict[bytes, Written] = {}
 
         async def ask(node: bytes) -> None:
             with contextlib.suppress(GossipKVError):
@@ -115,11 +123,12 @@ class Measuring:
                     told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
                 for row in told if isinstance(told, list) else ():
                     take(found, row)
+                    _take_series(series, row)
 
         async with trio.open_nursery() as nursery:
             for node in nodes:
                 nursery.start_soon(ask, node)
-        return found
+        return Said(found, [one for _, one in sorted(series.items())])
 
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Measure]:
         """The same, where need be as it was said some seconds ago."""
@@ -127,7 +136,7 @@ class Measuring:
             of, at, asked, found = self._lately
             if of != table or trio.current_time() >= at + FRESH_S:
                 at, asked, found = trio.current_time(), set(), {}
-            for partition, one in (await self.of(table, {*nodes} - asked)).items():
+            for partition, one in (await self.of(table, {*nodes} - asked)).measures.items():
                 found[partition] = one.beside(found.get(partition))
             self._lately = table, at, asked | {*nodes}, found
         return found
@@ -143,3 +152,10 @@ def take(found: dict[int, Measure], row: Value) -> None:
         case _:
             return
     found[partition] = Measure(size_bytes, rows, rate).beside(found.get(partition))
+
+
+def _take_series(series: dict[bytes, Written], row: Value) -> None:
+    match row:
+        case [bytes(prefix), int(low), int(high), int(size_bytes)] if low <= high:
+            written, known = Written(prefix, low, high, size_bytes), series.get(prefix)
+            series[prefix] = written if known is None else written.beside(known)

@@ -36,6 +36,7 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.table.planning import ASK_S, Planning
+from gossipkv.table.splitting import DIVIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,7 @@ LOOK_S: Final = 1.0
 DONE_S: Final = 5.0  # For a transaction.
 FAILURES: Final = 2
 PASSED_OVER_S: Final = 3600.0
+VERSIONS: Final = dict([DIVIDE])  # Of operations, but 1.
 
 
 class Plan(NamedTuple):
@@ -259,6 +261,8 @@ class Moving:
             seen.read(tree, known.head.root)
             self._count_failures(seen)
             planning.lately.read(seen.partitions, trio.current_time())
+        if self._hosts is not None:
+            planning.look_ahead(described, seen.partitions, self._hosts.limits, seen.root)
         around = self._around(planning, nodes)
         of = seen.root, nodes, described, around.alive, around.shunned, planning.measured
         if seen.wanted_of == of and seen.is_quiet:
@@ -271,6 +275,9 @@ class Moving:
         seen.wanted_of, seen.is_quiet = of, not is_left and planning.is_quiet(of)
         await self._have_done(table, known.config, self._asked(seen, partitions, steps))
         if self._hosts is not None:
+            if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
+                self._hosts.check()
+                await self._have_done(table, known.config, cuts)
             await planning.divide(table, partitions, around.alive, self._hosts)
 
     def known(self, table: bytes, nodes: Sequence[Node], measures: Mapping[int, Measure]) -> Situation:
@@ -340,7 +347,8 @@ class Moving:
 
     async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
         operations = [
-            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, VERSIONS.get(name, 1), argument)
+            for name, argument in asked
         ]
         for at in range(0, len(operations), MOST_JUDGED):
             await self._catalogue.transact(table, operations[at : at + MOST_JUDGED], DONE_S)

@@ -288,7 +288,7 @@ class PlacingMethods:
         table, works = decode_table(tree.root.meta), self._deciding.works()
 
         async def measured() -> dict[int, Measure]:
-            return await works.measuring.of(table.id, self._deciding.alive())
+            return {**(await works.measuring.of(table.id, self._deciding.alive())).measures}
 
         measures = await measured() if table.kind == RANGE else {}
         known = works.moving.known(table.id, nodes, measures)

@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv.errors import GossipKVError
+from gossipkv.placement.ahead import ahead
 from gossipkv.placement.lately import Lately
+from gossipkv.placement.measures import Measure, Said
 from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.partition import State
 from gossipkv.placement.ranges import Plan, plan, wanted
+from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from random import Random
 
-    from gossipkv.placement.measures import Limits, Measure
+    from gossipkv.placement.ahead import Cut
+    from gossipkv.placement.measures import Limits
     from gossipkv.placement.moves import Step
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.ranges import Move, Situation
     from gossipkv.placement.spread import Slots
     from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.metadata.partitions import Table
 
 ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
 PAUSE: Final = 10.0  # Times what a plan takes, until the next one.
@@ -38,10 +45,11 @@ MOST_ASKED: Final = 16  # Divisions in one look.
 class Hosts(NamedTuple):
     """How the hosts of range tables are asked, and what for."""
 
-    measures: Callable[[bytes, Collection[bytes]], Awaitable[Mapping[int, Measure]]]  # Of a table, by these nodes.
+    measures: Callable[[bytes, Collection[bytes]], Awaitable[Said]]  # Of a table, by these nodes.
     divide: Callable[[bytes, bytes, int], Awaitable[object]]  # A node is asked to divide a partition of a table.
     limits: Limits
     is_on: bool  # The setting `planner`.
+    check: Callable[[], object] = lambda: None  # Raises Unavailable while not all nodes know of divisions.
 
 
 @final
@@ -50,7 +58,10 @@ class Planning:
 
     def __init__(self) -> None:
         self.lately = Lately()
-        self.measures: Mapping[int, Measure] = {}
+        self.said = Said({})
+        self.measures: Mapping[int, Measure] = {}  # The same, but for ranges that are to be written to soon.
+        self._ahead_of: object = None
+        self._cuts: Sequence[Cut] = ()
         self.measured = 0  # How often they have come.
         self.ask_at = -inf
         self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
@@ -60,10 +71,34 @@ class Planning:
         self._plan_at = -inf
         self._asked: dict[int, tuple[int, float]] = {}  # Divisions: how often, and when it is asked for again.
 
-    def takes(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
+    def takes(self, said: Said, limits: Limits, now: float) -> None:
         """Hosts have answered."""
-        self.measures, self.measured = measures, self.measured + 1
-        self.lately.measured(measures, limits, now)
+        self.said, self.measures, self.measured = said, said.measures, self.measured + 1
+        self.lately.measured(said.measures, limits, now)
+
+    def look_ahead(self, table: Table, seen: Mapping[bytes, Partition], limits: Limits, root: bytes) -> None:
+        """See what the next period of a time series asks for (`placement.ahead`); `root`: of the map that was seen."""
+        if table.time_key is None or self._ahead_of == (self.measured, root):
+            return
+        self._ahead_of, known = (self.measured, root), self.said.measures.values()
+        row_bytes = sum(one.size_bytes for one in known) / (sum(one.rows for one in known) or 1)
+        full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)
+        if full < inf:
+            usual = Measure(int(full / 2) or 1, 0, sum(one.rate for one in known))
+            found, ids = ahead(table.time_key, [*seen], self.said.series, usual), [one.id for one in seen.values()]
+            self.measures = {**self.said.measures, **{ids[at]: measure for at, measure in found.coming.items()}}
+            self._cuts = found.cuts
+
+    def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
+        """The divisions that are due, as operations: of ranges that rest."""
+        firsts = [*seen]
+        due = [(firsts[cut.number], cut.keys) for cut in self._cuts if cut.number < len(firsts)]
+        return [
+            (DIVIDE[0], division(first, partition, keys, random))
+            for first, keys in due
+            for partition in [seen[first]]
+            if all(one.state is State.AVAILABLE for one in partition.assignments) and not has_too_many_former(partition)
+        ]
 
     async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[Step]:
         """The moves that may begin, or are to be taken back; `of`: a plan is made anew when this is another."""

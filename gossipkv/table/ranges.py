@@ -86,7 +86,7 @@ class RangeMethods:
             asked: list[Division] = []
 
             def argued(tree: Tree, _nodes: list[Node]) -> Change:
-                asked[:] = [division(*self._divisible(tree, wanted), wanted.key, self._random)]
+                asked[:] = [division(*self._divisible(tree, wanted), [wanted.key], self._random)]
                 return *DIVIDE, asked[0]
 
             await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)

@@ -64,10 +64,10 @@ class Division(NamedTuple):
     children: tuple[Child, ...]
 
 
-def division(key: bytes, partition: Partition, at: bytes, random: Random) -> Division:
-    """A partition in two, the second of which begins at a key."""
+def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: Random) -> Division:
+    """A partition in several; the first begins where it does, the others at these keys."""
     children = (
-        Child(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments)) for first in (key, at)
+        Child(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments)) for first in (key, *firsts)
     )
     return Division(key, partition.id, tuple(children))
 
@@ -217,7 +217,7 @@ class Splitting:
         if has_too_many_former(partition):
             self._say(copy, f"{len(partition.named)} assignments have to settle first")
             return None
-        argument = division(key, partition, at, self._random)
+        argument = division(key, partition, [at], self._random)
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *DIVIDE, argument)
 
     async def _have_done(self, table: bytes, asked: Sequence[tuple[Copy, Operation]]) -> None:

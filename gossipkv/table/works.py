@@ -86,7 +86,13 @@ class Works:
             random=random,
             most=settings.max_moves,
             stall_s=stall_s,
-            hosts=Hosts(self.measuring.of, self._divide, limits, is_on=settings.planner == "on"),
+            hosts=Hosts(
+                self.measuring.of,
+                self._divide,
+                limits,
+                is_on=settings.planner == "on",
+                check=around.asking.check_divides,
+            ),
         )
         self.splitting = Splitting(
             metadata,

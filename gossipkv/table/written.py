@@ -1,6 +1,6 @@
-"""What the last hour's writes covered of ranges of time series that this node holds: for `placement.ahead`.
+"""What the last hour's writes covered of time series, as the node counts that originates them: for `placement.ahead`.
 
-Counted in pieces of five minutes, of each range apart, by the node that originates the writes.
+Counted in pieces of five minutes, of each series apart: of a table those keys with the same bytes before their time.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.placement.ahead import Written
+from gossipkv.placement.ahead import MOST_SERIES
+from gossipkv.placement.measures import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gossipkv.keyspace.time_key import TimeKey
-    from gossipkv.replication.copy import Copy, Write
+    from gossipkv.replication.copy import Write
 
 PIECE_S: Final = 300.0
 PIECES: Final = 12
@@ -24,7 +25,6 @@ PIECES: Final = 12
 @dataclass(slots=True)
 class _Piece:
     number: int
-    prefix: bytes | None  # None: there are several.
     low: int
     high: int
     bytes: int = 0
@@ -32,42 +32,41 @@ class _Piece:
 
 @final
 class LastHour:
-    """The writes of the last hour, by copy."""
+    """The writes of the last hour, by table and series."""
 
     def __init__(self) -> None:
-        self._pieces: dict[Copy, deque[_Piece]] = {}
+        self._series: dict[bytes, dict[bytes, deque[_Piece]]] = {}
 
-    def note(self, copy: Copy, key: TimeKey, writes: Sequence[Write], now: float) -> None:
-        """These were originated at a copy."""
-        number = int(now // PIECE_S)
-        pieces = self._pieces.setdefault(copy, deque(maxlen=PIECES))
+    def note(self, table: bytes, key: TimeKey, writes: Iterable[Write], now: float) -> None:
+        """These were originated here; of a table with very many series those are counted that came first."""
+        number, series = int(now // PIECE_S), self._series.setdefault(table, {})
         for write in writes:
             time, prefix = key.time_of(write.key), write.key[: key.offset]
+            pieces = series.get(prefix)
+            if pieces is None:
+                if len(series) > MOST_SERIES:  # One more says that they are too many.
+                    continue
+                pieces = series[prefix] = deque(maxlen=PIECES)
             if not pieces or pieces[-1].number != number:
-                pieces.append(_Piece(number, prefix, time, time))
+                pieces.append(_Piece(number, time, time))
             piece = pieces[-1]
-            piece.prefix = prefix if piece.prefix == prefix else None
             piece.low, piece.high = min(piece.low, time), max(piece.high, time)
             piece.bytes += len(write.key) + len(write.value or b"")
 
-    def of(self, copy: Copy, now: float) -> Written | None:
-        """What they covered; None: nothing, or keys with several beginnings."""
-        pieces = self._pieces.get(copy)
-        while pieces and pieces[0].number <= int(now // PIECE_S) - PIECES:
-            pieces.popleft()
-        if not pieces:
-            self._pieces.pop(copy, None)
-            return None
-        prefix = pieces[0].prefix
-        if prefix is None or any(piece.prefix != prefix for piece in pieces):
-            return None
-        low, high = _likely([-piece.low for piece in pieces]), _likely([piece.high for piece in pieces])
-        return Written(prefix, min(-low, high), high, sum(piece.bytes for piece in pieces))
-
-    def forget(self, held: Sequence[Copy]) -> None:
-        """Only these are held."""
-        kept = {*held}
-        self._pieces = {copy: pieces for copy, pieces in self._pieces.items() if copy in kept}
+    def of(self, table: bytes, now: float) -> list[Written]:
+        """What they covered, of each series."""
+        found, series = [], self._series.get(table, {})
+        for prefix, pieces in [*series.items()]:
+            while pieces and pieces[0].number <= int(now // PIECE_S) - PIECES:
+                pieces.popleft()
+            if pieces:
+                low, high = -_likely([-piece.low for piece in pieces]), _likely([piece.high for piece in pieces])
+                found.append(Written(prefix, min(low, high), high, sum(piece.bytes for piece in pieces)))
+            else:
+                del series[prefix]
+        if not series:
+            self._series.pop(table, None)
+        return found
 
 
 def _likely(ends: Sequence[int]) -> int:

@@ -135,7 +135,7 @@ def test_what_nodes_say_is_put_together():
         b"odder": b"\xc1",
     }
     found = trio.run(host.measuring.of, TABLE, [b"me", *host.answers])
-    assert found == {1: Measure(150, 7, 2.5), 2: Measure(900, 2, 0.0), 3: Measure(30, 3, 1), 4: Measure(40)}
+    assert found.measures == {1: Measure(150, 7, 2.5), 2: Measure(900, 2, 0.0), 3: Measure(30, 3, 1), 4: Measure(40)}
     found = {}
     for _ in range(2):
         take(found, [1, 100, 5, 2.0])

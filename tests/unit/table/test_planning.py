@@ -12,8 +12,9 @@ import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import Unavailable
+from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.lately import LATELY_S
-from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.measures import Limits, Measure, Said, Written
 from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.placement.ranges import LARGE_S, plan
 from gossipkv.placement.spread import Node
@@ -32,7 +33,8 @@ LIMITS = Limits(512 * MIB, 0)
 class Ranges(MovedMap):
     """A range table; `slots`: of each range the numbers of its nodes."""
 
-    def __init__(self, slots, *, nodes=4):
+    def __init__(self, slots, *, nodes=4, time_key=None):
+        self.table = Table(TABLE, "t", RANGE, len(slots[0]), 0, time_key=time_key)
         super().__init__(nodes=nodes, replication=len(slots[0]), servers=range(1, nodes + 1))
         ranges = {
             b"%03d" % at if at else b"": Partition.of(
@@ -41,7 +43,7 @@ class Ranges(MovedMap):
             for at, some in enumerate(slots)
         }
         self._pages, self.refused = {}, 0
-        self._take(first_body(Table(TABLE, "t", RANGE, len(slots[0]), 0), ranges, FIRST))
+        self._take(first_body(self.table, ranges, FIRST))
 
     async def transact(self, table, operations, timeout_s):
         """Have operations judged, some of which may be refused."""
@@ -62,7 +64,7 @@ class Ranges(MovedMap):
             done[key] = Partition.of(one.id, [each._replace(state=State.AVAILABLE) for each in stay])
         if done != ranges:
             self.config += 1
-            self._take(first_body(Table(TABLE, "t", RANGE, len(stay), 0), done, self.config))
+            self._take(first_body(self.table, done, self.config))
 
     @property
     def held(self):
@@ -75,6 +77,7 @@ class Planner:
 
     def __init__(self, world, number=1, *, alive=(1, 2, 3, 4), is_on=True, sizes=(), plan_s=0.0):
         self.sizes, self.asked, self.divided, self.plan_s = [*sizes], 0, [], plan_s
+        self.series = []
         self.world, self.alive = world, alive
         self.me, self.tree = SimpleNamespace(node=node(number)), world.tree
         self.moving = Moving(
@@ -96,7 +99,8 @@ class Planner:
     async def _measures(self, table, nodes):
         self.asked += 1
         ids = [one.id for one in self.world.partitions]
-        return {id_: Measure(size) for id_, size in zip(ids, self.sizes, strict=False) if size is not None}
+        measures = {id_: Measure(size) for id_, size in zip(ids, self.sizes, strict=False) if size is not None}
+        return Said(measures, self.series)
 
     async def _divide(self, table, host, partition):
         self.divided.append((partition, host[0]))
@@ -228,3 +232,22 @@ def test_what_a_plan_is_told_to_people_goes_by():
     assert trio.run(ask).lately.large[1] > -inf
     planner.me.node = node(2)  # It acts no more.
     assert trio.run(ask).lately.large == {1: -inf}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_time_series_is_divided_ahead(is_on):
+    """Its next period has ranges on all nodes before it is written to; once, and not where people plan."""
+    world = Ranges([[1, 2]], time_key=TimeKey(0, 8, "s"))
+    planner = Planner(world, is_on=is_on, sizes=[600 * MIB])
+    planner.series = [Written(b"", 100_000, 103_600, 2048 * MIB)]
+    during(planner, seconds=600)
+    divided = [argument for name, argument in world.asked if name == "divide"]
+    assert len(divided) == is_on
+    if not is_on:
+        return
+    (division,) = divided
+    assert [int.from_bytes(one.first, "big") for one in division.children[1:]] == [
+        103_900 + 450 * at for at in range(8)
+    ]
+    assert world.refused == 0
+    assert {*world.held.values()} <= {4, 5}  # Of nine ranges, twice each.
