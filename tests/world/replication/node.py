@@ -124,7 +124,8 @@ class Life:
         self.maps.on_known = self._has_news
         metadata = cast("Metadata", self.maps)
         tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
-        self.holding = Holding(metadata, tables, self.replication, LastHour())
+        last_hour = LastHour()
+        self.holding = Holding(metadata, tables, self.replication, last_hour)
         self.replication.replicas.on_newer = self.look_at
         self._stepping = Stepping(
             metadata,
@@ -136,7 +137,7 @@ class Life:
             stall_s=STALL_S,
             look_at=self.look_at,
         )
-        self.measuring = Measuring(self.replication.replicas, self.replication, self._ask_sizes)
+        self.measuring = Measuring(self.replication.replicas, self.replication, self._ask_sizes, last_hour)
         self._moving = Moving(
             metadata,
             tables,
