@@ -6,7 +6,8 @@ says of it.  Both are written as tab-separated files below a source root in a te
 share, each a process of its own.  A pipelined reader asks one of them without a pause while the second version appears
 at the source, is built, and is switched to; on the way another node is killed, and stays down.
 
-Every answer is compared with what the version that it names says.  Then the second act, of a table (`demo_tables`).
+Every answer is compared with what the version that it names says.  Then the second act, of a table (`demo_tables`), and
+the third, of a time series (`demo_series`).
 What must hold stands in `REQUIRED`; the outcome is a success only if all of it does.  However this ends, the nodes are
 stopped and the directory removed.
 """
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv import demo_tables
+from gossipkv import demo_series, demo_tables
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster, NodeFailed
@@ -45,7 +46,12 @@ DATABASE: Final = "unicode"
 FILES: Final = 8  # A version's files, and so its partitions.
 NODES: Final = 3
 REPLICATION: Final = 2  # Any one node may be lost.
-SETTINGS: Final = {"refresh_period": "200ms", "time_to_converge": "1s", "log_level": "warning"}
+SETTINGS: Final = {
+    "refresh_period": "200ms",
+    "time_to_converge": "1s",
+    "log_level": "warning",
+    "split_rows": str(demo_series.SPLIT_ROWS),
+}
 IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills at half of it.
 READS_BEFORE: Final = 20_000  # Answers before the second version appears: enough for a p99.
 READS_AFTER: Final = 20_000  # Answers after it was switched to and a node was killed.
@@ -76,6 +82,10 @@ REQUIRED: Final = (
     ("moved", 24, None, "replicas moved to other nodes"),
     ("asked", 200, None, "asked by a session meanwhile"),
     ("lost", 0, 0, "acknowledged and lost"),
+    ("ranges", 9, None, "ranges of a time series"),
+    ("spread", 3, None, "nodes that hold some"),
+    ("scanned", 17_280, 17_280, "readings scanned in order"),
+    ("scanned_after_kill", 10_000, None, "after a node was killed"),
 )
 
 BEFORE, DURING, AFTER = PHASES = ("before", "during", "after")
@@ -164,6 +174,10 @@ class Outcome:
     lost: int = 0
     moved: int = 0
     asked: int = 0
+    ranges: int = 0
+    spread: int = 0
+    scanned: int = 0
+    scanned_after_kill: int = 0
     seconds: float = 0.0
     trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 
@@ -362,6 +376,8 @@ def run(say: Callable[[str], None]) -> Outcome:
             cluster.start(doomed.index)
             cluster.wait_ready(doomed.index)
             _note(outcome, demo_tables.play(cluster, new.records, say))
+            say("")
+            _note_series(outcome, demo_series.play(cluster, say))
             _stop(cluster, outcome)
     outcome.seconds = round(time.monotonic() - begin_s, 1)
     return outcome
@@ -434,6 +450,14 @@ def _note(outcome: Outcome, kept: demo_tables.Kept) -> None:
     outcome.moved, outcome.asked = kept.moved, kept.asked
     outcome.steps_back += kept.steps_back
     for line in kept.trouble:
+        _fail(outcome, line)
+
+
+def _note_series(outcome: Outcome, series: demo_series.Series) -> None:
+    """Take in the numbers of the third act."""
+    outcome.ranges, outcome.spread = series.ranges, series.spread
+    outcome.scanned, outcome.scanned_after_kill = series.scanned, series.scanned_after_kill
+    for line in series.trouble:
         _fail(outcome, line)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.measures import Measure, Written
 
 MOST_AHEAD: Final = 64  # Ranges of a table that nobody has written to yet.
-LEAD: Final = 12  # Of a period, the part before its end at which the next one is planned: five minutes of an hour.
+LEAD_S: Final = 300  # Before a period ends the next one is planned: it is measured, divided and moved by then.
 FEWEST: Final = 2  # Ranges of a period.
 MOST_SERIES: Final = 16  # Of one table: what has more is spread by itself.
 
@@ -82,9 +82,10 @@ def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
 
 def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, count: int) -> Cut | None:
     period = written.high - written.low
-    if count < FEWEST or period < count:  # Else one is divided as it grows, like any other.
+    # Else one is divided as it grows, like any other.
+    if count < FEWEST or period < count or written.seconds < LEAD_S:
         return None
-    soon, step = written.high + period // LEAD, period // count
+    soon, step = written.high + period * LEAD_S // written.seconds, period // count
     last = key.time_of(firsts[begun[-1]]) if begun else soon
     if last > soon:
         return None

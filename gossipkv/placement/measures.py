@@ -15,11 +15,13 @@ class Written(NamedTuple):
     low: int  # The oldest time, and the newest, but for what one clock may have got wrong.
     high: int
     bytes: int
+    seconds: int  # For how long it has been written to, an hour at most.
 
     def beside(self, other: Written) -> Written:
         """What was written at two hosts."""
         assert self.prefix == other.prefix
-        return Written(self.prefix, min(self.low, other.low), max(self.high, other.high), self.bytes + other.bytes)
+        low, high, seconds = min(self.low, other.low), max(self.high, other.high), max(self.seconds, other.seconds)
+        return Written(self.prefix, low, high, self.bytes + other.bytes, seconds)
 
 
 class Measure(NamedTuple):

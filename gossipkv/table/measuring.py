@@ -97,7 +97,8 @@ class Measuring:
     async def rows(self, table: bytes) -> list[Row]:
         """Of each copy of a table that can be read its partition, bytes, records, and requests a second, about.
 
-        Behind them what was written here to a time series in the last hour: prefix, oldest time, newest, bytes.
+        Behind them what was written here to each time series in the last hour: prefix, oldest time, newest, bytes, and
+        for how many seconds.
         """
         found: list[Row] = []
         for number, copy in enumerate([one for one in self._replicas.copies.values() if one.partition[0] == table]):
@@ -107,7 +108,7 @@ class Measuring:
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
         written = self._last_hour.of(table, trio.current_time())
-        found.extend([one.prefix, one.low, one.high, one.bytes] for one in written)
+        found.extend([one.prefix, one.low, one.high, one.bytes, one.seconds] for one in written)
         return found
 
     async def of(self, table: bytes, nodes: Collection[bytes]) -> Said:
@@ -156,6 +157,6 @@ def take(found: dict[int, Measure], row: Value) -> None:
 
 def _take_series(series: dict[bytes, Written], row: Value) -> None:
     match row:
-        case [bytes(prefix), int(low), int(high), int(size_bytes)] if low <= high:
-            written, known = Written(prefix, low, high, size_bytes), series.get(prefix)
+        case [bytes(prefix), int(low), int(high), int(size_bytes), int(seconds)] if low <= high:
+            written, known = Written(prefix, low, high, size_bytes, seconds), series.get(prefix)
             series[prefix] = written if known is None else written.beside(known)

@@ -260,7 +260,7 @@ class Moving:
         if seen.root != known.head.root:
             seen.read(tree, known.head.root)
             self._count_failures(seen)
-            planning.lately.read(seen.partitions, trio.current_time())
+            planning.sees(seen.partitions, trio.current_time())
         if self._hosts is not None:
             planning.look_ahead(described, seen.partitions, self._hosts.limits, seen.root)
         around = self._around(planning, nodes)

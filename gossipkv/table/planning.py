@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.partitions import Table
 
 ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
+NEW_S: Final = 5.0  # Until they are asked of ranges that nobody has measured yet: more may come.
 PAUSE: Final = 10.0  # Times what a plan takes, until the next one.
 AGAIN_S: Final = 60.0  # Until another host is asked to divide what was not divided.
 DIVIDE_S: Final = 6.0  # For a host to have one done.
@@ -70,6 +71,12 @@ class Planning:
         self._of: object = None
         self._plan_at = -inf
         self._asked: dict[int, tuple[int, float]] = {}  # Divisions: how often, and when it is asked for again.
+
+    def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
+        """The map is so by now."""
+        self.lately.read(partitions, now)
+        if any(one.id not in self.said.measures for one in partitions.values()):
+            self.ask_at = min(self.ask_at, now + NEW_S)
 
     def takes(self, said: Said, limits: Limits, now: float) -> None:
         """Hosts have answered."""

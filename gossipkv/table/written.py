@@ -65,7 +65,8 @@ class LastHour:
                 pieces.popleft()
             if pieces:
                 low, high = -_likely([-piece.low for piece in pieces]), _likely([piece.high for piece in pieces])
-                found.append(Written(prefix, min(low, high), high, sum(piece.bytes for piece in pieces)))
+                size_bytes, seconds = sum(piece.bytes for piece in pieces), int(now - pieces[0].number * PIECE_S)
+                found.append(Written(prefix, min(low, high), high, size_bytes, seconds))
             else:
                 del series[prefix]
         if not series:

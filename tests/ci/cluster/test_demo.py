@@ -76,6 +76,10 @@ def test_the_numbers_hold(tmp_path):
     assert told["lost"] == 0
     assert told["moved"] == 24
     assert told["asked"] >= 200
+    assert told["ranges"] >= 9
+    assert told["spread"] == 4
+    assert told["scanned"] == 17_280
+    assert told["scanned_after_kill"] == 11_520
     assert [*told["latency"]] == ["before", "during", "after"]
     assert sum(phase["count"] for phase in told["latency"].values()) == told["reads"]
     assert all(0 < phase["p50_us"] <= phase["p99_us"] for phase in told["latency"].values())
@@ -140,6 +144,7 @@ def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.kill", Cluster.node)  # Or reads would fail.
     monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.start", Cluster.node)  # It runs.
     monkeypatch.setattr(demo.demo_tables, "play", lambda *_: demo.demo_tables.Kept())
+    monkeypatch.setattr(demo.demo_series, "play", lambda *_: demo.demo_series.Series())
 
     def say(line):
         if "appears at the source" in line:

@@ -119,7 +119,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"address", "processes", "wire", "client"}
     | {"dataset.source", "dataset.formats"},  # A truth is read as nodes read.
     "demo_tables": {"errors", "wire", "client", "launcher"},
-    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher", "demo_tables"},
+    "demo_series": {"errors", "wire", "client", "launcher", "status"},
+    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher", "demo_tables", "demo_series"},
     "cli": GROUND
     | {
         "",

@@ -13,7 +13,7 @@ from gossipkv.placement.ahead import MOST_AHEAD, MOST_SERIES, ahead
 from gossipkv.placement.measures import Measure, Written
 
 KEY = TimeKey(0, 8, "s")
-MIB = 1 << 20
+MIB, HOUR_S = 1 << 20, 3600
 USUAL = Measure(64 * MIB, 0, 40.0)
 
 
@@ -34,7 +34,7 @@ def cuts(key, firsts, *series, usual=USUAL):
 
 def test_the_first_period():
     """One range that is written to: the next period has as many as its records take, from a little later on."""
-    (cut,) = cuts(KEY, [b""], Written(b"", 1000, 1000 + 3600, 512 * MIB))
+    (cut,) = cuts(KEY, [b""], Written(b"", 1000, 1000 + 3600, 512 * MIB, HOUR_S))
     assert cut.number == 0
     assert starts(cut) == [4600 + 300 + 450 * number for number in range(8)]
 
@@ -43,8 +43,8 @@ def test_the_next_period():
     """Nothing, until the last range is about to be written to; then from there on, and of that range alone."""
     firsts = [b"", *(at(4900 + 450 * number) for number in range(8))]
     last = 4900 + 450 * 7
-    assert cuts(KEY, firsts, Written(b"", last - 3600 - 400, last - 400, 512 * MIB)) == []
-    (cut,) = cuts(KEY, firsts, Written(b"", last - 3600 - 200, last - 200, 512 * MIB))
+    assert cuts(KEY, firsts, Written(b"", last - 3600 - 400, last - 400, 512 * MIB, HOUR_S)) == []
+    (cut,) = cuts(KEY, firsts, Written(b"", last - 3600 - 200, last - 200, 512 * MIB, HOUR_S))
     assert cut.number == 8
     assert starts(cut) == [last + 450 * number for number in range(1, 9)]
 
@@ -52,7 +52,7 @@ def test_the_next_period():
 def test_what_is_to_come():
     """Ranges that nobody has written to yet count as full, and have all requests together."""
     firsts = [b"", at(1000), at(2000), at(3000)]
-    assert ahead(KEY, firsts, [Written(b"", 500, 1500, 1)], USUAL).coming == dict.fromkeys(
+    assert ahead(KEY, firsts, [Written(b"", 500, 1500, 1, HOUR_S)], USUAL).coming == dict.fromkeys(
         (2, 3), Measure(64 * MIB, 0, 20.0)
     )
     assert ahead(KEY, firsts, [], USUAL).coming == {}
@@ -62,12 +62,20 @@ def test_what_is_to_come():
     "series",
     [
         [],
-        [Written(b"", 5, 5, 512 * MIB)],
-        [Written(b"", 0, 3600, 64 * MIB)],
-        [Written(b"", 0, 3, 512 * MIB)],
-        [Written(bytes([one]), 0, 3600, 512 * MIB) for one in range(MOST_SERIES + 1)],
+        [Written(b"", 5, 5, 512 * MIB, HOUR_S)],
+        [Written(b"", 0, 3600, 64 * MIB, HOUR_S)],
+        [Written(b"", 0, 3, 512 * MIB, HOUR_S)],
+        [Written(b"", 0, 3600, 512 * MIB, 299)],
+        [Written(bytes([one]), 0, 3600, 512 * MIB, HOUR_S) for one in range(MOST_SERIES + 1)],
     ],
-    ids=["nothing was written", "at one time", "one range's", "less time than ranges", "too many series"],
+    ids=[
+        "nothing was written",
+        "at one time",
+        "one range's",
+        "less time than ranges",
+        "not for long",
+        "too many series",
+    ],
 )
 def test_what_is_left_alone(series):
     """It is divided as it grows, like any other."""
@@ -78,7 +86,7 @@ def test_each_beginning_is_a_series():
     """And has its own periods, within its own ranges."""
     key = TimeKey(1, 8, "s")
     firsts = [b"", b"b"]
-    a, b = cuts(key, firsts, Written(b"a", 0, 3600, 128 * MIB), Written(b"b", 100, 7300, 192 * MIB))
+    a, b = cuts(key, firsts, Written(b"a", 0, 3600, 128 * MIB, HOUR_S), Written(b"b", 100, 7300, 192 * MIB, HOUR_S))
     assert (a.number, a.keys) == (0, (at(3900, b"a"), at(5700, b"a")))
     assert (b.number, b.keys) == (1, tuple(at(7300 + 600 + 2400 * number, b"b") for number in range(3)))
 
@@ -86,9 +94,9 @@ def test_each_beginning_is_a_series():
 def test_where_time_ends():
     """No key is beyond the last one."""
     key = TimeKey(0, 1, "s")
-    (cut,) = cuts(key, [b""], Written(b"", 100, 220, 512 * MIB))
+    (cut,) = cuts(key, [b""], Written(b"", 100, 220, 512 * MIB, HOUR_S))
     assert cut.keys == tuple(bytes([230 + 15 * number]) for number in range(2))
-    assert cuts(key, [b""], Written(b"", 135, 255, 512 * MIB)) == []
+    assert cuts(key, [b""], Written(b"", 135, 255, 512 * MIB, HOUR_S)) == []
 
 
 @given(
@@ -101,7 +109,7 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
     firsts, now = sorted({b"", *map(at, own)}), 10_000
     for span, size in hours:
         now += span
-        for cut in cuts(KEY, firsts, Written(b"", now - span, now, size), usual=Measure(usual)):
+        for cut in cuts(KEY, firsts, Written(b"", now - span, now, size, HOUR_S), usual=Measure(usual)):
             assert 0 < len(cut.keys) < MOST_AHEAD
             end = firsts[cut.number + 1] if cut.number + 1 < len(firsts) else b"\xff" * 9
             assert firsts[cut.number] < cut.keys[0]

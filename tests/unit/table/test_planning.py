@@ -239,7 +239,7 @@ def test_a_time_series_is_divided_ahead(is_on):
     """Its next period has ranges on all nodes before it is written to; once, and not where people plan."""
     world = Ranges([[1, 2]], time_key=TimeKey(0, 8, "s"))
     planner = Planner(world, is_on=is_on, sizes=[600 * MIB])
-    planner.series = [Written(b"", 100_000, 103_600, 2048 * MIB)]
+    planner.series = [Written(b"", 100_000, 103_600, 2048 * MIB, 3600)]
     during(planner, seconds=600)
     divided = [argument for name, argument in world.asked if name == "divide"]
     assert len(divided) == is_on

@@ -34,8 +34,8 @@ def test_an_hour():
     assert hour.of(TABLE, 0.0) == []
     for number in range(24):
         hour.note(TABLE, [write(100 * number), write(100 * number + 50, value=None)], number * PIECE_S)
-    assert hour.of(TABLE, 23 * PIECE_S) == [Written(b"a", 1200, 2350, 12 * (6 + 5))]
-    assert hour.of(TABLE, 33 * PIECE_S) == [Written(b"a", 2200, 2350, 2 * (6 + 5))]
+    assert hour.of(TABLE, 23 * PIECE_S) == [Written(b"a", 1200, 2350, 12 * (6 + 5), 3300)]
+    assert hour.of(TABLE, 33 * PIECE_S) == [Written(b"a", 2200, 2350, 2 * (6 + 5), 3300)]
     assert hour.of(TABLE, 35 * PIECE_S) == []
     assert hour._series == {}
 
@@ -44,7 +44,7 @@ def test_several_series():
     """Each by itself; of very many so many are kept that one sees that they are too many."""
     hour = new()
     hour.note(TABLE, [write(1), write(7, b"b"), write(3)], 0.0)
-    assert hour.of(TABLE, 0.0) == [Written(b"a", 1, 3, 12), Written(b"b", 7, 7, 6)]
+    assert hour.of(TABLE, 0.0) == [Written(b"a", 1, 3, 12, 0), Written(b"b", 7, 7, 6, 0)]
     hour.note(TABLE, [write(1, bytes([one])) for one in range(100)], 0.0)
     assert len(hour.of(TABLE, 0.0)) == MOST_SERIES + 1
 
