@@ -63,6 +63,11 @@ class Told(NamedTuple):
     available: bool
     span: Ends | None = None  # It is not whole, and has merged that of what this node has sent.
 
+    def counted(self, copy: Copy) -> Told:
+        """The same without what the map here names no more, if that is as new: it has ended, and all have it."""
+        named = clock.named(self.clock, copy.named)
+        return self if self.config > copy.config or named == self.clock else self._replace(clock=named)
+
 
 def is_served(assignment: int, copy: Copy) -> bool:
     """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""

@@ -195,7 +195,7 @@ class Loading:
         return min(times, default=None)
 
     def _may_begin(self, copy: Copy, now: float) -> None:
-        told = [*self._around.hosts_told(copy)]
+        told = [(node, one.counted(copy)) for node, one in self._around.hosts_told(copy)]
         reached = copy.appended
         for node, one in told:
             if node not in self._below[copy]:

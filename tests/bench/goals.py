@@ -319,6 +319,10 @@ DIVIDED_COPIED = Row("copies that were loaded by divisions", "", 0.0)
 DIVIDED_GET = Row("get of one of nine ranges in one space, CPU of the node", "us", {UNDIVIDED: 1.03})
 DIVIDED_SCAN = Row("scan over nine ranges, a record", "us", {UNDIVIDED: 2.0})
 ROUTE = Row("the range of a key among 100,000", "us", {FEW_RANGES: 1.2})
+ONE_RANGE = "one range"
+SPREAD_SCAN = Row("scan over 16 ranges on 3 nodes, a record", "us", {ONE_RANGE: 2.0})
+SPREAD_PAGE = Row("its first page of 1,000 records", "us", {ONE_RANGE: 2.0})
+PLANNED = Row("plan of 100,000 ranges on 100 nodes", "s", 2.0)
 MOVED_LOST = Row("records lost, after that another killed with its disk", "", 0.0)
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),

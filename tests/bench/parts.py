@@ -311,6 +311,10 @@ RANGES = {
         ],
         records=5_000, splits=3, before_s=2.0, rounds=1,
     ),
+    "ranges-spread": part(
+        ranges.spread, [goals.SPREAD_SCAN, goals.SPREAD_PAGE], records=5_000, ranges=4, rounds=1,
+    ),
+    "ranges-planned": part(ranges.planned, [goals.PLANNED], partitions=500, many=10, rounds=1),
     "ranges-route": part(ranges.route, [goals.ROUTE], partitions=500, gets=500, rounds=1),
 }  # fmt: skip
 GROUPS = {

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from random import Random
 from statistics import median
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING
 
+from gossipkv.placement.lately import Lately
+from gossipkv.placement.measures import Limits, Measure
 from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.ranges import Situation, plan
+from gossipkv.placement.spread import Node
 from gossipkv.register.metadata.partitions import MAP, RANGE, Table, first_body
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.table.route import Route
@@ -19,6 +24,9 @@ from tests.bench.processes import cpu_ns
 from tests.bench.tables import moves, writing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.wire.rpc import Value
     from tests.bench.cluster.nodes import Nodes
     from tests.bench.measurement import Bench
 
@@ -26,6 +34,7 @@ NODES = 3
 SECOND_S = 0.5  # Before the answer of a division, and after it.
 AROUND_S = 5.0
 WHOLE = "undivided"
+PAGE = 1_000
 
 
 def measure(
@@ -109,6 +118,73 @@ def _scan_us(asked: Nodes, records: int, table: str) -> float:
         if count != records:
             raise WrongAnswerError(f"a scan found {count} records of {records}")
         return (perf_counter() - began) * 1e6 / records
+
+
+def spread(bench: Bench, *, records: int = 1_000_000, ranges: int = 16, rounds: int = 5) -> None:
+    """A table of many ranges, each at one node of three, scanned beside one of one range."""
+    settings = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", "planner": "off", **moves.LOGGED}
+    in_order = sorted(map(data.key_of, range(records)))
+    bounds: list[Value] = [in_order[records * number // ranges] for number in range(1, ranges)]
+    with (
+        nodes.running(bench.directory / "spread", NODES, **settings) as cluster,
+        closing(nodes.Nodes(cluster)) as asked,
+    ):
+        asked.wait_alive()
+        for table, first in ((writing.TABLE, bounds), (WHOLE, [])):
+            asked.call(1, "create_table", table, {"kind": "range", "replication": 1, "bounds": first})
+            moves.fill(asked, records, table)
+        for _ in range(rounds):
+            machine.say(f"  {goals.SPREAD_SCAN}")
+            for table, side in ((writing.TABLE, ""), (WHOLE, goals.ONE_RANGE)):
+                bench.add(goals.SPREAD_SCAN, _scan_us(asked, records, table), side)
+                bench.add(goals.SPREAD_PAGE, _page_us(asked, in_order, table), side)
+
+
+def _page_us(asked: Nodes, in_order: Sequence[bytes], table: str, count: int = 50) -> float:
+    """Microseconds for the first page of a scan that begins anywhere."""
+    took = []
+    with closing(asked.cluster.connect(1)) as client:
+        for number in range(count):
+            at = len(in_order) * number // count
+            began = perf_counter()
+            found = [*client.table(table).scan(start=in_order[at], limit=PAGE)]
+            took.append(perf_counter() - began)
+            if [key for key, _ in found] != [*in_order[at : at + PAGE]]:
+                raise WrongAnswerError(f"a page from {in_order[at]!r} on has other keys")
+    return median(took) * 1e6
+
+
+def planned(bench: Bench, *, partitions: int = 100_000, many: int = 100, rounds: int = 3) -> None:
+    """What a table of very many ranges asks for, of uneven sizes, after a node has come."""
+    machine.say(f"  {goals.PLANNED}")
+    rng = Random(1)
+    held = [rng.sample(range(many - 1), 3) for _ in range(partitions)]
+    table = [
+        Partition(number, tuple(Assignment(3 * number + slot, _node(one), slot, State.AVAILABLE)
+                                for slot, one in enumerate(some)))
+        for number, some in enumerate(held)
+    ]  # fmt: skip
+    there = [Node(_node(one), "", 1) for one in range(many)]
+    situation = Situation(
+        partitions=table,
+        replication=3,
+        nodes=there,
+        alive={node.id for node in there},
+        measures={one.id: Measure(rng.randrange(1 << 29), 1000, rng.expovariate(1.0)) for one in table},
+        limits=Limits(1 << 29, 2_000_000),
+        lately=Lately(),
+        now=0.0,
+    )
+    for _ in range(rounds):
+        began = perf_counter()
+        made = plan(situation)
+        bench.add(goals.PLANNED, perf_counter() - began)
+        if not any(move.target == _node(many - 1) for move in made.moves):
+            raise WrongAnswerError("nothing moves to the node that has come")
+
+
+def _node(number: int) -> bytes:
+    return number.to_bytes(16, "big")
 
 
 def route(bench: Bench, *, partitions: int = 100_000, few: int = 16, gets: int = 20_000, rounds: int = 5) -> None:

@@ -276,4 +276,11 @@ MUTANTS_OF_LOADING = (
         "if False:",
         *COLLECTED,
     ),
+    planted(
+        "what has ended counts as news",
+        "gossipkv.replication.feed:Told.counted",
+        "return self if self.config > copy.config or named == self.clock else self._replace(clock=named)",
+        "return self if named else self",
+        "tests/unit/replication/test_loading.py",
+    ),
 )

@@ -511,3 +511,29 @@ def test_who_lacks_what_a_copy_has_that_is_whole_by_an_entry_loads():
     cluster.until(lambda: target.copy.joining is None)
     adopt(3, [host._replace(available=True) for host in joined if host.node != one.uuid], target, last)
     cluster.until(lambda: last.live == target.live == {b"a": b"1", b"b": b"2"})
+
+
+def test_what_has_ended_is_nothing_that_others_have_more():
+    """Who has told of it before told no less since: two that have the same would load from each other for ever."""
+    cluster = Cluster(4)
+    gone, one, two, three = cluster.nodes
+    gone.write(a=b"1")
+    cluster.pass_s(0.5)
+    cluster.cut(gone)
+    hosts = [host for host in one.copy.hosts if host.node != gone.uuid]
+    for node in (one, two, three):
+        node.replicas.place(node.copy.identity, 2, hosts)
+    cluster.run()
+    cluster.nodes.remove(gone)
+    cluster.cut(three)
+    one.write(b=b"1")
+    three.write(c=b"3")
+    cluster.pass_s(0.5)
+    for node in (one, two, three):
+        node.trim()
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+    cluster.pass_s(2.0)
+    assert one.live == two.live == three.live
+    assert [node.told.count("began") <= 2 for node in (one, two, three)] == [True] * 3
+    assert not any(node.replicas.loading.loads for node in (one, two, three))

@@ -146,7 +146,7 @@ class Life:
             random=self._random,
             most=MOST_MOVES,
             stall_s=STALL_S,
-            hosts=Hosts(self.measuring.of, _divides_nothing, Limits(0, 0), is_on=False),
+            hosts=Hosts(self.measuring.of, _divides_nothing, Limits(0, 0), is_on=True),
         )
         self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
 
