@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import MOST_TO_MOVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +43,12 @@ def standing(partition: Partition) -> Slots:
     return tuple(slots)
 
 
+def _may_move(partition: Partition) -> bool:
+    """Whether a move of a partition may begin: none is under way, and not too many of before have to settle."""
+    is_at_rest = all(one.state == State.AVAILABLE for one in partition.assignments)
+    return is_at_rest and len(partition.former) < MOST_TO_MOVE
+
+
 def next_moves(
     now: Sequence[Partition], wanted: Sequence[Slots], most: int, *, able: Callable[[bytes], bool] = lambda _: True
 ) -> list[Step]:
@@ -60,7 +66,7 @@ def next_moves(
                 moves.update(_ends(partition, one.slot, one.node))
                 if slots[one.slot : one.slot + 1] != (one.node,):
                     steps.append(Step(number, one.slot, one.node, one.id))
-        if all(one.state == State.AVAILABLE for one in partition.assignments):
+        if _may_move(partition):
             here = standing(partition) + (None,) * len(slots)
             changed = [(here[slot] is not None, slot) for slot in range(len(slots)) if here[slot] != slots[slot]]
             resting += [(min(changed)[0], number, sorted(changed))] if changed else []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_OF_SLOT: Final = 2
 LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 MOST_FORMER: Final = 64  # By what people or nodes plan; what is taken by force then may be so, too, of each slot.
+MOST_TO_MOVE: Final = MOST_FORMER - 9  # Beyond that nothing moves: each slot may be forced yet, of nine at most.
 MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
 

@@ -57,6 +57,7 @@ from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.placement.partition import (
     MOST_ENDS,
     MOST_FORMER,
+    MOST_TO_MOVE,
     Assignment,
     End,
     Partition,
@@ -293,7 +294,7 @@ def _assign(view: View, argument: object) -> Edits:
     known = found.assignment(assignment)
     if known is not None and (known.node, known.slot) == (node, slot):
         return Edits()
-    if assignment in found.former or len(found.former) >= MOST_FORMER - MOST_REPLICATION:  # Forces come in between.
+    if assignment in found.former or len(found.former) >= MOST_TO_MOVE:
         raise Refusal(
             INVALID, f"the partition at {key[:40]!r} has {len(found.former)} former assignments to be settled"
         )

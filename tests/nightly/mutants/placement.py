@@ -110,9 +110,9 @@ MUTANTS_OF_PLACEMENT: tuple[Mutant, ...] = (
     ),
     planted(
         "two slots of a partition move",
-        f"{MOVES}:next_moves",
-        "if all(one.state == State.AVAILABLE for one in partition.assignments):",
-        "if all(one.state >= State.AVAILABLE for one in partition.assignments):",
+        f"{MOVES}:_may_move",
+        "is_at_rest = all(one.state == State.AVAILABLE for one in partition.assignments)",
+        "is_at_rest = all(one.state >= State.AVAILABLE for one in partition.assignments)",
         WAY,
     ),
     planted(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.placement.moves import Step, next_moves, standing
-from gossipkv.placement.partition import Assignment, Partition, State, fault_of
+from gossipkv.placement.partition import MOST_TO_MOVE, Assignment, Partition, State, fault_of
 from tests.unit.placement.hosted import INIT, A, L, P, hosted, node
 from tests.unit.placement.test_spread import COMMANDS, Cluster, moves
 
@@ -168,3 +168,11 @@ def test_a_move_that_is_not_wanted_is_taken_back():
             assert next_moves(now, [plan], 1) == [Step(0, 0, node(3), 3)]
     assert next_moves([hosted(0, (1, 0, L), (3, 0, A))], [wanted(3, 1)], 9) == []
     assert next_moves([hosted(0, (1, 0, A), (2, 1, A))], [wanted(2, 1)], 9) == []
+
+
+def test_what_has_to_settle_first_is_not_begun():
+    """It would be refused: of former assignments no more may be than the record of a partition has room for."""
+    now = hosted(7, (1, 0, A))
+    for count_, moving in ((MOST_TO_MOVE - 1, 1), (MOST_TO_MOVE, 0)):
+        former = tuple(range(100, 100 + count_))
+        assert len(next_moves([now._replace(former=former)], [(node(2),)], 1)) == moving
