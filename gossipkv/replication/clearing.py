@@ -32,6 +32,7 @@ class Clearing:
         self._spaces = spaces
         self._outside = outside
         self._position = 0  # Of the last batch: a page is read when all of it is synced.
+        self._at: dict[tuple[int, bytes], bytes] = {}  # Where the next page begins.
         self.pace = pace
 
     def look(self) -> None:
@@ -53,9 +54,11 @@ class Clearing:
         except (Overloaded, StorageError):
             return
         self._spaces.is_dropped(space)
+        self._at = {place: start for place, start in self._at.items() if place[0] != space}
 
     def _clear(self, space: int, suffix: bytes) -> None:
         start, end = self._spaces.left[space, suffix].records
+        start = self._at.get((space, suffix), start)  # Before it are deletes, which a scan would go through again.
         found, more = self._outside.scan(space, start, end, reverse=False, limit=PAGE_RECORDS)
         batch = Batch()
         for key, data in found:
@@ -64,14 +67,18 @@ class Clearing:
                 batch.delete(space, TOMBSTONE + data[:TIME_BYTES] + key[1:])
         if more is None:
             batch.delete(space, LEFT + suffix)
-        try:
-            self._position = self._outside.append(batch, lambda: None)
-        except (Overloaded, StorageError):
-            return
+        if batch.count:  # A page of very many deletes has no record.
+            try:
+                self._position = self._outside.append(batch, lambda: None)
+            except (Overloaded, StorageError):
+                return
         size_bytes = sum(len(key) + len(data) for key, data in found)
         self.pace.took(size_bytes, self._outside.now())
         if more is None:
             del self._spaces.left[space, suffix]
+            self._at.pop((space, suffix), None)
+        else:
+            self._at[space, suffix] = more
 
     def forget_divided(self, floor: int) -> None:
         """The log begins there: forget what it does not name any more."""

@@ -284,6 +284,31 @@ def test_one_that_loads_leaves_its_sibling_alone(cluster):
     assert live(node, low) == {b"a": b"v", b"c": b"v"}
 
 
+def test_a_page_in_which_nothing_is_left_goes_on(cluster, monkeypatch):
+    """A store that passes over very many deleted records gives an empty page, and says where the next one begins."""
+    cluster.divide(1)
+    node = cluster.nodes[0]
+    low = child(node, LOW)
+    batch = Batch()
+    node.replicas.leaves(low, batch)
+    node.append(batch, lambda: None)
+    cluster.run()
+    node.replicas.spaces.remove(low, low.space, low.suffix)
+    scan, starts = node.scan, []
+
+    def scanned(space, start, end, **options):
+        starts.append(start)
+        return ([], RECORD + b"0") if len(starts) == 1 else scan(space, start, end, **options)
+
+    monkeypatch.setattr(node, "scan", scanned)
+    clearing = Clearing(node.replicas.spaces, node, Pace())
+    while node.replicas.spaces.left:
+        clearing.look()
+        cluster.run()
+    assert starts[:2] == [RECORD, RECORD + b"0"]
+    assert {key for key in node.spaces[low.space] if key[:1] in {RECORD, TOMBSTONE}} == {RECORD + b"m", RECORD + b"z"}
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_with_the_last_the_space_goes(cluster, at_once):
     """Also what the other has left there is gone with it; or both have left before either of them knows."""
