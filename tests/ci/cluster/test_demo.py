@@ -197,7 +197,16 @@ SWITCH = demo.READS_BEFORE + 4000  # The answer at which a right node switches.
 def outcome_of(answers, status=None, happened=None, said=None):
     """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
     outcome = demo.Outcome(
-        writes=2_000, writes_after_kill=1_000, read_back=2_000, read_again=10_000, moved=24, asked=200
+        writes=2_000,
+        writes_after_kill=1_000,
+        read_back=2_000,
+        read_again=10_000,
+        moved=24,
+        asked=200,
+        ranges=9,
+        spread=3,
+        scanned=17_280,
+        scanned_after_kill=10_000,
     )
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
