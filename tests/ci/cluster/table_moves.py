@@ -94,8 +94,9 @@ def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, i
     index, wanted = by[0], {f"n{each}" for each in among}
 
     def look() -> tuple[bool, dict[str, int], dict[str, tuple[int, int]]]:
+        is_over = is_quiet(nodes, index)  # First: the last move may end meanwhile.
         of_map = Counter(one.node for one in held(nodes, index))
-        return is_quiet(nodes, index), of_map, {f"n{each}": copies(nodes, each) for each in by}
+        return is_over, of_map, {f"n{each}": copies(nodes, each) for each in by}
 
     def holds(seen: tuple[bool, dict[str, int], dict[str, tuple[int, int]]]) -> bool:
         is_over, of_map, there = seen
