@@ -32,7 +32,7 @@ def test_drawn_faults_break_none(seed, note):
 
 def test_a_run_is_the_same_twice():
     """In two processes, which hash strings otherwise, and place what they make elsewhere."""
-    command = [sys.executable, "-m", "tests.world", "--replication", "--seed", "77", "--runs", "3"]
+    command = [sys.executable, "-m", "tests.world", "--replication", "--seed", "78", "--runs", "1"]
     said = [
         subprocess.run(
             command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": str(seed)}, check=True
