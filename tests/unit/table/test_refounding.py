@@ -147,3 +147,27 @@ def test_what_is_refused():
         assert (await one.until(lambda: one.ask("get", "t", b"k")))[0] == b"second"
 
     simulate(scenario, 1, machines=5)
+
+
+def test_two_operators_at_once():
+    """One has the range begin anew at its node; the other is told that it has changed, or who holds it by now."""
+
+    async def scenario(cluster):
+        one, *_ = await lost(cluster, kept=False)
+        names, ends = one.living[:2], {}
+
+        async def force(name):
+            try:
+                ends[name] = await one.ask("force_join", "t", b"k", name, of=name)
+            except GossipKVError as error:
+                ends[name] = error
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(force, name)
+        (winner,) = [name for name, end in ends.items() if isinstance(end, dict)]
+        (error,) = [end for end in ends.values() if not isinstance(end, dict)]
+        assert isinstance(error, Conflict), error
+        assert (await one.hosts())[1] == ends[winner]["partition"]
+
+    simulate(scenario, 1, machines=5)
