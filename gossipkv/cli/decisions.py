@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.cli.options import timeout
 from gossipkv.cli.output import note
-from gossipkv.errors import Unknown
+from gossipkv.errors import Conflict, Unknown
 from gossipkv.status.reading import map_of
 from gossipkv.table.requests import DECISION_MS
 
@@ -22,8 +22,10 @@ def allowed(timeout_ms: int) -> dict[str, Value]:
     return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
 
 
-def decided(client: Client, method: str, *params: Value) -> dict[str, Value]:
+def decided(client: Client, method: str, *params: Value, told: str | None = None) -> dict[str, Value]:
     """Ask for a decision, and once more where it is not known what became of it.
+
+    `told`: what is in the details of a `Conflict` that says, the second time, that it is done.
 
     Requires: asked for twice it is done once.
     """
@@ -31,4 +33,9 @@ def decided(client: Client, method: str, *params: Value) -> dict[str, Value]:
         return map_of(client.call(method, *params))
     except Unknown as error:
         note(f"gossipkv: {error}; asking what became of it")
+    try:
         return map_of(client.call(method, *params))
+    except Conflict as error:
+        if told not in error.details:
+            raise
+        return map_of(error.details)

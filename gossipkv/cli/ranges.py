@@ -18,7 +18,7 @@ from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client.clearing import Clearing
-from gossipkv.errors import Conflict, GossipKVError, Unknown
+from gossipkv.errors import GossipKVError
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.words import names_text, plain, shown, size_text
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client.blocking import Client
     from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
 
@@ -57,8 +56,7 @@ def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *,
     what standard input holds, without one line feed at its end.
     """
     key = key_or_input(key)
-    with connect(nodes, timeout_ms) as client:
-        told = _decided(client, "split", name, key, allowed(timeout_ms))
+    told = _told("split", nodes, timeout_ms, name, key)
     if as_json:
         print_json(told)
         return
@@ -79,9 +77,7 @@ def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_m
     input holds.
     """
     key = key_or_input(key)
-    with connect(nodes, timeout_ms) as client:
-        told = _decided(client, "join", name, key, node, allowed(timeout_ms))
-    _tell_move(told, name, key, as_json=as_json)
+    _tell_move(_told("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
 
 @click.command()
@@ -97,9 +93,13 @@ def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_
     on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.
     """
     key = key_or_input(key)
+    _tell_move(_told("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
+
+
+def _told(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> Row:
+    """What becomes of a range; the second time it may be so by then."""
     with connect(nodes, timeout_ms) as client:
-        told = _decided(client, "leave", name, key, node, allowed(timeout_ms))
-    _tell_move(told, name, key, as_json=as_json)
+        return decided(client, method, *params, allowed(timeout_ms), told="partition")
 
 
 def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
@@ -113,20 +113,6 @@ def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
     click.echo(f"{name}: {what} that {shown(key)} is in {does}")
     if not is_new:
         note("nothing to do: it was so already")
-
-
-def _decided(client: Client, method: str, *params: Value) -> Row:
-    """Ask for it, and once more where it is not known what became of it: the second time it may be done by then."""
-    try:
-        return map_of(client.call(method, *params))
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-    try:
-        return map_of(client.call(method, *params))
-    except Conflict as error:
-        if "partition" not in error.details:
-            raise
-        return map_of(error.details)
 
 
 @click.command(name="force-join")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from math import exp, inf
-from typing import TYPE_CHECKING, Final, Protocol, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
+    from gossipkv.table.stepping import AskNode
     from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
 
@@ -44,29 +46,27 @@ class Measured(Protocol):
         ...
 
 
-class Ask(Protocol):
-    """A function that asks a node.  Raises GossipKVError."""
+class _Lately(NamedTuple):
+    """What was said of a table a while ago."""
 
-    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value: ...
+    table: bytes = b""
+    at: float = -inf
+    asked: frozenset[bytes] = frozenset()  # By these nodes.
+    found: Mapping[int, Measure] = MappingProxyType({})
 
 
 @final
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
 
-    def __init__(self, replicas: Replicas, measures: Measured, ask: Ask, last_hour: LastHour) -> None:
+    def __init__(self, replicas: Replicas, measures: Measured, ask: AskNode, last_hour: LastHour) -> None:
         self._replicas = replicas
         self._measures = measures
         self._ask = ask
         self._last_hour = last_hour
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
         self._turn = trio.Lock()
-        self._lately: tuple[bytes, float, set[bytes], dict[int, Measure]] = (
-            b"",
-            -inf,
-            set(),
-            {},
-        )  # Table, when, by whom.
+        self._lately = _Lately()
 
     async def run(self) -> None:
         """Count requests, until cancelled."""
@@ -134,12 +134,13 @@ class Measuring:
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Measure]:
         """The same, where need be as it was said some seconds ago."""
         async with self._turn:
-            of, at, asked, found = self._lately
-            if of != table or trio.current_time() >= at + FRESH_S:
-                at, asked, found = trio.current_time(), set(), {}
-            for partition, one in (await self.of(table, {*nodes} - asked)).measures.items():
+            lately = self._lately
+            if lately.table != table or trio.current_time() >= lately.at + FRESH_S:
+                lately = _Lately(table, trio.current_time())
+            found = {**lately.found}
+            for partition, one in (await self.of(table, {*nodes} - lately.asked)).measures.items():
                 found[partition] = one.beside(found.get(partition))
-            self._lately = table, at, asked | {*nodes}, found
+            self._lately = lately._replace(asked=lately.asked.union(nodes), found=found)
         return found
 
 

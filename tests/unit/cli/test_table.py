@@ -8,21 +8,9 @@ import pytest
 
 from gossipkv.cli.table import config_text
 from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown, UnknownDatabase
-from tests.unit.cli.asked_node import AskedNode, answering, raising
+from tests.unit.cli.asked_node import answering, raising
 
 MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
-
-
-@pytest.fixture
-def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
-
-    def command(*arguments, **methods):
-        with AskedNode(**methods) as node:
-            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
-            return run(*arguments), node.asked
-
-    return command
 
 
 @pytest.mark.parametrize(("arguments", "expected"), [
