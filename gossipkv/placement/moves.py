@@ -45,8 +45,7 @@ def standing(partition: Partition) -> Slots:
 
 def _may_move(partition: Partition) -> bool:
     """Whether a move of a partition may begin: none is under way, and not too many of before have to settle."""
-    is_at_rest = all(one.state == State.AVAILABLE for one in partition.assignments)
-    return is_at_rest and len(partition.former) < MOST_TO_MOVE
+    return not partition.moves and len(partition.former) < MOST_TO_MOVE
 
 
 def next_moves(

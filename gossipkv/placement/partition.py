@@ -70,6 +70,16 @@ class Partition(NamedTuple):
         return next((one for one in self.assignments if one.id == id_), None)
 
     @property
+    def moves(self) -> bool:
+        """Whether a slot of it does: one of its assignments is not AVAILABLE."""
+        return any(one.state is not State.AVAILABLE for one in self.assignments)
+
+    @property
+    def has_too_many_former(self) -> bool:
+        """Whether children of it would name more former assignments than may be: they have to settle first."""
+        return len(self.named) > MOST_FORMER
+
+    @property
     def named(self) -> tuple[int, ...]:
         """The assignments that clocks have an entry for: the present ones and the former, in order."""
         return tuple(sorted((*(one.id for one in self.assignments), *self.former)))

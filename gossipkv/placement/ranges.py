@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.placement.lately import LATELY_S, Lately
 from gossipkv.placement.measures import Limits, Measure
 from gossipkv.placement.moves import standing
-from gossipkv.placement.partition import MOST_FORMER, State
+from gossipkv.placement.partition import State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -231,7 +231,7 @@ class _Planner:
         self._first = [[*loads] for loads in self._loads]
         lately = self._now.lately
         for at, partition in enumerate(self._now.partitions):
-            if any(one.state is not State.AVAILABLE for one in partition.assignments):
+            if partition.moves:
                 self._busy.add(at)
             elif lately.moved:
                 slots = range(len(self._here[at]))
@@ -252,8 +252,7 @@ class _Planner:
             why = self._too_large(measure) if since is not None else self._too_busy(at, measure)
             if not why or now >= lately.asked.get(partition.id, inf) + LATELY_S:  # It seems to be one key.
                 continue
-            moves = any(one.state is not State.AVAILABLE for one in partition.assignments)
-            if moves or len(partition.named) > MOST_FORMER:
+            if partition.moves or partition.has_too_many_former:
                 continue
             self._busy.add(at)
             if since is None or now >= since + LARGE_S:

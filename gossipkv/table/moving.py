@@ -247,9 +247,7 @@ class Moving:
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
         asked = self._steps(seen, partitions)
-        is_left = bool(asked) or any(
-            one.state is not State.AVAILABLE for partition in partitions for one in partition.assignments
-        )
+        is_left = bool(asked) or any(partition.moves for partition in partitions)
         # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
         seen.is_quiet = not (is_left or Plan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
@@ -269,9 +267,7 @@ class Moving:
             return
         partitions = [*seen.partitions.values()]
         steps = await planning.steps(situation(described, partitions, nodes, around), of, self._most, self._beside)
-        is_left = bool(steps) or any(
-            one.state is not State.AVAILABLE for partition in partitions for one in partition.assignments
-        )
+        is_left = bool(steps) or any(partition.moves for partition in partitions)
         seen.wanted_of, seen.is_quiet = of, not is_left and planning.is_quiet(of)
         await self._have_done(table, known.config, self._asked(seen, partitions, steps))
         if self._hosts is not None:

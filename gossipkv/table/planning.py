@@ -18,9 +18,8 @@ from gossipkv.placement.ahead import ahead
 from gossipkv.placement.lately import Lately
 from gossipkv.placement.measures import Measure, Said
 from gossipkv.placement.moves import next_moves, standing
-from gossipkv.placement.partition import State
 from gossipkv.placement.ranges import Plan, plan, wanted
-from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
+from gossipkv.table.splitting import DIVIDE, division
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -104,7 +103,7 @@ class Planning:
             (DIVIDE[0], division(first, partition, keys, random))
             for first, keys in due
             for partition in [seen[first]]
-            if all(one.state is State.AVAILABLE for one in partition.assignments) and not has_too_many_former(partition)
+            if not (partition.moves or partition.has_too_many_former)
         ]
 
     async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[Step]:

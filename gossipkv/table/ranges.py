@@ -26,7 +26,7 @@ from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import Changing, soon
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
-from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
+from gossipkv.table.splitting import DIVIDE, division
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class RangeMethods:
             words = f"{wanted.table} is divided at {key[:40]!r} already: a range begins there"
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
         self._check_rests(key, partition, "divide it")
-        if has_too_many_former(partition):
+        if partition.has_too_many_former:
             hosts = [one.node for one in partition.assignments]
             told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
             words = f"{len(partition.named)} assignments of the range that {key[:40]!r} is in are not settled"

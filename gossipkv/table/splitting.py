@@ -17,7 +17,6 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotServed
 from gossipkv.log import Log
-from gossipkv.placement.partition import MOST_FORMER, State
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
@@ -70,11 +69,6 @@ def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: 
         Child(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments)) for first in (key, *firsts)
     )
     return Division(key, partition.id, tuple(children))
-
-
-def has_too_many_former(partition: Partition) -> bool:
-    """Whether children of a partition would name more former assignments than may be."""
-    return len(partition.named) > MOST_FORMER
 
 
 def turn_of(copy: Copy, alive: Collection[bytes]) -> int | None:
@@ -209,12 +203,12 @@ class Splitting:
             return None
         at = middle[:MOST_KEY_BYTES]  # That is in the same partition, whose bounds are no longer.
         key, partition = range_of(self._metadata.tree(table), at)
-        if partition.id != id_ or any(one.state is not State.AVAILABLE for one in partition.assignments):
+        if partition.id != id_ or partition.moves:
             return None  # It moves, or was divided, which is not adopted here yet.
         if at == key:
             self._say_undivided(copy)
             return None
-        if has_too_many_former(partition):
+        if partition.has_too_many_former:
             self._say(copy, f"{len(partition.named)} assignments have to settle first")
             return None
         argument = division(key, partition, [at], self._random)

@@ -251,7 +251,7 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
     edit = Tree.empty(MAP.name).edit(config)
     edit.set_meta(table.encode())
     for key, partition in partitions.items():
-        if any(one.state != State.AVAILABLE for one in partition.assignments):
+        if partition.moves:
             raise ProtocolError(f"the partition at {key[:40]!r} moves before it is there")
         record = encode_partition(partition)
         table.check_entry(key, record)
@@ -450,8 +450,8 @@ def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes,
     count = len(parent.named)
     many = f"its children would have {count} former assignments, at most {MOST_FORMER}: they have to settle first"
     broken = (
-        (any(one.state != State.AVAILABLE for one in parent.assignments), "it is moving"),
-        (count > MOST_FORMER, many),
+        (parent.moves, "it is moving"),
+        (parent.has_too_many_former, many),
         (not tiles, "the children do not tile it"),
         (max(map(len, firsts)) > MOST_KEY_BYTES, f"a child's first key has {MOST_KEY_BYTES} bytes at most"),
         (len({*partitions}) < len(partitions), "a partition's id is there already"),

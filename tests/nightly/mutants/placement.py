@@ -111,8 +111,8 @@ MUTANTS_OF_PLACEMENT: tuple[Mutant, ...] = (
     planted(
         "two slots of a partition move",
         f"{MOVES}:_may_move",
-        "is_at_rest = all(one.state == State.AVAILABLE for one in partition.assignments)",
-        "is_at_rest = all(one.state >= State.AVAILABLE for one in partition.assignments)",
+        "return not partition.moves and len(partition.former) < MOST_TO_MOVE",
+        "return all(one.state >= State.AVAILABLE for one in partition.assignments)",
         WAY,
     ),
     planted(

@@ -43,7 +43,7 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     planted(
         "what moves is divided",
         IN_FAULTS,
-        '(any(one.state != State.AVAILABLE for one in parent.assignments), "it is moving"),',
+        '(parent.moves, "it is moving"),',
         '(False, "it is moving"),',
         DIVIDING,
     ),
@@ -64,7 +64,7 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     planted(
         "any number of former assignments is named",
         IN_FAULTS,
-        "(count > MOST_FORMER, many),",
+        "(parent.has_too_many_former, many),",
         "(False, many),",
         DIVIDING,
     ),
@@ -122,8 +122,8 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     planted(
         "who has not adopted a division divides a child by what the parent has",
         f"{IN_SPLITTING}:Splitting._operation",
-        "if partition.id != id_ or any(one.state is not State.AVAILABLE for one in partition.assignments):",
-        "if any(one.state is not State.AVAILABLE for one in partition.assignments):",
+        "if partition.id != id_ or partition.moves:",
+        "if partition.moves:",
         SPLITTING,
     ),
     planted(
