@@ -17,7 +17,7 @@ from gossipkv.cli.output import note, print_json
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
-from gossipkv.client.clearing import Clearing
+from gossipkv.client.deletion import RangeDeletion
 from gossipkv.errors import GossipKVError
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
@@ -246,21 +246,21 @@ def delete_range(
     ends early it says how far it came: said again it goes on.
     """
     with connect(nodes, timeout_ms) as client:
-        clearing = Clearing(client, name, start=start, end=end, prefix=prefix, level=level)
+        deletion = RangeDeletion(client, name, start=start, end=end, prefix=prefix, level=level)
         try:
             with progress(SpinnerColumn(), description(), TextColumn("{task.completed:,}"), TimeElapsedColumn()) as bar:
                 task = bar.add_task(f"{name}: records deleted", total=None)
-                for deleted in clearing.run():
+                for deleted in deletion.run():
                     bar.update(task, completed=deleted)
         except (GossipKVError, KeyboardInterrupt):
-            if clearing.last is not None:
-                far = f"{_records(clearing.deleted)} deleted, up to {shown(clearing.last)}"
+            if deletion.last is not None:
+                far = f"{_records(deletion.deleted)} deleted, up to {shown(deletion.last)}"
                 note(f"gossipkv: {far}; say it again to go on")
             raise
     if as_json:
-        print_json({"table": name, "deleted": clearing.deleted})
+        print_json({"table": name, "deleted": deletion.deleted})
     else:
-        click.echo(f"{name}: {_records(clearing.deleted)} deleted")
+        click.echo(f"{name}: {_records(deletion.deleted)} deleted")
 
 
 def _records(count: int) -> str:

@@ -7,11 +7,11 @@ from tests.nightly.mutants.mutant import Mutant, planted
 UNIT = "tests/unit"
 PICKING = f"{UNIT}/placement/test_picking.py"
 BY_PEOPLE = f"{UNIT}/table/test_joins_by_people.py"
-CLEARING = f"{UNIT}/client/test_clearing.py"
+CLEARING = f"{UNIT}/client/test_deletion.py"
 
 IN_PICKING = "gossipkv.placement.picking:Picking"
 IN_RANGES = "gossipkv.table.ranges"
-IN_CLEARING = "gossipkv.client.clearing:Clearing"
+IN_CLEARING = "gossipkv.client.deletion:RangeDeletion"
 
 MUTANTS_OF_HOSTING: tuple[Mutant, ...] = (
     # -- who is picked --

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gossipkv.client import clearing
+from gossipkv.client import deletion
 from gossipkv.errors import BadRequest, Conflict, NotReady, Unavailable, UnknownDatabase
 from tests.unit.cli.asked_node import answering, raising
 
@@ -138,7 +138,7 @@ def test_a_range_is_deleted(ask):
 @pytest.mark.parametrize(("error", "status"), [(BadRequest("t is a dataset"), 2), (KeyboardInterrupt(), 130)])
 def test_a_deletion_that_ends_early(ask, monkeypatch, error, status):
     """It says how far it came, and that it may be said again; nothing where it has not begun."""
-    take = clearing.tables.token_of
+    take = deletion.tables.token_of
     answers = iter([None, None, error])
 
     def token_of(method, answer):
@@ -146,7 +146,7 @@ def test_a_deletion_that_ends_early(ask, monkeypatch, error, status):
             raise ends
         return take(method, answer)
 
-    monkeypatch.setattr(clearing.tables, "token_of", token_of)
+    monkeypatch.setattr(deletion.tables, "token_of", token_of)
     command = ["table", "delete-range", "t", "a"]
     done, _ = ask(*command, scan=scanning([b"a", b"aa", b"ab"]), delete=lambda *_: b"")
     assert (done.status, done.out) == (status, "")

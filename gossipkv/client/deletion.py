@@ -27,7 +27,7 @@ FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
 
 
 @final
-class Clearing:
+class RangeDeletion:
     """The deletion of all keys with `start <= key < end` and `prefix`, and how far it is."""
 
     def __init__(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.client import blocking, clearing
-from gossipkv.client.clearing import IN_FLIGHT, PATIENCE_S, Clearing
+from gossipkv.client import blocking, deletion
+from gossipkv.client.deletion import IN_FLIGHT, PATIENCE_S, RangeDeletion
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, TooLarge, UnknownDatabase
 from tests.unit.client.fake_node import FakeNode
 from tests.unit.client.table_node import TableNode
@@ -36,7 +36,7 @@ class RangeNode(TableNode):
 def cleared(node, *, pause=lambda _: None, **bounds):
     """What is left at a node, how many were deleted, and up to which key."""
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=20_000) as client:
-        job = Clearing(client, "t", pause=pause, **bounds)
+        job = RangeDeletion(client, "t", pause=pause, **bounds)
         counts = [*job.run()]
         assert counts == sorted(counts)
         return sorted(node.records), job.deleted, job.last
@@ -85,7 +85,7 @@ def test_what_stays_so(code, error):
     """It ends with that, and says how far it came."""
     node = RangeNode({4: [code, "no", {}]})
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=20_000) as client:
-        job = Clearing(client, "t", start=b"a")
+        job = RangeDeletion(client, "t", start=b"a")
         with pytest.raises(error):
             list(job.run())
         assert (job.deleted, job.last) == (2, b"a01")
@@ -94,7 +94,7 @@ def test_what_stays_so(code, error):
 def test_patience_ends(monkeypatch):
     """After so long without one answer it fails, and each answer gives it all of its patience again."""
     now = [0.0]
-    monkeypatch.setattr(clearing, "monotonic", lambda: now[0])
+    monkeypatch.setattr(deletion, "monotonic", lambda: now[0])
 
     def pause(_):
         now[0] += PATIENCE_S * 2 / 3
@@ -118,7 +118,7 @@ def test_a_node_that_ends_amid_it():
 
     with FakeNode(breaks) as first, FakeNode(node) as second:
         with blocking.connect(first.address, second.address, timeout_ms=20_000) as client:
-            job = Clearing(client, "t", start=b"a")
+            job = RangeDeletion(client, "t", start=b"a")
             list(job.run())
         assert (node.records, job.deleted, job.last) == ({}, len(KEYS), b"c")
 
