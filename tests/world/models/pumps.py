@@ -5,9 +5,10 @@ batches that are read in slices, scans by pages, requests that Python answers, a
 `python -m tests.world.models.pumps FIRST COUNT [PLANTED...]` counts verdicts, with those rules broken.  A step of a
 thread is what lies between two `yield`s; which goes on is drawn, mostly the same one, as mutexes are unfair.
 
-The rules: a pump is somebody's *turn*, its own thread's for a round or Trio's, which goes before when it waits.  A generation is published while Trio has all turns.  What is read in
-slices goes on with the generation it began with, and holds it; a cursor names a version.  A file is closed when no table
-of any pump holds it.  The bell is silenced before one looks.
+The rules: a pump is somebody's *turn*, its own thread's for a round or Trio's, which goes before when it waits.  A
+generation is published while Trio has all turns.  What is read in slices goes on with the generation it began with, and
+holds it; a cursor names a version.  A file is closed when no table of any pump holds it.  The bell is silenced before
+one looks, and who gives work to a pump wakes it.
 
     backwards   a client got an older generation than one it had had, over any connection
     torn        an answer is of two generations
