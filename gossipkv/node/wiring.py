@@ -56,9 +56,9 @@ from gossipkv.node.readiness import Readiness
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
-from gossipkv.serving.loop import Loop, Sockets, make_core
-from gossipkv.serving.published import Published, publish
-from gossipkv.serving.pump import Pump
+from gossipkv.serving.loop import Sockets
+from gossipkv.serving.published import publish
+from gossipkv.serving.pumps import Pumps
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
-    from gossipkv.environment.seam import Environment, Listener, Stream
+    from gossipkv.environment.seam import Environment, Listener
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -262,23 +262,26 @@ class _Node:
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
-        self._pump: Pump | None = None
         self._supervisor, self._has_left = NOBODY, False
-        self._table = Published().table()
-        self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
-        self._loop: Loop | None = None
+        self._pumps = Pumps(
+            config,
+            config.pumps_for(cores()),
+            seed=lambda: environment.random.getrandbits(62),
+            node=directory.record.node,
+        )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)
         self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
-        self._peers = self._make_peers()
+        self._all_peers = self._make_peers()
+        self._peers = self._all_peers[0]
         self._sharing = Sharing(
             gossiping,
             self._library,
             self._membership,
             self._peers,
-            self._core,
+            self._pumps,
             address=gossiping.address,
             ask_timeout_ms=gossiping.probe_interval_ms,
         )
@@ -293,7 +296,7 @@ class _Node:
             max_elements=config.max_elements,
             max_frame=config.max_frame,
         )
-        self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
+        self._reads = Reads(self._library, self._pumps.count, config, elsewhere, node=directory.record.node)
         self._deciding = self._make_deciding()
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
@@ -314,7 +317,7 @@ class _Node:
             build=build,
             read_back=read_back,
             on_change=self._publish,
-            requests=self._requests,
+            requests=self._pumps.requests_of,
             may_write=False,  # Until it is known which names tables have.
             is_table=lambda name: name in self._deciding.table_names,
             cluster=cluster,
@@ -348,11 +351,11 @@ class _Node:
         clock = self._environment.clock
         began_ns = clock.monotonic_ns()
         return Measures(
-            counters=lambda: {**self._core.counters(), **elsewhere.counters()},
+            counters=lambda: {**self._pumps.counters(), **elsewhere.counters()},
             unreadable=lambda: self._sharing.unreadable,
-            reads=lambda: self._reads.counts.with_those_of(self._table.reads()),
+            reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
-            latency=self._core.latency,
+            latency=self._pumps.latency,
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
@@ -387,19 +390,26 @@ class _Node:
         )
         return Cluster(self._membership, convergence, terms_of(self._config), self._perform)
 
-    def _make_peers(self) -> Peers:
-        return Peers(
-            self._environment.sockets,
-            self._environment.random,
-            self._core,
-            self._adopt,
-            mine=lambda: self._gossiping.hello,
-            seen=lambda: self._deciding,
-            wake=self._wake_loop,
-            on_unreached=self._gossiping.suspect_hint,
-            on_not_served=self._look_around,
-            on_damaged=self._look_at,
-        )
+    def _make_peers(self) -> list[Peers]:
+        """The ways to others for each pump; the first one's are told of members, and the others by it."""
+        peers: list[Peers] = []
+        for number in reversed(range(len(self._pumps))):
+            ways = self._pumps.ways(number)
+            made = Peers(
+                self._environment.sockets,
+                self._environment.random,
+                ways,
+                ways.adopt,
+                mine=lambda: self._gossiping.hello,
+                seen=lambda: self._deciding,
+                wake=ways.wake,
+                on_unreached=self._gossiping.suspect_hint,
+                on_not_served=self._look_around,
+                on_damaged=self._look_at,
+                beside=() if number else peers,
+            )
+            peers = [made, *peers]
+        return peers
 
     async def serve(
         self,
@@ -419,8 +429,7 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
-        transport = make_transport(listener, polls=polls(self._config.busy_poll))
-        self._loop = loop = Loop(self._core, transport)
+        self._pumps.open(make_transport, listener, polls=polls(self._config.busy_poll))
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
@@ -433,8 +442,7 @@ class _Node:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)
-        self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers, self._peers)
-        await self._pump.run(task_status=task_status)
+        await self._pumps.run(self._environment, self._handlers, self._all_peers, task_status=task_status)
         if self._gateway is not None:
             await self._gateway.ended()
         await self._deciding.end()
@@ -461,25 +469,24 @@ class _Node:
             if number == signal.SIGHUP:
                 self.log.info("refresh", reason="SIGHUP")
                 nursery.start_soon(self._look_again)
-            elif self._pump is None or stopping:
+            elif not self._pumps.are_running or stopping:
                 self.log.warning("cut", reason=signal.Signals(number).name)
                 nursery.cancel_scope.cancel()
             else:
                 stopping = self._readiness.draining = True
                 self.log.info("draining", reason=signal.Signals(number).name, timeout_ms=self._config.drain_timeout)
                 self._supervisor.stopping(self._status())
-                nursery.start_soon(self._drain, self._pump)
+                nursery.start_soon(self._drain)
 
     def close(self) -> None:
         """Let go of every file, after the last request."""
-        self._table.release()
+        self._pumps.release()
         self._library.close()
 
     async def _tell_lives(self) -> None:
-        """Each time that Trio and the pump, which is woken for it, have both had a turn."""
-        assert self._pump is not None, "a node that is ready has one"
+        """Each time that Trio and the pumps, which are woken for it, have all had a turn."""
         while True:
-            await self._pump.pass_round()
+            await self._pumps.pass_round()
             self._supervisor.lives(self._status())
             await trio.sleep(self._supervisor.period_s)
 
@@ -536,7 +543,7 @@ class _Node:
             if self._gateway is not None:
                 self._gateway.reconfigure(databases)
 
-    async def _drain(self, pump: Pump) -> None:
+    async def _drain(self) -> None:
         drain_s = self._config.drain_timeout / 1000
         await self._hand_over(drain_s)
         self._has_left = True
@@ -547,7 +554,7 @@ class _Node:
             self._gateway.drain(drain_s)
             with trio.move_on_after(drain_s * GATEWAY_PART):
                 await self._gateway.ended()
-        if not await pump.drain(max(0.0, due - trio.current_time())):
+        if not await self._pumps.drain(max(0.0, due - trio.current_time())):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
     async def _hand_over(self, timeout_s: float) -> None:
@@ -568,31 +575,15 @@ class _Node:
     def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
         self._sharing.perform(core, effects)
 
-    def _wake_loop(self) -> None:
-        assert self._loop is not None, "nobody is asked before there is a loop"
-        self._loop.wake()
-
     def _look_around(self) -> None:
         self._sharing.look_again()
 
     def _look_at(self, record: bytes) -> None:
         self._reads.look_at(record)
 
-    def _adopt(self, column: int, stream: Stream) -> None:
-        assert self._loop is not None, "nobody is dialled before there is a loop"
-        self._loop.adopt(column, stream.detach())
-
-    def _requests(self, database: str, version: str) -> int:
-        return self._table.requests_of(database, version)
-
-    def _count(self, database: str, version: str, *, by_name: bool) -> None:
-        self._table.count(database, version, by_name)
-
     def _publish(self) -> None:
         published = publish((held, held.active) for held in self._library.held())
-        table = published.table()
-        self._core.publish(table)
-        self._table = table
+        self._pumps.publish(published)
         self._reads.published = published
         if self._gateway is not None:
             self._gateway.look_for_hidden(self._library.known)

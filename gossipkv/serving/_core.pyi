@@ -1,6 +1,8 @@
 from typing import Self, final
 
+from gossipkv.serving._crew import Crew
 from gossipkv.serving._published import PublishedTable
+from gossipkv.serving._turn import Turn
 from gossipkv.wire.latency import LatencyHistogram
 
 @final
@@ -27,7 +29,13 @@ class Core:
         proxy_stage_timeout_ms: int = 25,
         seed: int = 0,
         node: str = "",
+        crew: Crew | None = None,
+        pump: int = 0,
     ) -> Self: ...
+    @property
+    def turn(self) -> Turn | None: ...
+    @property
+    def has_retired(self) -> bool: ...
     def publish(self, published: PublishedTable) -> None: ...
     def set_peer(self, column: int, name: str, state: int) -> None: ...
     def forget_peer(self, column: int) -> None: ...

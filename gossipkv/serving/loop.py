@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.serving._core import Core
+from gossipkv.serving._crew import Crew
 from gossipkv.serving._handoff import Refused
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
@@ -12,13 +13,23 @@ from gossipkv.serving._sockets import Sockets
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
 
-__all__ = ["Core", "Loop", "Refused", "Sockets", "make_core"]
+__all__ = ["Core", "Crew", "Loop", "Refused", "Sockets", "make_core", "make_crew"]
 
 
-def make_core(config: Config, *, seed: int, node: str) -> Core:
-    """The connection core of the node of that name, with the limits that the settings name.
+def make_crew(config: Config, size: int) -> Crew:
+    """So many pumps, with the limits that hold for all of them together."""
+    return Crew(
+        size,
+        max_connections=config.max_connections,
+        max_of_address=config.connections_per_address,
+        max_in_flight=config.max_in_flight_total,
+    )
 
-    `seed`: for the order in which others are asked.
+
+def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) -> Core:
+    """The connection core of a pump of the node of that name, with the limits that the settings name.
+
+    `seed`: for the order in which others are asked.  What may be held is divided among the pumps.
     """
     return Core(
         max_frame=config.max_frame,
@@ -29,7 +40,7 @@ def make_core(config: Config, *, seed: int, node: str) -> Core:
         max_in_flight=config.max_in_flight,
         max_in_flight_total=config.max_in_flight_total,
         max_queued=config.max_queued,
-        max_held=config.max_queued_total,
+        max_held=config.max_queued_total // crew.size,
         max_connections=config.max_connections,
         max_connections_per_address=config.connections_per_address,
         frame_timeout_ms=config.frame_timeout,
@@ -40,4 +51,6 @@ def make_core(config: Config, *, seed: int, node: str) -> Core:
         proxy_stage_timeout_ms=config.stage_timeout,
         seed=seed,
         node=node,
+        crew=crew,
+        pump=pump,
     )

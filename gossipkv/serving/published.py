@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.serving._turn import Turn
     from gossipkv.storage.sorted_file import SortedFile
 
 
@@ -82,6 +83,10 @@ class PublishedVersion:
     def standing(self) -> int:
         """Who may have it, in the serving loop's numbers."""
         return 1 if self.passed else 2 if self.active_elsewhere else 0
+
+    def files_for(self, turn: Turn | None) -> Sequence[SortedFile | None]:
+        """The files as a pump reads them."""
+        return self.files if turn is None else [file and file.twin_for(turn) for file in self.files]
 
     @cached_property
     def here(self) -> PartitionSet:
@@ -197,14 +202,14 @@ class Published:
 
     databases: Mapping[str, PublishedDatabase] = field(default_factory=dict)
 
-    def table(self) -> PublishedTable:
-        """The same for the serving loop; it pins the files."""
+    def table(self, turn: Turn | None = None) -> PublishedTable:
+        """The same for the serving loop; it pins the files.  `turn`: for the pump whose that is."""
         return PublishedTable(
             (
                 name,
                 None if database.active is None else database.active.name,
                 [
-                    (held.name, partitioner.code(held.function), held.files, held.wire_id, held.standing)
+                    (held.name, partitioner.code(held.function), held.files_for(turn), held.wire_id, held.standing)
                     for held in database.versions
                 ],
             )

@@ -8,11 +8,15 @@ for gets one (`Waiting`), unless it calls back (`Later`).
 Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
 what needs no Python, and the task waits until there is something that does.
 
+The loop of a pump beside the first is served by a thread of its own.  The task has its turn when the bell has rung.
+
 Cancelling `run` closes every connection.  `drain` is the polite end.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -25,12 +29,13 @@ from gossipkv.serving._handoff import Pending, Refused
 from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
-    from gossipkv.environment.seam import Listener, Sockets
+    from gossipkv.environment.seam import Environment, Listener
     from gossipkv.serving._core import Core
     from gossipkv.serving._serving import Loop
     from gossipkv.serving._transport import Transport
+    from gossipkv.serving._turn import Turn
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 SERVE_US = 1000
@@ -53,6 +58,9 @@ PeerEvent = tuple[int, str, str | bytes | None]
 
 # `(token, result or None, error or None)`; neither: the peer is gone, or the time over.
 PeerReply = tuple[int, bytes | None, bytes | None]
+
+# How often those who served a table that is served no longer are looked at: its files are closed then.
+RETIRED_PERIOD_S = 1.0
 
 # At most one line a minute for each reason.
 REPORT_PERIOD_S = 60.0
@@ -115,17 +123,20 @@ class Peers(Protocol):
 class MakeTransport(Protocol):
     """Makes what carries the bytes of a listener's connections; `polls`: it may look out before it sleeps."""
 
-    def __call__(self, listener: Listener, *, polls: bool) -> Transport: ...
+    def __call__(self, listener: Listener | None, *, polls: bool) -> Transport: ...
 
 
 @final
 class Pump:
     """Serves the connections of one loop."""
 
-    def __init__(self, core: Core, loop: Loop, sockets: Sockets, answers: Answers, peers: Peers | None = None) -> None:
+    def __init__(
+        self, core: Core, loop: Loop, environment: Environment, answers: Answers, peers: Peers | None = None
+    ) -> None:
         self._core = core
         self._loop = loop
-        self._sockets = sockets
+        self._turn = core.turn or nullcontext()
+        self._sockets, self._threads = environment.sockets, environment.threads
         self._answers = answers
         self._peers = peers
         self._log = Log("gossipkv.node")
@@ -148,12 +159,14 @@ class Pump:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = None
-            self._loop.close()
+            with self._turn:
+                self._loop.close()
 
     async def drain(self, timeout_s: float) -> bool:
         """End politely: refuse newcomers, answer what has been asked; whether that was done within the time."""
         self._draining = True
-        self._loop.drain()
+        with self._turn:
+            self._loop.drain()
         self._wake()
         with trio.move_on_after(timeout_s) as limit:
             await self._drained.wait()
@@ -165,10 +178,14 @@ class Pump:
         if self._passed is None:
             self._passed = trio.Event()
         if self._nursery is not None:
-            self._loop.wake()
+            with self._turn:
+                self._loop.wake()
         await self._passed.wait()
 
     async def _serve(self) -> None:
+        if self._core.turn is not None:
+            await self._serve_beside(self._core.turn)
+            return
         event_loop = await self._sockets.event_loop()
         try:
             if event_loop is not None and self._loop.watch_others(event_loop.fileno()):
@@ -179,13 +196,24 @@ class Pump:
             if event_loop is not None:
                 event_loop.close()
 
+    async def _serve_beside(self, turn: Turn) -> None:
+        """Have a thread serve, and answer what it hands off."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._threads.run, self._loop.serve_alone, SERVE_US)
+            try:
+                await self._serve_rounds()
+            finally:
+                with turn:
+                    self._loop.stop()
+
     async def _serve_rounds(self) -> None:
         assert self._nursery is not None
         loop = self._loop
         while True:  # A round first: who woke the loop before it took the place of Trio did not ring for this task.
-            for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
-                self._begin(pending)
-            self._tell()
+            with self._turn:
+                for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
+                    self._begin(pending)
+                self._tell()
             if self._passed is not None:
                 self._passed.set()
                 self._passed = None
@@ -193,6 +221,9 @@ class Pump:
                 self._drained.set()
             if loop.has_work and not self._rests:
                 await trio.lowlevel.checkpoint()
+            elif self._core.has_retired:
+                with trio.move_on_after(RETIRED_PERIOD_S):
+                    await self._sockets.wait_readable(loop)
             elif (due_s := loop.due_s) is None:
                 await self._sockets.wait_readable(loop)
             else:
@@ -222,12 +253,14 @@ class Pump:
             self._waiting[name] = [pending]
             self._nursery.start_soon(self._complete, name)
         else:
-            self._loop.refuse(pending, OVERLOADED)
+            with self._turn:
+                self._loop.refuse(pending, OVERLOADED)
             self._wake()
 
     def _answer_later(self, pending: Pending, answer: bytes | Refused) -> None:
         if self._nursery is not None:  # Else all connections are closed.
-            self._loop.complete(pending, answer)
+            with self._turn:
+                self._loop.complete(pending, answer)
             self._wake()
 
     async def _complete(self, name: Hashable) -> None:
@@ -240,23 +273,26 @@ class Pump:
             for begin in range(0, len(asked), PORTION):
                 if begin > 0:
                     await trio.lowlevel.checkpoint()
-                for pending in asked[begin : begin + PORTION]:
-                    self._loop.complete(pending, answer)
+                with self._turn:
+                    for pending in asked[begin : begin + PORTION]:
+                        self._loop.complete(pending, answer)
                 self._wake()
         del self._waiting[name]
 
     def _wake(self) -> None:
         """Look, after something outside a round, whether what was held may go on, and a drain is done."""
-        if self._loop.has_work or self._draining:
-            self._loop.wake()
+        if self._loop.has_work or self._draining or self._core.turn is not None:
+            with self._turn:
+                self._loop.wake()
 
     async def _report(self) -> None:
         """One line a minute for each reason that has occurred."""
-        before = self._core.counters()
+        before: Mapping[str, int] = defaultdict(int)
         while True:
-            await trio.sleep(REPORT_PERIOD_S)
-            now = self._core.counters()
+            with self._turn:
+                now = self._core.counters()
             for name in TROUBLES:
                 if now[name] > before[name]:
                     self._log.warning("connection_trouble", reason=name, count=now[name] - before[name])
             before = now
+            await trio.sleep(REPORT_PERIOD_S)

@@ -8,6 +8,8 @@ from typing import Final
 from gossipkv.settings.setting import choice, count, duration, size
 
 _HALF: Final = -1
+_AUTO: Final = -1
+MOST_PUMPS: Final = 8  # Unless somebody wants more.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +96,20 @@ class ServingSettings:
         meaning="whether the node looks out for the next request for up to 50 µs before it sleeps",
         why="auto: while requests follow each other that closely, and only if it may run on a second core",
     )  # fmt: skip
+    pumps: int = count(
+        1, 1, 64, words={"auto": _AUTO},
+        meaning="threads that serve; auto: as many as the cores granted, at most 8",
+        why="each serves connections of its own with a core of its own",
+    )  # fmt: skip
     scan_limit: int = count(
         1000, 1, 100_000,
         meaning="most records in one answer to a scan",
         why="a long scan comes in pages, so it holds up no one for more than a moment",
     )  # fmt: skip
+
+    def pumps_for(self, cores: int) -> int:
+        """How many threads serve where so many cores are granted."""
+        return min(MOST_PUMPS, max(1, cores)) if self.pumps == _AUTO else self.pumps
 
     @property
     def connections_per_address(self) -> int:

@@ -23,7 +23,7 @@ from gossipkv.wire.rpc import decode_response, request
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import Sockets, Stream
@@ -136,8 +136,9 @@ class Peers:
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
         wake: Callable[[], None],
+        beside: Sequence[Peers] = (),
     ) -> None:
-        """Begin without members.
+        """Begin without members; `beside`: the ways of further pumps to the same members, which are run and told here.
 
         `on_unreached`: a member's connection broke, or cannot be had.  `on_not_served`: a member that was asked for a
         partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
@@ -153,6 +154,7 @@ class Peers:
         self._on_not_served = on_not_served
         self._on_damaged = on_damaged
         self._wake = wake
+        self._beside = beside
         self._lines: dict[str, _Line] = {}
         self._columns: list[_Line | None] = []
         self._questions: dict[int, tuple[_Line, int, OnAnswer]] = {}
@@ -167,12 +169,16 @@ class Peers:
             self._nursery = nursery
             for line in self._lines.values():
                 nursery.start_soon(self._keep, line)
+            for peers in self._beside:
+                nursery.start_soon(peers.run)
             task_status.started()
             await trio.sleep_forever()
 
     def tell(self, peers: Iterable[Peer]) -> None:
         """Take in the members as they are known now; who is not among them is forgotten."""
         known = {peer.name: peer for peer in peers}
+        for others in self._beside:
+            others.tell(known.values())  # In the same order, so columns are the same.
         for name in self._lines.keys() - known.keys():
             self._forget(self._lines.pop(name))
         for name, peer in known.items():

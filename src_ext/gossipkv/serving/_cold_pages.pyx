@@ -19,7 +19,7 @@ from libc.stdlib cimport calloc, free
 
 from gossipkv.serving._counters cimport COLD_PAGES, COLD_PAGES_FAILED
 from gossipkv.serving._published cimport PublishedTable
-from gossipkv.storage._mapped_file cimport MappedFile, next_epoch
+from gossipkv.storage._mapped_file cimport MappedFile, begin_epoch
 
 cdef enum:
     # How long a page that was found in memory counts as being there.
@@ -87,7 +87,7 @@ cdef class ColdPages:
         cdef Wait* wait
         if now_ns >= self.epoch_ns:
             self.epoch_ns = now_ns + EPOCH_NS
-            next_epoch()
+            begin_epoch(<uint64_t>(now_ns // EPOCH_NS))
         page = <ColdPage*>self.pager.take()
         while page != NULL:
             wait = page.wait

@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.serving._addresses cimport AddressCounts
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport COUNTERS
+from gossipkv.serving._crew cimport Crew
 from gossipkv.serving._id_set cimport IdSet
 from gossipkv.serving._relays cimport ClientRelays, PeerAttempts, Relays
 from gossipkv.serving._scans cimport Scanner, Scans
@@ -71,8 +71,8 @@ cdef class Connections:
     cdef Py_ssize_t max_queued
     cdef Py_ssize_t max_held
     cdef uint32_t max_in_flight
-    cdef uint32_t max_connections
-    cdef uint32_t max_connections_per_address  # 0: no such limit
+    cdef Crew crew  # with the limits of all pumps together
+    cdef int pump  # which of them this is
     cdef TimeLimits time_limits
 
     cdef int64_t now_ns
@@ -81,7 +81,6 @@ cdef class Connections:
     cdef uint32_t slot_count
     cdef uint32_t* free_slots
     cdef uint32_t free_count
-    cdef AddressCounts addresses
     cdef uint32_t connection_count
     cdef uint32_t peer_count  # of these, other nodes
     cdef uint32_t in_flight_count  # of all connections
@@ -100,6 +99,7 @@ cdef class Connections:
     cdef Broken broken[MOST_BROKEN]
     cdef int broken_count
 
+    cdef int admit(self, uint64_t address) noexcept nogil
     cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil

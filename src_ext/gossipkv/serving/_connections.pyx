@@ -39,12 +39,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from gossipkv.serving._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport (
     CLOSED_BY_PEER, CLOSED_CUT, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT,
     CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
 )
+from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
 from gossipkv.serving._scans cimport scans_drop, scans_release, scans_unpark
@@ -94,8 +94,8 @@ cdef class Connections:
         int max_in_flight,
         Py_ssize_t max_queued,
         Py_ssize_t max_held,
-        int max_connections,
-        int max_connections_per_address,
+        Crew crew not None,
+        int pump,
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
@@ -103,8 +103,8 @@ cdef class Connections:
         self.max_in_flight = max_in_flight
         self.max_queued = max_queued
         self.max_held = max_held
-        self.max_connections = max_connections
-        self.max_connections_per_address = max_connections_per_address
+        self.crew = crew
+        self.pump = pump
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
         self.time_limits.idle_ms = idle_timeout_ms
@@ -120,7 +120,6 @@ cdef class Connections:
         scans_release(&self.scans)
         free(self.slots)
         free(self.free_slots)
-        free(self.addresses.entries)
         relays_release(&self.relays)
         buffer_release(&self.out)
         buffer_release(&self.lost)
@@ -129,19 +128,21 @@ cdef class Connections:
 
     # Lives ------------------------------------------------------------------------------------------------------
 
-    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
-        """A new connection, or NULL: there are as many as allowed, in all or of that address, or no memory."""
-        cdef Connection* connection
-        cdef uint32_t limit = self.max_connections_per_address
-        if limit > 0 and addresses_count(&self.addresses, address) >= limit:
+    cdef int admit(self, uint64_t address) noexcept nogil:
+        """The pump that is to serve somebody who comes; negative: there are as many as allowed, in all or from there."""
+        cdef int pump = self.crew.admit(address)
+        if pump == TOO_MANY_OF_ADDRESS:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS] += 1
-            return NULL
-        if (
-            self.connection_count - self.peer_count >= self.max_connections
-            or (self.free_count == 0 and self.grow() < 0)
-            or (limit > 0 and addresses_add(&self.addresses, address) < 0)
-        ):
+        elif pump < 0:
             self.counts[CONNECTIONS_REFUSED] += 1
+        return pump
+
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
+        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then."""
+        cdef Connection* connection
+        if self.free_count == 0 and self.grow() < 0:
+            self.counts[CONNECTIONS_REFUSED] += 1
+            self.crew.leave(self.pump, address)
             return NULL
         connection = self.enter(fd)
         connection.address = address
@@ -210,12 +211,13 @@ cdef class Connections:
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
+        count_in_flight(self.crew, -connection.in_flight.count)
         if connection.peer:
             self.peer_count -= 1
             if connection.column != NO_COLUMN:
                 push_handle(&self.lost, <uint64_t>connection.column << 32 | <uint64_t>connection.reason)
-        elif self.max_connections_per_address > 0:
-            addresses_remove(&self.addresses, connection.address)
+        else:
+            self.crew.leave(self.pump, connection.address)
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
@@ -321,6 +323,7 @@ cdef class Connections:
             self.doom(connection, CLOSED_MEMORY)
             return False
         self.in_flight_count += 1
+        count_in_flight(self.crew, 1)
         if CHECKED:
             self.check_sums(connection)
         return True
@@ -330,6 +333,7 @@ cdef class Connections:
         if not ids_remove(&connection.in_flight, msgid):
             return False
         self.in_flight_count -= 1
+        count_in_flight(self.crew, -<uint32_t>1)
         if CHECKED:
             self.check_sums(connection)
         return True

@@ -6,6 +6,7 @@ from gossipkv.serving._asking cimport Asking
 from gossipkv.serving._cold_pages cimport ColdPages
 from gossipkv.serving._connections cimport Connections
 from gossipkv.serving._published cimport Lookup, PublishedTable, ReadLimits
+from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._latency cimport LatencyHistogram
@@ -41,9 +42,9 @@ cdef class Core:
     cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
-    cdef uint32_t max_in_flight_total
 
-    cdef long thread  # that owns the core
+    cdef long thread  # that owns the core, where it is always the same
+    cdef readonly Turn turn  # whose the core is; None: that thread's
     cdef GatheredGets gathered  # plain gets of the connection being processed, not answered yet
     cdef uint32_t hand_off_count  # in this step
     cdef Py_ssize_t hand_off_bytes

@@ -5,8 +5,9 @@ Bytes and the time in, bytes and hand-offs out: no sockets, no clock, no Trio.  
 `_handoff.pyx`, what waits in `_asking.pyx`.  The rounds of `_serving.pyx` drive it, over sockets or a simulation's
 streams.
 
-Thread rule: one thread owns a core.  The loop drops the GIL while it is inside, so nothing here touches a Python
-object in a `nogil` function but the published table, which only that thread replaces, between steps.
+Thread rule: one thread owns the core of the first pump; the core of another is whose turn it is (`_turn.pyx`).  The loop
+drops the GIL while it is inside, so nothing here touches a Python object in a `nogil` function but the published table,
+which only the owner replaces, between steps.
 """
 
 cimport cython
@@ -16,10 +17,12 @@ from libc.stdint cimport int64_t, uint64_t
 from gossipkv.serving._asking cimport Asking
 from gossipkv.serving._connections cimport Connections
 from gossipkv.serving._counters cimport counters_by_name
+from gossipkv.serving._crew cimport Crew
 from gossipkv.serving._published cimport PublishedTable
 from gossipkv.serving._questions cimport ask_peer, take_replies
 from gossipkv.serving._reasons cimport know_reasons
 from gossipkv.serving._scans cimport release_unread, scans_counters
+from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._frames cimport FRAME_DEPTH
 from gossipkv.wire._latency cimport LatencyHistogram
 
@@ -27,7 +30,11 @@ from gossipkv.wire._latency cimport LatencyHistogram
 @cython.final
 @cython.no_gc_clear  # Scans and batches that are under way hold their table until the end.
 cdef class Core:
-    """The connections of a node, and what they ask."""
+    """The connections of a pump, and what they ask.
+
+    `crew`: the pumps of the node, and which of them this is; None: it is the only one, with these limits.  `max_held`
+    is each pump's own.
+    """
 
     def __cinit__(
         self,
@@ -51,6 +58,8 @@ cdef class Core:
         int64_t proxy_stage_timeout_ms=25,
         uint64_t seed=0,
         str node not None="",
+        Crew crew=None,
+        int pump=0,
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
             max_in_flight, max_in_flight_total, max_connections, scan_limit
@@ -58,13 +67,24 @@ cdef class Core:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
+        if crew is None:
+            crew = Crew(
+                1,
+                max_connections=max_connections,
+                max_of_address=max_connections_per_address,
+                max_in_flight=max_in_flight_total,
+            )
+        if not 0 <= pump < crew.size:
+            raise ValueError(f"a crew of {crew.size} has no pump {pump}")
+        if pump > 0:
+            self.turn = Turn()
         self.thread = <long>PyThread_get_thread_ident()
         self.connections = Connections(
             max_in_flight=max_in_flight,
             max_queued=max_queued,
             max_held=max_held,
-            max_connections=max_connections,
-            max_connections_per_address=max_connections_per_address,
+            crew=crew,
+            pump=pump,
             frame_timeout_ms=frame_timeout_ms,
             output_timeout_ms=output_timeout_ms,
             idle_timeout_ms=idle_timeout_ms,
@@ -81,7 +101,6 @@ cdef class Core:
         self.read_limits.max_value = max_value
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
-        self.max_in_flight_total = max_in_flight_total
         self.asking = Asking(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
         self.asking.frame_limits = self.frame_limits
         self.asking.read_limits = self.read_limits
@@ -99,8 +118,14 @@ cdef class Core:
             self.connections.drop_readers()
 
     cdef int check_thread(self) except -1:
-        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
-        if <long>PyThread_get_thread_ident() != self.thread:
+        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL.
+
+        Of another pump than the first it belongs to whoever has its turn.
+        """
+        if self.turn is not None:
+            if not self.turn.is_mine():
+                raise RuntimeError("it is not this thread's turn")
+        elif <long>PyThread_get_thread_ident() != self.thread:
             raise RuntimeError("a core belongs to the thread that made it")
         return 0
 
@@ -109,6 +134,11 @@ cdef class Core:
         if self.retired:
             self.retired = release_unread(self.retired)
         return 0
+
+    @property
+    def has_retired(self):
+        """Whether tables that are served no longer wait to be let go of, where no round of Python does that anyway."""
+        return self.turn is not None and len(self.retired) > 0
 
     def publish(self, PublishedTable published not None):
         """Serve this table from the next message on; counting goes on.

@@ -15,6 +15,7 @@ from gossipkv.serving._counters cimport (
     BAD_REQUESTS, CLOSED_MEMORY, CLOSED_UNAUTHORIZED, DUPLICATE_IDS, HANDED_OFF, OVERLOADED, REPLIES, REPLIES_DROPPED,
     REPLIES_TOO_LARGE,
 )
+from gossipkv.serving._crew cimport may_be_in_flight
 from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY
 from gossipkv.serving._refusals cimport refuse_answer, refuse_elements, refuse_id, refuse_load
@@ -74,9 +75,9 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
     elif core.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
         core.counts[BAD_REQUESTS] += 1
         written = refuse_elements(core.out, request.msgid, HAND_OFF_ELEMENTS, core.elements)
-    elif core.connections.in_flight_count >= core.max_in_flight_total:
+    elif not may_be_in_flight(core.connections.crew):
         core.counts[OVERLOADED] += 1
-        written = refuse_load(core.out, request.msgid, core.max_in_flight_total)
+        written = refuse_load(core.out, request.msgid, core.connections.crew.max_in_flight)
     elif core.connections.backlog.size_bytes >= MAX_WAITING_BYTES:
         core.counts[OVERLOADED] += 1
         written = refuse_load(core.out, request.msgid, MAX_WAITING_BYTES)

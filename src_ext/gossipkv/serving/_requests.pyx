@@ -25,6 +25,7 @@ from gossipkv.serving._counters cimport (
     BAD_REQUESTS, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE, COLD_READS, GET_MANYS, KEYS_READ,
     NOTIFICATIONS_IGNORED, PINGS, REPLIES_TOO_LARGE,
 )
+from gossipkv.serving._crew cimport may_be_in_flight
 from gossipkv.serving._forwarded_batch cimport ask_disk, begin_batch, queue_batch, read_batch
 from gossipkv.serving._forwarded_get cimport begin_cold_get, begin_forwarded_get
 from gossipkv.serving._handoff cimport hand_off, may_hand_off
@@ -92,7 +93,7 @@ cdef void take_request(Core core, Connection* connection, const Envelope* reques
     elif blob_is(&request.method, b"scan", 4):
         outcome = scans_ask(
             &core.connections.scans, &connection.scanner, core.published, request, connection.received_ns,
-            core.connections.in_flight_count < core.max_in_flight_total, &core.turn_work, core.out,
+            may_be_in_flight(core.connections.crew), &core.turn_work, core.out,
         )
     elif blob_is(&request.method, b"ping", 4):
         outcome = answer_ping(core, request)
@@ -145,7 +146,7 @@ cdef int defer_batch(Core core, Connection* connection, const Envelope* request,
     """Read a batch in slices, the connections in turn, or at once if others are to be asked for some of it."""
     cdef Batch* batch
     cdef int outcome = UNDER_WAY
-    if core.connections.in_flight_count >= core.max_in_flight_total:
+    if not may_be_in_flight(core.connections.crew):
         return HAND_OFF
     if not core.connections.add_in_flight(connection, request.msgid):
         return OUT_OF_MEMORY

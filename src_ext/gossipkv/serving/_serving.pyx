@@ -14,6 +14,10 @@ next deadline; while a task of Trio can run there is no sleep, only a look at wh
 left to a round, for which a bell is rung that Trio waits for.  So a request costs a sleep, a receive and a send, and
 no GIL.  Rejected: to rest in the task that calls `round`, which cannot know whether others can still run in its turn.
 
+A pump beside the first has a thread for its rounds (`serve_alone`), and all of it is whose turn it is (`_turn.pyx`): the
+thread's in a step, and between two of them, or while it sleeps, that of Trio's, which answers what was handed off, when
+the bell has rung, and sends that (`round`).  It never asks for events there: those are the thread's.
+
 Sockets and clock are a transport's (`_transport.pyx`): this is the one order for a node in the world and for a
 simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
 
@@ -49,6 +53,7 @@ from gossipkv.serving._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
+from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
 from gossipkv.serving._intake cimport receive_requests, resume_requests
 from gossipkv.serving._peer_answers cimport receive_answers
@@ -58,6 +63,7 @@ from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
 )
+from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
 cdef enum:
@@ -101,6 +107,9 @@ cdef class Loop:
     cdef bint others_wait  # they do have, and this round is to end
     cdef bint is_due  # something is: the timer has gone off
     cdef PollCredit poll
+    cdef Turn turn  # that of the core
+    cdef bint alone  # a thread serves, and Python answers in turns
+    cdef bint stopping  # that thread is to end
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
@@ -120,6 +129,12 @@ cdef class Loop:
         self.arm()
         self.idle_ns = LOOKED_OUT
         core.cold.pager.tell(transport.waker_fd())
+        core.connections.crew.seats[core.connections.pump].waker = transport.waker_fd()
+        self.turn = core.turn
+        self.alone = core.turn is not None
+        if self.alone:
+            self.turn.waker = transport.waker_fd()
+            transport.be_alone()
 
     def __dealloc__(self):
         # The connections are closed with the loop, not here: the core may be gone already.
@@ -135,7 +150,7 @@ cdef class Loop:
     @property
     def has_work(self):
         """Whether a step has something to do although the descriptor may not be readable."""
-        return (
+        return not self.alone and (
             self.event_at < self.event_count
             or buffer_size(&self.connections.dirty) > 0
             or self.connections.relays.first_restless != NULL
@@ -218,7 +233,12 @@ cdef class Loop:
         self.core.check_thread()
         self.transport.hush()
         self.begin_round(serve_us)
-        while True:
+        if self.alone:
+            self.answer_some(answer, 1000 * answer_us, pending)
+            self.end_step()
+            if not self.connections.backlog.is_empty():
+                self.transport.ring()
+        while not self.alone:
             with nogil:
                 answered = self.serve(answered)
             if not answered:
@@ -227,6 +247,26 @@ cdef class Loop:
         self.core.release_retired()
         self.transport.raise_failure()
         return pending
+
+    def serve_alone(self, int64_t serve_us):
+        """Serve what needs no Python until `stop`: for a thread of its own, of another pump than the first."""
+        assert self.alone
+        with nogil:
+            self.turn.take()
+            while not self.stopping:
+                self.begin_round(serve_us)
+                self.rest_until_ns = self.connections.now_ns + <int64_t>MOST_REST_S * 1000000000
+                self.welcome_arrivals()
+                self.serve_ready()
+                self.serve_scans()
+                self.flush_dirty()
+                self.arm()
+            self.turn.give(False)
+
+    def stop(self):
+        """Have the thread in `serve_alone` end, soon."""
+        self.core.check_thread()
+        self.stopping = True
 
     def complete(self, Pending pending not None, answer):
         """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
@@ -283,6 +323,7 @@ cdef class Loop:
             self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
             self.core.cold.end()
+            self.turn_away_arrivals()
             self.transport.shut()
             self.core.release_retired()
             self.transport.raise_failure()
@@ -376,7 +417,7 @@ cdef class Loop:
         return (
             scans_have_turn(&self.connections.scans)
             or buffer_size(&self.connections.runnable) > 0
-            or not self.connections.backlog.is_empty()
+            or (not self.alone and not self.connections.backlog.is_empty())
         )
 
     cdef bint wants_python(self) noexcept nogil:
@@ -394,7 +435,7 @@ cdef class Loop:
         return (
             self.connections.now_ns < self.rest_until_ns
             and not self.others_wait
-            and not self.wants_python()
+            and (self.alone or not self.wants_python())
             and not self.has_held_work()
             and buffer_size(&self.connections.dirty) == 0
             and self.connections.relays.first_restless == NULL
@@ -410,7 +451,9 @@ cdef class Loop:
         self.arm()
         self.event_at = 0
         self.event_count = 0
-        if self.others_wait:  # They are among the events until the round has ended.
+        if self.alone:
+            self.let_others()
+        if self.others_wait or self.stopping:  # They are among the events until the round has ended.
             return False
         rests = self.may_rest()
         if self.transport.polls or not rests:
@@ -425,7 +468,7 @@ cdef class Loop:
             ):
                 self.look_out()
         if self.event_count == 0 and rests:
-            self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
+            self.sleep()
         allow_work(self.core)
         self.tell_time()
         if self.event_count == 1 and self.events[0].handle == OTHERS:  # It is no event of ours.
@@ -439,6 +482,23 @@ cdef class Loop:
             poll_slept(&self.poll, self.connections.now_ns - self.idle_ns)
         self.idle_ns = BUSY
         return True
+
+    cdef void sleep(self) noexcept nogil:
+        """Rest until something comes.  While a thread does so alone it is the turn of others."""
+        if self.alone:
+            self.turn.give(True)
+        self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
+        if self.alone:
+            self.turn.take()
+            self.welcome_arrivals()
+
+    cdef void let_others(self) noexcept nogil:
+        """Have Python look, if it has something to do here, and let those in who wait for their turn."""
+        if self.wants_python():
+            self.transport.ring()
+        if self.turn.is_wanted():
+            self.turn.give(False)
+            self.turn.take()
 
     cdef int rest_ms(self) noexcept nogil:
         """How long to rest, no shorter than it may be, as Trio does: what is due is not asked about twice."""
@@ -576,6 +636,7 @@ cdef class Loop:
         cdef int reads
         cdef int64_t until_ns
         self.tell_time()
+        self.welcome_arrivals()
         until_ns = self.connections.now_ns + DRAIN_NS
         for i in range(self.connections.slot_count):
             connection = self.connections.slots[i]
@@ -601,8 +662,8 @@ cdef class Loop:
     cdef void accept_some(self) noexcept nogil:
         cdef int left = ACCEPTS_PER_STEP
         cdef int fd
+        cdef int pump
         cdef uint64_t address
-        cdef Connection* connection
         while left > 0 and not self.draining:
             left -= 1
             fd = self.transport.accept(&address)
@@ -613,15 +674,39 @@ cdef class Loop:
                 self.accepting = self.transport.listen(False)
             if fd < 0:
                 return
-            connection = self.connections.begin(fd, address)
-            if connection == NULL:
+            pump = self.connections.admit(address)
+            if pump < 0:
                 self.transport.close(fd, True)
-                continue
-            check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
-            connection.interest = READABLE
-            if self.transport.begin(fd, connection.handle) < 0:
-                self.connections.doom(connection, CLOSED_MEMORY)
-                self.settle(connection)
+            elif pump == self.connections.pump:
+                self.welcome(fd, address)
+            elif not self.connections.crew.send(pump, fd, address):
+                self.connections.crew.move(pump, self.connections.pump)
+                self.welcome(fd, address)
+
+    cdef void welcome(self, int fd, uint64_t address) noexcept nogil:
+        """Serve a connection that was admitted to this pump."""
+        cdef Connection* connection = self.connections.begin(fd, address)
+        if connection == NULL:
+            self.transport.close(fd, True)
+            return
+        check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
+        connection.interest = READABLE
+        if self.transport.begin(fd, connection.handle) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.settle(connection)
+
+    cdef void welcome_arrivals(self) noexcept nogil:
+        """Serve whom another pump has accepted and sent here."""
+        cdef Arrival arrival
+        while self.connections.crew.receive(self.connections.pump, &arrival):
+            self.welcome(arrival.fd, arrival.address)
+
+    cdef void turn_away_arrivals(self) noexcept nogil:
+        """Close them."""
+        cdef Arrival arrival
+        while self.connections.crew.receive(self.connections.pump, &arrival):
+            self.connections.crew.leave(self.connections.pump, arrival.address)
+            self.transport.close(arrival.fd, True)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""

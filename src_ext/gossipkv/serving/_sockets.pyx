@@ -73,7 +73,7 @@ cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
 
 @cython.final
 cdef class Sockets(Transport):
-    """The connections of a listening socket."""
+    """The connections of a listening socket; None: of one that another pump accepts from."""
 
     cdef object listener
     cdef int listener_fd  # -1 once it is closed
@@ -93,11 +93,11 @@ cdef class Sockets(Transport):
         self.bell = -1
         self.polls = polls
         self.listener = listener
-        self.listener_fd = listener.fileno()
+        self.listener_fd = -1 if listener is None else listener.fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        if self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0:
+        if listener is not None and self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0:
             raise OSError(errno, "the listening socket cannot be watched")
         self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.waker < 0 or self.control(EPOLL_CTL_ADD, self.waker, WAKER, READABLE) < 0:
@@ -203,19 +203,23 @@ cdef class Sockets(Transport):
 
     cdef int wake(self) except -1:
         if self.watches_others:
-            return self.ring()
-        eventfd_write(self.waker, 1)
+            self.ring()
+        else:
+            eventfd_write(self.waker, 1)
         return 0
 
     cdef bint watch_others(self, int fd) except -1:
         self.watches_others = self.control(EPOLL_CTL_ADD, fd, OTHERS, READABLE) == 0
         return self.watches_others
 
-    cdef int ring(self) except -1:
+    cdef int be_alone(self) except -1:
+        self.watches_others = True
+        return 0
+
+    cdef void ring(self) noexcept nogil:
         if not self.rings:
             self.rings = True
             eventfd_write(self.bell, 1)
-        return 0
 
     cdef int hush(self) except -1:
         cdef uint64_t ignored

@@ -47,7 +47,8 @@ cdef class Transport:
     cdef object due_s(self)
     cdef int wake(self) except -1
     cdef bint watch_others(self, int fd) except -1
-    cdef int ring(self) except -1
+    cdef int be_alone(self) except -1
+    cdef void ring(self) noexcept nogil
     cdef int hush(self) except -1
     cdef int admit(self, connection) except -1
     cdef int raise_failure(self) except -1

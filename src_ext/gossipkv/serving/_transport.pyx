@@ -89,9 +89,12 @@ cdef class Transport:
         """Have the event `OTHERS` come while that descriptor is readable; whether that can be."""
         return False
 
-    cdef int ring(self) except -1:
+    cdef int be_alone(self) except -1:
+        """Have the descriptor be the bell: a thread sleeps at the events."""
+        raise ValueError("a thread of its own needs sockets")
+
+    cdef void ring(self) noexcept nogil:
         """Make the bell readable, which others can watch while they are watched."""
-        return 0
 
     cdef int hush(self) except -1:
         """Make it readable no more."""

@@ -62,6 +62,12 @@ cdef class MappedFile:
 
     cdef Py_ssize_t pins
 
+    # Another thread reads the file through a twin: the same bytes, all below here and above its own.
+    cdef MappedFile origin      # Whose twin this is; None: it is none.
+    cdef bint is_twin           # So the map and the descriptor are another's.
+    cdef list twins
+    cdef object guard           # Within which a twin's fields are changed by others than its thread.
+
     # Residency: whether the file is read by single pages, and whether who reads it now does not wait for the disk, so
     # that a page is asked for before it is touched.
     cdef readonly bint paged
@@ -81,11 +87,14 @@ cdef class MappedFile:
     cdef bint lose(self) noexcept nogil
     cdef object loss(self)
     cdef int let_go(self) except -1
+    cdef int follow(self) except -1
+    cdef int make_room_for_pages(self) except -1
+    cdef int tell_twins(self) except -1
     cdef int ensure_open(self) except -1
     cdef int refuse(self, uint64_t offset, str reason, object expected=*, object got=*) except -1
 
 
-cdef void next_epoch() noexcept nogil
+cdef void begin_epoch(uint64_t epoch) noexcept nogil
 
 
 cdef inline int fault(MappedFile file, int reason, uint64_t offset) noexcept nogil:

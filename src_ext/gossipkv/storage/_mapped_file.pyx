@@ -9,7 +9,7 @@ Rules for whoever edits the readers (`_mapped_file`, `_records`, `_scan`, `_sort
   arithmetic before it was compared with its limit: a checksum proves that bytes are old, not that they are sane.
 * No answer leaves before `is_whole` was asked, and nothing is copied after it: also a page that was checked can be cut
   off, or be read anew from a disk that fails.  That a key is absent, and that a scan has ended, are answers, too.
-* One thread at a time reads a file.  The lz4 cache has no lock; the serving loop, which drops the GIL, opens its own.
+* One thread at a time reads a file.  The lz4 cache has no lock; each other thread has a twin (`twin_for`).
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -38,20 +38,27 @@ cdef extern from "gossipkv/storage/residency.h" nogil:
     bint may_look "gkv_may_look"(int descriptor)
     bint is_in_memory "gkv_is_in_memory"(bint may_look, int descriptor, const uint8_t* base, size_t offset)
 
+cdef extern from *:
+    """
+    #define gkv_load(from) __atomic_load_n(from, __ATOMIC_RELAXED)
+    #define gkv_store(to, value) __atomic_store_n(to, value, __ATOMIC_RELAXED)
+    """
+    uint64_t atomic_load "gkv_load"(const uint64_t* source) noexcept nogil
+    void atomic_store "gkv_store"(uint64_t* target, uint64_t value) noexcept nogil
+
 cdef enum:
     CHUNK_PAGES = PAGE_SIZE // 4    # Whose checksums have a checksum together.
 
-cdef uint64_t this_epoch = 1
+cdef uint64_t this_epoch = 1  # Of all threads.
 
 
-cdef void next_epoch() noexcept nogil:
-    """Have pages count as being in memory no longer because they were a moment ago.
+cdef void begin_epoch(uint64_t epoch) noexcept nogil:
+    """Have pages count as being in memory no longer because they were a moment ago; the same epoch is one for all.
 
     Called every few milliseconds by who asks: so a page that many read costs one question in that time, and one that
     the kernel takes meanwhile is waited for, which is rare, since it takes those that nobody has used for long.
     """
-    global this_epoch
-    this_epoch += 1
+    atomic_store(&this_epoch, epoch)
 
 
 cdef object pretence = None
@@ -215,7 +222,14 @@ cdef class MappedFile:
     def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
         cdef bint mapped = isinstance(source, (str, os.PathLike))
         self.descriptor = -1
-        if mapped:
+        self.twins = []
+        if isinstance(source, MappedFile):
+            self.origin = source
+            self.is_twin = True
+            self.origin.ensure_open()
+            self.name, self.descriptor, self.map = self.origin.name, self.origin.descriptor, self.origin.map
+            source = <object> self.origin.buffer.obj
+        elif mapped:
             self.name = os.fspath(source) if name is None else name
             source, self.descriptor = map_file(RealFiles() if files is None else files, source, self.name)
         else:
@@ -226,7 +240,7 @@ cdef class MappedFile:
         self.size = <uint64_t> self.buffer.len
         self.last_byte = self.base + self.size - 1
         try:
-            if self.descriptor >= 0:
+            if self.descriptor >= 0 and self.map == NULL:
                 self.map = map_add(self.base, <size_t> self.size)
                 if self.map == NULL:
                     raise MemoryError
@@ -237,6 +251,9 @@ cdef class MappedFile:
             if lost is None:
                 raise
             raise lost from error    # What zeros were taken for says little.
+        if self.origin is not None:
+            self.follow()
+            return
         # Uncompressed files are taken to fit into memory until somebody says otherwise; compressed ones are for data
         # that does not.
         self.set_paged(self.compression != COMPRESSION_NONE)
@@ -253,15 +270,54 @@ cdef class MappedFile:
     cdef int let_go(self) except -1:
         """Give the bytes back, if they are held."""
         self.base = NULL
-        if self.map != NULL:
+        if self.map != NULL and not self.is_twin:
             map_remove(self.map)
-            self.map = NULL
+        self.map = NULL
         if self.holds_buffer:
             self.holds_buffer = False
             PyBuffer_Release(&self.buffer)
-            if self.descriptor >= 0:
+            if self.descriptor >= 0 and not self.is_twin:
                 close_descriptor(self.descriptor)
-                self.descriptor = -1
+            self.descriptor = -1
+        return 0
+
+    def twin_for(self, guard):
+        """The same file for another thread; the same twin for the same guard, and closed with this one.
+
+        Within `guard` that thread reads nothing.  Pinning a twin pins this one.
+        """
+        cdef MappedFile twin
+        for twin in self.twins:
+            if twin.guard is guard:
+                return twin
+        twin = type(self)(self)
+        twin.guard = guard
+        self.twins.append(twin)
+        return twin
+
+    cdef int follow(self) except -1:
+        """Be read as the file is whose twin this is."""
+        if self.origin.paged:
+            self.make_room_for_pages()
+        self.may_look, self.paged = self.origin.may_look, self.origin.paged
+        if self.origin.distrusted and not self.distrusted:
+            self.distrusted = True
+            self.forget_checks()
+        return 0
+
+    cdef int make_room_for_pages(self) except -1:
+        if self.there == NULL:
+            self.there = <uint8_t*> calloc(<size_t> (self.size // PAGE_SIZE // 8 + 1), 1)
+            if self.there == NULL:
+                raise MemoryError
+        return 0
+
+    cdef int tell_twins(self) except -1:
+        """Have them read as this one is."""
+        cdef MappedFile twin
+        for twin in self.twins:
+            with twin.guard:
+                twin.follow()
         return 0
 
     # -- opening and closing ---------------------------------------------------------------------------------------
@@ -278,12 +334,16 @@ cdef class MappedFile:
         """Forbid `close` until `unpin`: somebody holds pointers into the file."""
         self.ensure_open()
         self.pins += 1
+        if self.origin is not None:
+            self.origin.pins += 1
 
     def unpin(self):
         """Take back one `pin`."""
         if self.pins <= 0:
             raise ValueError(f"{self.name}: unpin without a pin")
         self.pins -= 1
+        if self.origin is not None:
+            self.origin.pins -= 1
 
     def close(self):
         """Unmap the file.  Every later call raises `ValueError`; closing twice is harmless.
@@ -295,6 +355,8 @@ cdef class MappedFile:
             return
         if self.pins:
             raise BufferError(f"{self.name}: {self.pins} readers hold the sorted file; close them first")
+        for twin in self.twins:
+            (<MappedFile>twin).let_go()
         self.let_go()
 
     def __enter__(self):
@@ -344,10 +406,8 @@ cdef class MappedFile:
         """
         self.ensure_open()
         paged = paged or self.pretended != NULL
-        if paged and self.there == NULL:
-            self.there = <uint8_t*> calloc(<size_t> (self.size // PAGE_SIZE // 8 + 1), 1)
-            if self.there == NULL:
-                raise MemoryError
+        if paged:
+            self.make_room_for_pages()
         if self.descriptor >= 0 and paged and not self.paged:
             self.may_look = may_look(self.descriptor)
             with nogil:  # To drop what is cached takes a tenth of a second for each GB.
@@ -356,6 +416,7 @@ cdef class MappedFile:
             with nogil:
                 read_by_stretch(self.descriptor, self.base, <size_t> self.size)
         self.paged = paged
+        self.tell_twins()
 
     def prewarm(self, uint64_t first, uint64_t size):
         """Wait until those bytes of the file are in memory, and mapped.  For a thread: it waits.
@@ -382,8 +443,9 @@ cdef class MappedFile:
     cdef bint is_in_memory(self, uint64_t offset, uint64_t size) noexcept nogil:
         """Whether those bytes are in memory, as far as is known; else the first missing page, to the end, is noted."""
         cdef uint64_t page = offset // PAGE_SIZE, end = offset + size
-        if self.epoch != this_epoch:
-            self.epoch = this_epoch
+        cdef uint64_t epoch = atomic_load(&this_epoch)
+        if self.epoch != epoch:
+            self.epoch = epoch
             clear_bits(self.there, 0, self.size // PAGE_SIZE + 1)
         while page * PAGE_SIZE < end:
             if not bit(self.there, page):
@@ -462,16 +524,21 @@ cdef class MappedFile:
         Parts are cut between the pages whose checksums share one.  Harmless once the file is closed.
         """
         cdef uint64_t first, end
+        cdef MappedFile twin
         assert part < parts, (part, parts)
         first = part * self.chunk_count // parts
         end = (part + 1) * self.chunk_count // parts
         clear_bits(self.checked_chunks, first, end)
         clear_bits(self.checked_pages, first * CHUNK_PAGES, min(end * CHUNK_PAGES, self.page_count))
+        for twin in self.twins:
+            with twin.guard:
+                twin.forget_checks(part, parts)
 
     def distrust(self):
         """Check every page whenever it is read, from now on: what was read whole may come damaged from the disk."""
         self.distrusted = True
         self.forget_checks()
+        self.tell_twins()
 
     def is_checked(self, uint64_t page):
         """Whether a page may be read without a check."""

@@ -78,12 +78,14 @@ cdef class Driver:
         self.connections.set_time(now_ms * 1000000)
         if len(address) not in {4, 16}:
             raise ValueError(f"an address has 4 or 16 bytes, not {len(address)}")
-        cdef Connection* connection = self.connections.begin(
-            -1, address_number(<const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address))
+        cdef uint64_t number = address_number(
+            <const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address)
         )
-        if connection == NULL:
+        cdef Connection* connection
+        if self.connections.admit(number) < 0:
             return None
-        return connection.handle
+        connection = self.connections.begin(-1, number)
+        return None if connection == NULL else connection.handle
 
     def adopt(self, int column, int64_t now_ms):
         """A connection to that peer, on which it is asked from now on; its handle."""

@@ -1,0 +1,201 @@
+"""All pumps of a node: what is published, told of others and counted once for all of them.
+
+The first pump lives on Trio's thread, each other one has a thread of its own (`_turn.pyx`).  One listener is accepted
+from by the first, and who comes is served by the pump that has fewest connections (`_crew.pyx`).
+
+What is served changes for all of them at one moment: a *generation* is published while no pump is in a step, so a
+client that has seen the newer one over one connection meets no older one over another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, TypeVar, final
+
+import trio
+
+from gossipkv.serving.loop import Loop, make_core, make_crew
+from gossipkv.serving.published import Published
+from gossipkv.serving.pump import Pump
+from gossipkv.wire.latency import LatencyHistogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from gossipkv.environment.seam import Environment, Listener, Stream
+    from gossipkv.serving.loop import Core
+    from gossipkv.serving.pump import Answers, MakeTransport, Peers
+    from gossipkv.settings.config import Config
+
+_Each = TypeVar("_Each")
+
+
+@final
+class Pumps:
+    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others."""
+
+    def __init__(self, config: Config, count: int, *, seed: Callable[[], int], node: str) -> None:
+        crew = make_crew(config, count)
+        self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
+        self._turns = [core.turn or nullcontext() for core in self._cores]
+        self._tables = [Published().table() for _ in self._cores]
+        self._loops: list[Loop] = []
+        self._pumps: list[Pump] = []
+
+    # What is said to all
+
+    def publish(self, published: Published) -> None:
+        """Serve that from now on, everywhere."""
+        tables = [published.table(core.turn) for core in self._cores]
+        with self._all_turns():
+            for core, table in zip(self._cores, tables, strict=True):
+                core.publish(table)
+        self._tables = tables
+
+    def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None:
+        """Say which of so many partitions of that identity a peer holds."""
+        for core in self._in_turns(self._cores):
+            core.set_holder(wire_id, partitions, column, bitmap)
+
+    def release(self) -> None:
+        """Let go of every file, after the last request."""
+        for table in self._tables:
+            table.release()
+
+    # What is counted
+
+    def count(self, database: str, version: str, *, by_name: bool) -> None:
+        """Count a request that Python answered."""
+        self._tables[0].count(database, version, by_name)
+
+    def requests_of(self, database: str, version: str) -> int:
+        """Requests so far that this version answered."""
+        return sum(table.requests_of(database, version) for table in self._in_turns(self._tables))
+
+    def reads(self) -> dict[str, dict[str, int]]:
+        """What was counted since the start: `{database: {name: count}}`."""
+        told: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for table in self._in_turns(self._tables):
+            for database, counts in table.reads().items():
+                told[database].update(counts)
+        return {database: dict(counts) for database, counts in told.items()}
+
+    def counters(self) -> dict[str, int]:
+        """Every counter, and how much there is of what comes and goes."""
+        told: Counter[str] = Counter()
+        for counters in self.each():
+            told.update(counters)
+        return dict(told)
+
+    def each(self) -> list[dict[str, int]]:
+        """The same for each pump."""
+        return [core.counters() for core in self._in_turns(self._cores)]
+
+    def latency(self) -> dict[str, LatencyHistogram]:
+        """How long answers took, of all pumps."""
+        told: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
+        for core in self._in_turns(self._cores):
+            for name, histogram in core.latency().items():
+                told[name].add(histogram)
+        return dict(told)
+
+    # How they run
+
+    def open(self, make_transport: MakeTransport, listener: Listener, *, polls: bool) -> None:
+        """Have a loop for each; the first accepts."""
+        for core in self._cores:
+            self._loops.append(Loop(core, make_transport(None if self._loops else listener, polls=polls)))
+
+    async def run(
+        self,
+        environment: Environment,
+        answers: Answers,
+        peers: Sequence[Peers],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until drained or cancelled; of `peers` each pump has its own."""
+        for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
+            self._pumps.append(Pump(core, loop, environment, answers, theirs))
+        async with trio.open_nursery() as nursery:
+            for pump in self._pumps:
+                await nursery.start(pump.run)
+            task_status.started()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """End politely; whether all that had been asked was answered within the time."""
+        done: list[bool] = []
+
+        async def drain(pump: Pump) -> None:
+            done.append(await pump.drain(timeout_s))
+
+        async with trio.open_nursery() as nursery:
+            for pump in self._pumps:
+                nursery.start_soon(drain, pump)
+        return all(done)
+
+    async def pass_round(self) -> None:
+        """Return once each has passed a round that begins from now on."""
+        for pump in self._pumps:
+            await pump.pass_round()
+
+    @property
+    def are_running(self) -> bool:
+        """Whether they serve, or have served."""
+        return bool(self._pumps)
+
+    def ways(self, number: int) -> Ways:
+        """What a pump is told of peers."""
+        return Ways(self._cores[number], self._turns[number], lambda: self._loops[number])
+
+    def __len__(self) -> int:
+        return len(self._cores)
+
+    @contextmanager
+    def _all_turns(self) -> Iterator[None]:
+        """No pump is in a step meanwhile."""
+        with ExitStack() as stack:
+            for turn in self._turns:
+                stack.enter_context(turn)
+            yield
+
+    def _in_turns(self, each: Iterable[_Each]) -> Iterator[_Each]:
+        """What is each pump's, while it is in no step."""
+        for turn, one in zip(self._turns, each, strict=True):
+            with turn:
+                yield one
+
+
+@final
+class Ways:
+    """What a pump is told of peers, in its turn."""
+
+    def __init__(self, core: Core, turn: AbstractContextManager[object], loop: Callable[[], Loop]) -> None:
+        self._core, self._turn, self._loop = core, turn, loop
+
+    def set_peer(self, column: int, name: str, state: int) -> None:
+        """Know a member under that column, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        with self._turn:
+            self._core.set_peer(column, name, state)
+
+    def forget_peer(self, column: int) -> None:
+        """Know nothing of it, and end its connection."""
+        with self._turn:
+            self._core.forget_peer(column)
+
+    def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int:
+        """Ask it something, with the next step: the token of its answer, or 0 when it cannot be asked now."""
+        with self._turn:
+            return self._core.ask(column, method, params, timeout_ms)
+
+    def adopt(self, column: int, stream: Stream) -> None:
+        """Ask it on this connection from now on, on which hello is done."""
+        with self._turn:
+            self._loop().adopt(column, stream.detach())
+
+    def wake(self) -> None:
+        """Have a step send what is to be asked."""
+        with self._turn:
+            self._loop().wake()

@@ -1,0 +1,105 @@
+"""The pumps of a node, as they know each other: who comes is given to the one that has fewest, and limits hold for all.
+
+The first pump accepts.  Who comes is admitted here, to a pump, and gets there as an *arrival*: a descriptor that the
+other takes up when it is woken.  (Rejected: a listener for each, by SO_REUSEPORT, where a second node of the same user
+takes the port in silence; and all waiting at one listener, where a few long connections pile up at whoever was quick.)
+
+Connections, in all and of an address, are counted under a mutex: they come and go seldom.  Requests in flight are one
+number that all add to: each costs far more than that.  Two pumps that look at it at once may both find the last place.
+"""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from gossipkv.serving._addresses cimport addresses_add, addresses_count, addresses_remove
+from gossipkv.serving._turn cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd_write(int fd, uint64_t value)
+
+
+@cython.final
+@cython.no_gc
+cdef class Crew:
+    """So many pumps, and the limits of all of them together; 0 `max_of_address`: no such limit."""
+
+    def __cinit__(self, int size, *, int max_connections, int max_of_address, int max_in_flight):
+        if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0:
+            raise ValueError("a crew has a pump, and every limit of it must be positive")
+        pthread_mutex_init(&self.mutex, NULL)
+        self.size = size
+        self.max_connections = max_connections
+        self.max_of_address = max_of_address
+        self.max_in_flight = max_in_flight
+        self.seats = <Seat*>calloc(size, sizeof(Seat))
+        if self.seats == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.seats)
+        free(self.addresses.entries)
+        pthread_mutex_destroy(&self.mutex)
+
+    cdef int admit(self, uint64_t address) noexcept nogil:
+        """The pump that has fewest connections, where this one is counted from now on; or a `Refusal`."""
+        cdef int least = 0
+        cdef int pump
+        pthread_mutex_lock(&self.mutex)
+        if self.max_of_address > 0 and addresses_count(&self.addresses, address) >= self.max_of_address:
+            least = TOO_MANY_OF_ADDRESS
+        elif self.connections >= self.max_connections or (
+            self.max_of_address > 0 and addresses_add(&self.addresses, address) < 0
+        ):
+            least = TOO_MANY
+        else:
+            for pump in range(1, self.size):
+                if self.seats[pump].connections < self.seats[least].connections:
+                    least = pump
+            self.seats[least].connections += 1
+            self.connections += 1
+        pthread_mutex_unlock(&self.mutex)
+        return least
+
+    cdef bint send(self, int pump, int fd, uint64_t address) noexcept nogil:
+        """Have that pump take up who was admitted to it; False: too many wait for it."""
+        cdef Seat* seat = &self.seats[pump]
+        cdef bint sent
+        pthread_mutex_lock(&self.mutex)
+        sent = seat.arrival_count < MOST_ARRIVALS
+        if sent:
+            seat.arrivals[seat.arrival_count] = Arrival(fd, address)
+            seat.arrival_count += 1
+            eventfd_write(seat.waker, 1)
+        pthread_mutex_unlock(&self.mutex)
+        return sent
+
+    cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil:
+        """Who was sent to that pump; False: nobody."""
+        cdef Seat* seat = &self.seats[pump]
+        cdef bint received
+        pthread_mutex_lock(&self.mutex)
+        received = seat.arrival_count > 0
+        if received:
+            seat.arrival_count -= 1
+            arrival[0] = seat.arrivals[seat.arrival_count]
+        pthread_mutex_unlock(&self.mutex)
+        return received
+
+    cdef void move(self, int pump, int other) noexcept nogil:
+        """Count one that was admitted to a pump at another."""
+        pthread_mutex_lock(&self.mutex)
+        self.seats[pump].connections -= 1
+        self.seats[other].connections += 1
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef void leave(self, int pump, uint64_t address) noexcept nogil:
+        """Count one less.  Requires: it was admitted, and is that pump's."""
+        pthread_mutex_lock(&self.mutex)
+        self.seats[pump].connections -= 1
+        self.connections -= 1
+        if self.max_of_address > 0:
+            addresses_remove(&self.addresses, address)
+        pthread_mutex_unlock(&self.mutex)
