@@ -31,7 +31,7 @@ from gossipkv.wire.results import Later, Waiting
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from gossipkv.environment.seam import Environment, Listener
+    from gossipkv.environment.seam import Listener, Sockets, Threads
     from gossipkv.serving._core import Core
     from gossipkv.serving._serving import Loop
     from gossipkv.serving._transport import Transport
@@ -131,12 +131,19 @@ class Pump:
     """Serves the connections of one loop."""
 
     def __init__(
-        self, core: Core, loop: Loop, environment: Environment, answers: Answers, peers: Peers | None = None
+        self,
+        core: Core,
+        loop: Loop,
+        sockets: Sockets,
+        answers: Answers,
+        peers: Peers | None = None,
+        *,
+        threads: Threads | None = None,
     ) -> None:
         self._core = core
         self._loop = loop
         self._turn = core.turn or nullcontext()
-        self._sockets, self._threads = environment.sockets, environment.threads
+        self._sockets, self._threads = sockets, threads
         self._answers = answers
         self._peers = peers
         self._log = Log("gossipkv.node")
@@ -198,6 +205,7 @@ class Pump:
 
     async def _serve_beside(self, turn: Turn) -> None:
         """Have a thread serve, and answer what it hands off."""
+        assert self._threads is not None, "a pump that has turns has a thread"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._threads.run, self._loop.serve_alone, SERVE_US)
             try:

@@ -118,7 +118,8 @@ class Pumps:
     ) -> None:
         """Serve until drained or cancelled; of `peers` each pump has its own."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            self._pumps.append(Pump(core, loop, environment, answers, theirs))
+            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads)
+            self._pumps.append(made)
         async with trio.open_nursery() as nursery:
             for pump in self._pumps:
                 await nursery.start(pump.run)

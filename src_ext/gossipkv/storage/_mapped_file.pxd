@@ -65,7 +65,8 @@ cdef class MappedFile:
     # Another thread reads the file through a twin: the same bytes, all below here and above its own.
     cdef MappedFile origin      # Whose twin this is; None: it is none.
     cdef bint is_twin           # So the map and the descriptor are another's.
-    cdef list twins
+    cdef list twins             # References to those that somebody reads: they hold this one, and not it them.
+    cdef object __weakref__
     cdef object guard           # Within which a twin's fields are changed by others than its thread.
 
     # Residency: whether the file is read by single pages, and whether who reads it now does not wait for the disk, so
@@ -88,6 +89,7 @@ cdef class MappedFile:
     cdef object loss(self)
     cdef int let_go(self) except -1
     cdef int follow(self) except -1
+    cdef list live_twins(self)
     cdef int make_room_for_pages(self) except -1
     cdef int tell_twins(self) except -1
     cdef int ensure_open(self) except -1

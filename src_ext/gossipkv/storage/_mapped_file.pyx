@@ -12,6 +12,7 @@ Rules for whoever edits the readers (`_mapped_file`, `_records`, `_scan`, `_sort
 * One thread at a time reads a file.  The lz4 cache has no lock; each other thread has a twin (`twin_for`).
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -26,6 +27,7 @@ from gossipkv.storage._sigbus cimport map_add, map_is_lost, map_lose, map_remove
 
 import mmap
 import os
+import weakref
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
@@ -216,6 +218,7 @@ cdef bint is_pretended(MappedFile self, uint64_t page) noexcept nogil:
     return there
 
 
+@cython.no_gc  # What it holds holds nothing of it, and its buffer is given back by itself.
 cdef class MappedFile:
     """The bytes of a sorted file and the regions that its footer names."""
 
@@ -282,18 +285,22 @@ cdef class MappedFile:
         return 0
 
     def twin_for(self, guard):
-        """The same file for another thread; the same twin for the same guard, and closed with this one.
+        """The same file for another thread, closed with this one; the same twin for the same guard while anybody has it.
 
         Within `guard` that thread reads nothing.  Pinning a twin pins this one.
         """
         cdef MappedFile twin
-        for twin in self.twins:
+        for twin in self.live_twins():
             if twin.guard is guard:
                 return twin
         twin = type(self)(self)
         twin.guard = guard
-        self.twins.append(twin)
+        self.twins.append(weakref.ref(twin))
         return twin
+
+    cdef list live_twins(self):
+        self.twins = [twin for twin in self.twins if twin() is not None]
+        return [twin() for twin in self.twins]
 
     cdef int follow(self) except -1:
         """Be read as the file is whose twin this is."""
@@ -315,7 +322,7 @@ cdef class MappedFile:
     cdef int tell_twins(self) except -1:
         """Have them read as this one is."""
         cdef MappedFile twin
-        for twin in self.twins:
+        for twin in self.live_twins():
             with twin.guard:
                 twin.follow()
         return 0
@@ -355,7 +362,7 @@ cdef class MappedFile:
             return
         if self.pins:
             raise BufferError(f"{self.name}: {self.pins} readers hold the sorted file; close them first")
-        for twin in self.twins:
+        for twin in self.live_twins():
             (<MappedFile>twin).let_go()
         self.let_go()
 
@@ -530,7 +537,7 @@ cdef class MappedFile:
         end = (part + 1) * self.chunk_count // parts
         clear_bits(self.checked_chunks, first, end)
         clear_bits(self.checked_pages, first * CHUNK_PAGES, min(end * CHUNK_PAGES, self.page_count))
-        for twin in self.twins:
+        for twin in self.live_twins():
             with twin.guard:
                 twin.forget_checks(part, parts)
 

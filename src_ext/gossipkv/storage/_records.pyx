@@ -4,6 +4,7 @@ A lookup decompresses only as far as its record usually reaches; a scan decompre
 an lz4 file points into its cache and lives until the next call on the same file.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
@@ -21,6 +22,7 @@ cdef enum:
 DEFAULT_CACHE_BYTES = 256 * 1024
 
 
+@cython.no_gc
 cdef class RecordReader(MappedFile):
     """A mapped file and the cache in front of its compressed blocks."""
 

@@ -123,6 +123,7 @@ cdef uint64_t place_in_file(SortedFile self, uint64_t position):
     return self.block_offset(position // PAGE_SIZE)
 
 
+@cython.no_gc
 @cython.final
 cdef class SortedFile(RecordReader):
     """An immutable, checksummed map from bytes to bytes, in key order, read where it lies.

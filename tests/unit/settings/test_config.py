@@ -44,7 +44,7 @@ OTHERS = {
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),
     "max_depth": ("4", 4), "max_elements": ("12288", 12288), "max_value": ("1KiB", 1024),
     "max_connections_per_address": ("off", 0), "max_in_flight_total": ("10", 10),
-    "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"),
+    "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"), "pumps": ("3", 3),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"), "replication": ("3", 3), "min_replication": ("2", 2),

@@ -1,0 +1,345 @@
+"""Several pumps, over real sockets and threads: who serves whom, limits of all, and what they serve at one moment."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager
+from subprocess import PIPE
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.environment.trio_world import real
+from gossipkv.serving.loop import Sockets
+from gossipkv.serving.published import Published, publish
+from gossipkv.serving.pumps import Pumps
+from gossipkv.settings.config import Config
+from gossipkv.wire import rpc
+from gossipkv.wire.results import Later, Waiting
+from tests.unit.serving.driven import make_version, one_database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from gossipkv.serving._handoff import Refused
+
+PATIENCE_S = 60
+COUNT = 3
+
+
+class EchoingAnswers:
+    """Answers with the method; `slow` when it is let go, `later` when it is called back."""
+
+    def __init__(self) -> None:
+        self.go = trio.Event()
+        self.later: list[Callable[[object], object]] = []
+
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+        """At once, or not."""
+        del params
+        if method == b"slow":
+
+            async def wait() -> bytes:
+                await self.go.wait()
+                return b"slow"
+
+            return Waiting(wait)
+        if method == b"later":
+            return Later(self.later.append)
+        return msgpack.packb(method)
+
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+        """Once it was let go."""
+        del method
+        return msgpack.packb(await waiting.result())
+
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+        """What it is called back with."""
+        del method
+        later.begin(lambda result: on_answer(msgpack.packb(result)))
+
+
+class NoPeers:
+    """Nobody."""
+
+    def hear(self, events: object, replies: object) -> None:
+        """Nothing is heard."""
+
+
+class Client:
+    """A connection of a thread's."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=PATIENCE_S)
+        self._unpacker = msgpack.Unpacker()
+
+    def ask(self, *requests: tuple[str, list[object]]) -> list[object]:
+        """The results, in the order of the requests."""
+        self.socket.sendall(b"".join(rpc.request(at, method, params) for at, (method, params) in enumerate(requests)))
+        results: dict[int, object] = {}
+        while len(results) < len(requests):
+            received = self.socket.recv(1 << 16)
+            assert received, "closed"
+            self._unpacker.feed(received)
+            for _, msgid, error, result in self._unpacker:
+                results[msgid] = result if error is None else error
+        return [results[at] for at in range(len(requests))]
+
+    def is_closed(self) -> bool:
+        """Whether the other end has closed it, or does."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+class Running:
+    """Pumps that serve, and their clients."""
+
+    def __init__(self, count: int, directory: Path, **settings: int) -> None:
+        self.pumps = Pumps(Config(data=directory, **settings), count, seed=lambda: 1, node="n1")
+        listener = socket.create_server(("127.0.0.1", 0), backlog=200)
+        listener.settimeout(0)
+        self.address = listener.getsockname()
+        self.pumps.open(Sockets, listener, polls=False)
+        self.answers = EchoingAnswers()
+        self.clients: list[Client] = []
+
+    async def connect(self) -> Client:
+        """A client, which is served."""
+        client = await trio.to_thread.run_sync(Client, self.address)
+        self.clients.append(client)
+        return client
+
+    async def ask(self, client: Client, method: str, *params: object) -> object:
+        """Ask one thing."""
+        (result,) = await trio.to_thread.run_sync(lambda: client.ask((method, [*params])))
+        return result
+
+    def each(self, name: str) -> list[int]:
+        """A counter of each pump."""
+        return [counters[name] for counters in self.pumps.each()]
+
+
+@asynccontextmanager
+async def serving(directory: Path, count: int = COUNT, **settings: int) -> AsyncIterator[Running]:
+    """Pumps that run until the block is left."""
+    running = Running(count, directory, **settings)
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(running.pumps.run, real(), running.answers, [NoPeers()] * count)
+            try:
+                yield running
+            finally:
+                nursery.cancel_scope.cancel()
+                for client in running.clients:
+                    client.socket.close()
+                running.pumps.release()
+
+
+async def test_whoever_comes_is_served_by_the_pump_with_fewest(tmp_path: Path) -> None:
+    """Evenly, also where those of one have gone; each pump answers from the core and from Python."""
+    async with serving(tmp_path) as running:
+        running.pumps.publish(one_database(tmp_path, {b"k": b"v"}))
+        clients = [await running.connect() for _ in range(2 * COUNT)]
+        for client in clients:
+            assert await running.ask(client, "get", "db", b"k") == [b"v", "v1"]
+            assert await running.ask(client, "named") == b"named"
+            assert await running.ask(client, "ping") == "pong"
+        assert running.each("connections") == [2] * COUNT
+        assert running.each("gets") == running.each("handed_off") == [2] * COUNT
+        assert running.pumps.counters()["gets"] == 2 * COUNT
+        assert running.pumps.requests_of("db", "v1") == running.pumps.reads()["db"]["requests"] == 2 * COUNT
+        assert running.pumps.latency()["local"].count == 4 * COUNT
+        for client in clients[1::COUNT]:
+            client.socket.close()
+        while sum(running.each("connections")) > 2 * COUNT - 2:
+            await trio.sleep(0.01)
+        lonely = running.each("connections").index(0)
+        for wanted in (1, 2):
+            assert await running.ask(await running.connect(), "ping") == "pong"
+            assert running.each("connections")[lonely] == wanted
+
+
+async def test_limits_hold_for_all_pumps_together(tmp_path: Path) -> None:
+    """Of connections, exactly; a place that is free again is taken, whichever pump it was at."""
+    async with serving(tmp_path, max_connections=7, max_connections_per_address=7) as running:
+        clients = [await running.connect() for _ in range(7)]
+        for client in clients:
+            assert await running.ask(client, "ping") == "pong"
+        for _ in range(3):
+            assert await trio.to_thread.run_sync((await running.connect()).is_closed)
+        assert running.pumps.counters()["connections_refused_by_address"] == 3
+        clients[4].socket.close()
+        while sum(running.each("connections")) > 6:
+            await trio.sleep(0.01)
+        assert await running.ask(await running.connect(), "ping") == "pong"
+        assert await trio.to_thread.run_sync((await running.connect()).is_closed)
+
+
+async def test_requests_in_flight_are_counted_together(tmp_path: Path) -> None:
+    """Those that Python has not answered: one more is refused at whichever pump, until one was answered."""
+    async with serving(tmp_path, max_in_flight_total=1024) as running:
+        clients = [await running.connect() for _ in range(2 * COUNT)]
+        slow = [("later", [])] * (1024 // len(clients))
+        left = 1024 - len(slow) * len(clients)
+        for client in clients:
+            client.socket.sendall(b"".join(rpc.request(100 + at, "later", []) for at in range(len(slow))))
+        for at in range(left):
+            clients[0].socket.sendall(rpc.request(50 + at, "later", []))
+        while sum(running.each("in_flight")) < 1024:
+            await trio.sleep(0.01)
+        for client in clients:
+            (code, *_) = await running.ask(client, "named")
+            assert code == "OVERLOADED"
+        assert running.pumps.counters()["overloaded"] == 2 * COUNT
+        while len(running.answers.later) < 1024:
+            await trio.sleep(0.01)
+        for answer in running.answers.later:
+            answer(b"done")
+        while sum(running.each("in_flight")) > 0:
+            await trio.sleep(0.01)
+
+
+async def test_what_takes_time_is_answered_at_its_pump(tmp_path: Path) -> None:
+    """By tasks, by callbacks, while others are answered; and whoever is gone by then is not."""
+    async with serving(tmp_path) as running:
+        clients = [await running.connect() for _ in range(2 * COUNT)]
+        for client in clients:
+            client.socket.sendall(rpc.request(7, "slow", []) + rpc.request(8, "later", []))
+        while len(running.answers.later) < len(clients):
+            await trio.sleep(0.01)
+        clients[-1].socket.close()
+        running.answers.go.set()
+        for answer in running.answers.later:
+            answer(b"later")
+        for client in clients[:-1]:
+            answers = msgpack.Unpacker()
+            got: dict[int, object] = {}
+            while len(got) < 2:
+                answers.feed(await trio.to_thread.run_sync(client.socket.recv, 1 << 16))
+                got |= {msgid: result for _, msgid, _, result in answers}
+            assert got == {7: b"slow", 8: b"later"}
+
+
+def generation(directory: Path, number: int) -> Published:
+    """The database with a version of that number, the one active."""
+    name = f"v{number:06}"
+    return publish([(make_version(directory, "db", name, {b"k": name.encode()}), True)])
+
+
+async def test_nobody_steps_back_over_any_connection(tmp_path: Path) -> None:
+    """While generations are published, clients that ask by turns at all pumps see none older than they have seen."""
+    last = 100
+    async with serving(tmp_path) as running:
+        running.pumps.publish(generation(tmp_path, 0))
+        command = [sys.executable, "-m", "tests.unit.serving.looking", str(running.address[1])]
+        lookers = [subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]  # noqa: ASYNC220
+        while sum(running.each("get_manys")) < 100:
+            await trio.sleep(0.01)
+        for number in range(1, last + 1):
+            running.pumps.publish(generation(tmp_path, number))
+            await trio.sleep(0.002)
+        for looker in lookers:
+            said, _ = await trio.to_thread.run_sync(looker.communicate, "\n")
+            looks, wrong = json.loads(said)
+            assert wrong == []
+            assert looks > last
+
+
+async def test_a_generation_is_published_at_one_moment(tmp_path: Path) -> None:
+    """While one pump cannot take it up, none serves it."""
+    async with serving(tmp_path) as running:
+        running.pumps.publish(generation(tmp_path, 1))
+        clients = [await running.connect() for _ in range(COUNT)]
+        for client in clients:
+            assert await running.ask(client, "get", "db", b"k") == [b"v000001", "v000001"]
+        held, early, newer = threading.Event(), [], generation(tmp_path, 2)
+
+        def hold() -> None:
+            with running.pumps._turns[COUNT - 1]:
+                held.set()
+                for _ in range(20):  # Until the publisher waits, and longer.
+                    for client in clients[: COUNT - 1]:
+                        client.socket.sendall(rpc.request(0, "get", ["db", b"k"]))
+                    for sock in select.select([client.socket for client in clients], [], [], 0.01)[0]:
+                        early.append(sock.recv(1 << 16))
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        running.pumps.publish(newer)
+        holder.join()
+        assert not any(b"v000002" in answer for answer in early)
+        for client in [await running.connect() for _ in range(COUNT)]:
+            assert await running.ask(client, "get", "db", b"k") == [b"v000002", "v000002"]
+
+
+async def test_files_of_what_is_served_no_longer_are_let_go(tmp_path: Path) -> None:
+    """Once no pump reads them."""
+    async with serving(tmp_path) as running:
+        held = make_version(tmp_path, "db", "v1", {b"k": b"v"})
+        running.pumps.publish(publish([(held, True)]))
+        clients = [await running.connect() for _ in range(COUNT)]
+        for client in clients:
+            assert await running.ask(client, "get", "db", b"k") == [b"v", "v1"]
+        (file,) = held.files
+        assert file is not None
+        with pytest.raises(BufferError):
+            file.close()
+        running.pumps.publish(Published())
+        file.close()
+
+
+async def test_drain_answers_what_was_asked_at_all_pumps(tmp_path: Path) -> None:
+    """And takes no more."""
+    async with serving(tmp_path) as running:
+        clients = [await running.connect() for _ in range(2 * COUNT)]
+        for client in clients:
+            client.socket.sendall(rpc.request(7, "slow", []))
+        while sum(running.each("in_flight")) < len(clients):
+            await trio.sleep(0.01)
+        async with trio.open_nursery() as nursery:
+            done: list[bool] = []
+
+            async def drain() -> None:
+                done.append(await running.pumps.drain(PATIENCE_S))
+
+            nursery.start_soon(drain)
+            await trio.sleep(0.05)
+            with pytest.raises(OSError):
+                await running.connect()
+            running.answers.go.set()
+            for client in clients:
+                received = await trio.to_thread.run_sync(client.socket.recv, 1 << 16)
+                assert msgpack.unpackb(received) == [1, 7, None, b"slow"]
+                assert await trio.to_thread.run_sync(client.is_closed)
+        assert done == [True]
+
+
+async def test_cancelling_closes_everything(tmp_path: Path) -> None:
+    """At each pump, whoever is in flight."""
+    async with serving(tmp_path) as running:
+        clients = [await running.connect() for _ in range(2 * COUNT)]
+        for client in clients:
+            assert await running.ask(client, "ping") == "pong"
+            client.socket.sendall(rpc.request(7, "slow", []))
+        kept, running.clients = running.clients, []
+    for client in kept:
+        assert client.is_closed()
+        client.socket.close()
+
+
+async def test_each_pump_passes_rounds(tmp_path: Path) -> None:
+    """Whoever watches the node hears of a pump that hangs."""
+    async with serving(tmp_path) as running:
+        for _ in range(20):
+            await running.pumps.pass_round()
