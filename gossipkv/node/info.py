@@ -7,7 +7,7 @@ system reads every few seconds must not wait for anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.node.peers import hello
 from gossipkv.placement.shard_claim import SPEAKS
@@ -96,6 +96,10 @@ class InfoTables(Protocol):
         ...
 
 
+# What of the counters is told of each pump: whether some have much and others nothing to do.
+OF_EACH_PUMP: Final = ("connections", "in_flight", "held_bytes", "bytes_received", "bytes_sent")
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
@@ -111,7 +115,8 @@ class NodeInfo:
 class Measures:
     """What the node's other parts count, asked when somebody wants to know."""
 
-    counters: Callable[[], Mapping[str, int]]  # of the serving loop, and of what else answers
+    counters: Callable[[], Mapping[str, int]]  # of the serving loops, and of what else answers
+    pumps: Callable[[], Sequence[Mapping[str, int]]]  # the same of each loop, by itself
     unreadable: Callable[[], Sequence[str]]  # members that say what cannot be read here
     reads: Callable[[], Mapping[str, Mapping[str, int]]]  # by database
     errors: Callable[[], Mapping[str, int]]  # that Python has answered with, by code
@@ -172,6 +177,7 @@ class Info:
             "memory": {**self._datasets.residency()},
             "tables": {**self._tables.to_map(), **measures.records()},
             "counters": counters,
+            "pumps": [{name: counted[name] for name in OF_EACH_PUMP} for counted in measures.pumps()],
             "latency": {name: latency_map(histogram) for name, histogram in measures.latency().items()},
         }
 

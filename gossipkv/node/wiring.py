@@ -201,9 +201,9 @@ def terms_of(config: Config) -> Terms:
     )
 
 
-def polls(busy_poll: str, cores_here: int | None = None) -> bool:
-    """Whether the node may look out for requests instead of sleeping: with one core it would be in its clients' way."""
-    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > 1)
+def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
+    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
 def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
@@ -356,6 +356,7 @@ class _Node:
             reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
             latency=self._pumps.latency,
+            pumps=self._pumps.each,
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
@@ -429,7 +430,7 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
-        self._pumps.open(make_transport, listener, polls=polls(self._config.busy_poll))
+        self._pumps.open(make_transport, listener, polls=polls(self._config.busy_poll, pumps=len(self._pumps)))
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)

@@ -16,11 +16,8 @@ class Core:
         max_key: int,
         max_value: int,
         max_in_flight: int,
-        max_in_flight_total: int,
         max_queued: int,
         max_held: int,
-        max_connections: int,
-        max_connections_per_address: int,
         frame_timeout_ms: int,
         output_timeout_ms: int,
         idle_timeout_ms: int,
@@ -29,7 +26,7 @@ class Core:
         proxy_stage_timeout_ms: int = 25,
         seed: int = 0,
         node: str = "",
-        crew: Crew | None = None,
+        crew: Crew,
         pump: int = 0,
     ) -> Self: ...
     @property

@@ -32,8 +32,7 @@ from gossipkv.wire._latency cimport LatencyHistogram
 cdef class Core:
     """The connections of a pump, and what they ask.
 
-    `crew`: the pumps of the node, and which of them this is; None: it is the only one, with these limits.  `max_held`
-    is each pump's own.
+    `crew`: the pumps of the node, with the limits of all of them; `max_held` is each pump's own.
     """
 
     def __cinit__(
@@ -45,11 +44,8 @@ cdef class Core:
         Py_ssize_t max_key,
         Py_ssize_t max_value,
         int max_in_flight,
-        int max_in_flight_total,
         Py_ssize_t max_queued,
         Py_ssize_t max_held,
-        int max_connections,
-        int max_connections_per_address,
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
@@ -58,22 +54,15 @@ cdef class Core:
         int64_t proxy_stage_timeout_ms=25,
         uint64_t seed=0,
         str node not None="",
-        Crew crew=None,
+        Crew crew not None,
         int pump=0,
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
-            max_in_flight, max_in_flight_total, max_connections, scan_limit
+            max_in_flight, scan_limit
         ) < 1:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
-        if crew is None:
-            crew = Crew(
-                1,
-                max_connections=max_connections,
-                max_of_address=max_connections_per_address,
-                max_in_flight=max_in_flight_total,
-            )
         if not 0 <= pump < crew.size:
             raise ValueError(f"a crew of {crew.size} has no pump {pump}")
         if pump > 0:

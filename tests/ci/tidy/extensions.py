@@ -27,6 +27,8 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._connections": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
     "tests.world._driver": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving._asking": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._crew": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
+    "gossipkv.serving._turn": Proof("tests/unit/serving/test_turn.py", "tests.oracle.turn"),
     "gossipkv.serving._forwarded_get": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
     "gossipkv.serving._forward_report": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
     "gossipkv.serving._peer_answers": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),

@@ -210,6 +210,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.peers.sharing": "waits until others say something else",
     "gossipkv.node.peers.connections": "dials the other nodes, and waits before it does so again",
     "gossipkv.serving.scan_elsewhere": "waits for the pages of other nodes",
+    "gossipkv.serving.pumps": "runs and drains pumps side by side",
     "gossipkv.serving.pump": "waits until the epoll descriptor of the serving loop is readable",
     "gossipkv.environment.seam": "names the limiter of threads in a type; at run time it imports no Trio",
     "gossipkv.environment.trio_world": "waits for sockets, threads and signals",

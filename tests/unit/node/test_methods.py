@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
-from gossipkv.node.info import Info, Measures, NodeInfo
+from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
@@ -216,6 +216,7 @@ class Node:
         latency.record(10_000, 3)
         return Measures(
             counters=lambda: {"gets": 3},
+            pumps=lambda: [dict.fromkeys(OF_EACH_PUMP, 1)] * 2,
             unreadable=lambda: ["n3"],
             reads=lambda: self.reads.counts.with_those_of({"db": {"requests": 2, "hits": 1}}),
             errors=lambda: self.handlers.errors,

@@ -10,6 +10,7 @@ import msgpack
 
 from gossipkv.keyspace import partitioner
 from gossipkv.serving._core import Core
+from gossipkv.serving._crew import Crew
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
@@ -46,7 +47,14 @@ LIMITS = {
 
 def make_core(**limits: int) -> Core:
     """A core with small limits, or those given."""
-    return Core(**{**LIMITS, **limits}, node=NODE)
+    given = {**LIMITS, **limits}
+    crew = Crew(
+        1,
+        max_connections=given.pop("max_connections"),
+        max_of_address=given.pop("max_connections_per_address"),
+        max_in_flight=given.pop("max_in_flight_total"),
+    )
+    return Core(**given, node=NODE, crew=crew)
 
 
 @dataclass

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._core import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
-from tests.unit.serving.driven import LIMITS, Peer, make_core, one_database
+from tests.unit.serving.driven import Peer, make_core, one_database
 from tests.world._driver import Driver
 
 if TYPE_CHECKING:
+    from gossipkv.serving._core import Core
     from gossipkv.wire.rpc import Value
 
 PING = rpc.request(1, "ping", [])
@@ -538,7 +538,7 @@ def test_splits_change_nothing(messages: list[bytes], cuts: list[int]) -> None:
 def test_limits_must_be_positive() -> None:
     """A core without room for anything is a defect of the caller."""
     with pytest.raises(ValueError, match="positive"):
-        Core(**{**LIMITS, "max_queued": 0})
+        make_core(max_queued=0)
 
 
 def test_counters_have_a_name_each() -> None:

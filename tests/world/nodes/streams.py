@@ -81,7 +81,7 @@ class StreamListener(Listener, Protocol):
 def over_streams(clock: Clock) -> MakeTransport:
     """What makes such transports, for `node.run`, whose environment's sockets have to be streams."""
 
-    def make(listener: Listener, *, polls: bool) -> Streams:
+    def make(listener: Listener | None, *, polls: bool) -> Streams:
         assert isinstance(listener, StreamListener), listener
         del polls  # Nothing comes while one looks out: time stands still.
         return Streams(listener, clock)

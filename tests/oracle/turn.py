@@ -1,0 +1,24 @@
+"""Turns, as their log shows them: who entered and left, in the order in which it happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def faults(log: Iterable[tuple[str, object]]) -> list[str]:
+    """What is wrong with a log of `("enter" or "leave", who)`: two at once, or one who leaves without having come."""
+    inside: list[object] = []
+    found = []
+    for what, who in log:
+        if what == "enter":
+            if inside and inside[-1] != who:
+                found.append(f"{who} entered while {inside[-1]} was in")
+            inside.append(who)
+        elif inside and inside[-1] == who:
+            inside.pop()
+        else:
+            found.append(f"{who} left and was not in")
+    return [*found, *(f"{who} never left" for who in inside)]

@@ -1,0 +1,131 @@
+"""The turn of a pump: one thread at a time, the same one as often as it likes, and its own thread in between."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+
+from gossipkv.serving._core import Core
+from gossipkv.serving._crew import Crew
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.wire import rpc
+from tests.oracle.turn import faults
+from tests.unit.serving.driven import LIMITS, NODE, make_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+THREADS = 4
+TURNS = 300
+
+
+@pytest.fixture
+def beside() -> Iterator[tuple[Loop, socket.socket]]:
+    """The loop of a second pump, which a thread serves, and a client of it."""
+    crew = Crew(2, max_connections=9, max_of_address=0, max_in_flight=9)
+    limits = {name: limit for name, limit in LIMITS.items() if "connections" not in name and "total" not in name}
+    first = Loop(Core(**limits, node=NODE, crew=crew), Sockets(listener := listening(), polls=False))
+    loop = Loop(Core(**limits, node=NODE, crew=crew, pump=1), Sockets(None, polls=False))
+    clients = [socket.create_connection(listener.getsockname(), timeout=60) for _ in range(2)]
+    thread = threading.Thread(target=loop.serve_alone, args=(1000,))
+    thread.start()
+    while first.connection_count < 1 or counted(loop) < 1:
+        first.round(never, 1000, 1000)
+    try:
+        yield loop, next(client for client in clients if is_served(client))
+    finally:
+        assert loop.core.turn is not None
+        with loop.core.turn:
+            loop.stop()
+        thread.join()
+        with loop.core.turn:
+            loop.close()
+        first.close()
+        for client in clients:
+            client.close()
+
+
+def listening() -> socket.socket:
+    """A socket that listens."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0)
+    return listener
+
+
+def never(method: object, params: object) -> bytes:
+    """Nothing is handed off."""
+    raise AssertionError(method, params)
+
+
+def counted(loop: Loop) -> int:
+    """How many connections it has."""
+    assert loop.core.turn is not None
+    with loop.core.turn:
+        return loop.connection_count
+
+
+def is_served(client: socket.socket) -> bool:
+    """Whether the thread answers it; nobody serves the first pump."""
+    client.sendall(rpc.request(1, "ping", []))
+    client.settimeout(0.2)
+    try:
+        return bool(client.recv(100))
+    except TimeoutError:
+        return False
+    finally:
+        client.settimeout(60)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_thread_at_a_time(beside: tuple[Loop, socket.socket], seed: int) -> None:
+    """Whoever takes it again inside has it on; the pump serves between, and nobody waits for ever."""
+    loop, client = beside
+    turn, log = loop.core.turn, []
+    assert turn is not None
+
+    def take_turns(who: int) -> None:
+        chance = random.Random(seed * THREADS + who)
+        for _ in range(TURNS):
+            with turn:
+                log.append(("enter", who))
+                if chance.random() < 0.3:
+                    with turn:
+                        log.append(("enter", who))
+                        loop.core.counters()
+                        log.append(("leave", who))
+                log.append(("leave", who))
+
+    threads = [threading.Thread(target=take_turns, args=(who,)) for who in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        client.sendall(rpc.request(number, "ping", []))
+        assert msgpack.unpackb(client.recv(100)) == [1, number, None, "pong"]
+    for thread in threads:
+        thread.join()
+    assert faults(log) == []
+    assert len(log) > 2 * THREADS * TURNS
+
+
+def test_the_oracle_sees_two_at_once() -> None:
+    """And whoever stays."""
+    assert faults([("enter", 1), ("enter", 2), ("leave", 2), ("leave", 1)]) != []
+    assert faults([("enter", 1)]) == ["1 never left"]
+    assert faults([("leave", 1)]) == ["1 left and was not in"]
+
+
+def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) -> None:
+    """Without it nothing is changed; the first pump is its thread's."""
+    loop, _ = beside
+    with pytest.raises(RuntimeError, match="not this thread's turn"):
+        loop.core.set_peer(0, "n2", 0)
+    assert loop.core.turn is not None
+    with loop.core.turn:
+        loop.core.set_peer(0, "n2", 0)
+    assert make_core().turn is None
