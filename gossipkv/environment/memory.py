@@ -58,14 +58,14 @@ class RealMemory:
 
 def rooms(read: Read) -> Iterator[Room]:
     """The rooms that all known limits leave."""
-    own = numbers(_text(read, PROC / "self/status"))
+    own = numbers(text_of(read, PROC / "self/status"))
     # Linux before 4.5 does not tell: then nothing counts as mapped by others.
     mapped_bytes = own["RssFile"] + own["RssShmem"] if "RssFile" in own else 1 << 64
-    machine = numbers(_text(read, PROC / "meminfo"))
+    machine = numbers(text_of(read, PROC / "meminfo"))
     if "MemAvailable" in machine:
         yield Room("MemAvailable", machine["MemAvailable"] - max(0, machine["Mapped"] - mapped_bytes))
-    mounts = list(memory_mounts(_text(read, PROC / "self/mountinfo")))
-    for path, is_unified in memory_groups(_text(read, PROC / "self/cgroup")):
+    mounts = list(mounts_of("memory", text_of(read, PROC / "self/mountinfo")))
+    for path, is_unified in groups_of("memory", text_of(read, PROC / "self/cgroup")):
         for mount in mounts:
             if mount.is_unified == is_unified:
                 for group in mount.along(path):
@@ -74,12 +74,12 @@ def rooms(read: Read) -> Iterator[Room]:
 
 def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:
     """The room that one control group leaves, if it has a limit."""
-    told = {name: _text(read, group / name).strip() for name in ("memory.high", "memory.max", "memory.current")}
+    told = {name: text_of(read, group / name).strip() for name in ("memory.high", "memory.max", "memory.current")}
     known = {name: int(text) for name, text in told.items() if _NUMBER.fullmatch(text)}
     if "memory.current" not in known:
         return
     held_bytes = known.pop("memory.current")
-    of_kind = numbers(_text(read, group / "memory.stat"))
+    of_kind = numbers(text_of(read, group / "memory.stat"))
     held_bytes -= of_kind["active_file"] + of_kind["inactive_file"] + of_kind["slab_reclaimable"]
     for name, limit_bytes in known.items():
         others_bytes = max(0, of_kind["file_mapped"] - mapped_bytes)
@@ -87,7 +87,7 @@ def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]
 
 
 def _room_of_version_1(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:
-    of_kind = numbers(_text(read, group / "memory.stat"))
+    of_kind = numbers(text_of(read, group / "memory.stat"))
     if "hierarchical_memory_limit" in of_kind:
         held_bytes = of_kind["total_rss"] + of_kind["total_shmem"]
         others_bytes = max(0, of_kind["total_mapped_file"] - mapped_bytes)
@@ -95,7 +95,7 @@ def _room_of_version_1(read: Read, group: PurePosixPath, mapped_bytes: int) -> I
         yield Room(f"hierarchical_memory_limit of {group}", limit_bytes - held_bytes - others_bytes)
 
 
-def _text(read: Read, path: PurePosixPath) -> str:
+def text_of(read: Read, path: PurePosixPath) -> str:
     """The text of a file; nothing, where the system refuses."""
     try:
         return read(path)
@@ -108,8 +108,8 @@ def numbers(text: str) -> Counter[str]:
     return Counter({name: int(number) * (KIB if colon else 1) for name, colon, number in _NUMBERS.findall(text)})
 
 
-class MemoryMount(NamedTuple):
-    """Where control groups that count memory are mounted, from which on, and by which version."""
+class Mount(NamedTuple):
+    """Where control groups are mounted, from which on, and by which version."""
 
     place: PurePosixPath
     root: PurePosixPath
@@ -123,12 +123,12 @@ class MemoryMount(NamedTuple):
             yield from (self.place / above for above in (beneath, *beneath.parents) if above.parts)
 
 
-def memory_mounts(mountinfo: str) -> Iterator[MemoryMount]:
-    """The mounts of control groups that may count memory."""
+def mounts_of(controller: str, mountinfo: str) -> Iterator[Mount]:
+    """The mounts of control groups that may have that controller."""
     for root, place, kind, options in _MOUNT.findall(mountinfo):
         is_unified = kind == "cgroup2"
-        if is_unified or "memory" in options.split(","):
-            yield MemoryMount(_path(place), _path(root), is_unified)
+        if is_unified or controller in options.split(","):
+            yield Mount(_path(place), _path(root), is_unified)
 
 
 def _path(escaped: str) -> PurePosixPath:
@@ -139,11 +139,11 @@ def _unescape(found: re.Match[str]) -> str:
     return chr(int(found[1], 8))
 
 
-def memory_groups(text: str) -> Iterator[tuple[PurePosixPath, bool]]:
-    """The control groups of this process that may count memory, and whether they are of version 2."""
+def groups_of(controller: str, text: str) -> Iterator[tuple[PurePosixPath, bool]]:
+    """The control groups of this process that may have that controller, and whether they are of version 2."""
     for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         is_unified = number == "0" and not controllers
-        if path.startswith("/") and (is_unified or "memory" in controllers.split(",")):
+        if path.startswith("/") and (is_unified or controller in controllers.split(",")):
             yield PurePosixPath(path), is_unified

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.environment.memory import memory_mounts, numbers
+from gossipkv.environment.memory import mounts_of, numbers
 from gossipkv.errors import GossipKVError
 from gossipkv.status import sentences
 from tests.ci.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, connect, wait_for
@@ -56,7 +56,7 @@ class Group:
 @pytest.fixture(scope="module")
 def group() -> Iterator[Group]:
     """A group beneath the top one, empty again at the end."""
-    for mount in memory_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8")):
+    for mount in mounts_of("memory", Path("/proc/self/mountinfo").read_text(encoding="utf-8")):
         place = Path(mount.place) / f"gossipkv-test-{os.getpid()}"
         made = Group(place, "memory.max" if mount.is_unified else "memory.limit_in_bytes")
         with suppress(OSError):
