@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -79,14 +79,14 @@ class Plan(NamedTuple):
 class Situation:
     """All that a plan goes by."""
 
-    partitions: Sequence[Partition]  # In the order of their keys.
-    replication: int
     nodes: Sequence[Node]  # Those that have a place.
     alive: Collection[bytes]
-    measures: Mapping[int, Measure]  # By the partition's id; what nobody says is missing.
-    limits: Limits
-    lately: Lately
-    now: float
+    partitions: Sequence[Partition] = ()  # In the order of their keys.
+    replication: int = 1
+    measures: Mapping[int, Measure] = field(default_factory=dict)  # By id; what nobody says is missing.
+    limits: Limits = Limits(0, 0)  # noqa: RUF009  # It never changes.
+    lately: Lately = field(default_factory=Lately)
+    now: float = 0.0
     shunned: Collection[bytes] = ()  # They get nothing for now.
     is_on: bool = True  # Else only that is planned which people have asked for.
 
@@ -250,7 +250,7 @@ class _Planner:
                 continue
             since = lately.large.get(partition.id)
             why = self._too_large(measure) if since is not None else self._too_busy(at, measure)
-            if not why or now >= lately.asked.get(partition.id, inf) + LATELY_S:  # It seems to be one key.
+            if not why or now >= lately.asked.get(partition.id, (inf, inf))[0] + LATELY_S:  # It seems to be one key.
                 continue
             if partition.moves or partition.has_too_many_former:
                 continue

@@ -65,11 +65,11 @@ class Planning:
         self.measured = 0  # How often they have come.
         self.ask_at = -inf
         self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
-        self._splits: Sequence[int] = ()  # and the ids of what it divides.
+        self._splits: Collection[int] = ()  # and the ids of what it divides.
         self._nodes: object = None
         self._of: object = None
         self._plan_at = -inf
-        self._asked: dict[int, tuple[int, float]] = {}  # Divisions: how often, and when it is asked for again.
+        self._is_left = True  # Something was to be done, or was under way.
 
     def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
         """The map is so by now."""
@@ -117,27 +117,27 @@ class Planning:
             ended = trio.current_time()
             self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
             ids = [one.id for one in situation.partitions]
-            self._splits = [ids[one.partition] for one in made.splits]
+            self._splits = {ids[one.partition] for one in made.splits}
             self._moves = [(ids[one.partition], one) for one in made.moves]
+        is_moving = bool(steps) or any(one.moves for one in situation.partitions)
+        self._is_left = is_moving or bool(self._moves or self._splits)
         return steps
 
     def is_quiet(self, of: object) -> bool:
         """Whether nothing is left to be done, as far as is known."""
-        return of == self._of and not self._moves and not self._splits
+        return of == self._of and not self._is_left
 
     async def divide(self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: Hosts) -> None:
         """Ask hosts to divide what is to be, one after the other."""
-        now, there = trio.current_time(), {one.id: one for one in partitions if one.id in {*self._splits}}
-        self._asked = {id_: asked for id_, asked in self._asked.items() if id_ in there}
-        due = [one for one in there.values() if now >= self._asked.get(one.id, (0, -inf))[1]]
+        now, asked = trio.current_time(), self.lately.asked
+        there = [one for one in partitions if one.id in self._splits]
+        due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + AGAIN_S]
         async with trio.open_nursery() as nursery:
             for partition in due[:MOST_ASKED]:
-                times, _ = self._asked.get(partition.id, (0, 0.0))
-                self._asked[partition.id] = times + 1, now + AGAIN_S
                 self.lately.asks(partition.id, now)
                 hosts = [one.node for one in partition.assignments if one.node in alive]
-                if hosts:
-                    nursery.start_soon(_divide, ask, table, hosts[times % len(hosts)], partition.id)
+                if hosts:  # They take turns.
+                    nursery.start_soon(_divide, ask, table, hosts[int(now / AGAIN_S) % len(hosts)], partition.id)
 
 
 async def _divide(ask: Hosts, table: bytes, node: bytes, partition: int) -> None:

@@ -106,7 +106,7 @@ MUTANTS_OF_RANGES: tuple[Mutant, ...] = (
     planted(
         "one key is to be divided for ever",
         f"{PLANNER}.splits",
-        "if not why or now >= lately.asked.get(partition.id, inf) + LATELY_S:  # It seems to be one key.",
+        "if not why or now >= lately.asked.get(partition.id, (inf, inf))[0] + LATELY_S:  # It seems to be one key.",
         "if not why:",
         PLANS,
     ),
@@ -120,7 +120,7 @@ MUTANTS_OF_RANGES: tuple[Mutant, ...] = (
     planted(
         "one host alone is asked to divide",
         "gossipkv.table.planning:Planning.divide",
-        "nursery.start_soon(_divide, ask, table, hosts[times % len(hosts)], partition.id)",
+        "nursery.start_soon(_divide, ask, table, hosts[int(now / AGAIN_S) % len(hosts)], partition.id)",
         "nursery.start_soon(_divide, ask, table, hosts[0], partition.id)",
         MOVER,
     ),

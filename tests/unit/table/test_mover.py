@@ -6,7 +6,9 @@ import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import NotReady
+from gossipkv.placement.measures import Limits
 from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
+from gossipkv.table.planning import Hosts
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 STALL_S = 60.0
@@ -27,6 +29,7 @@ class Mover:
             random=world.random,
             most=most,
             stall_s=STALL_S,
+            hosts=Hosts(None, None, Limits(0, 0), is_on=True),  # Those of ranges.
         )
 
     async def _beside(self, do):
