@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-    Moved = Callable[[table_requests.Hosting, Partition, int, Picking], "_Move"]
+    Moved = Callable[[table_requests.OfRange, Partition, int, Picking], "_Move"]
 
 
 COMING: Final = frozenset({State.PROPOSED, State.INITIALIZING})
@@ -106,7 +106,7 @@ class RangeMethods:
             await soon(check)
 
     def _force_join(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.force_join(arguments)
+        wanted = table_requests.hosting(arguments, "copy")
 
         async def force_join() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
@@ -115,7 +115,7 @@ class RangeMethods:
 
         return Waiting(force_join)
 
-    def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
+    def _divisible(self, tree: Tree, wanted: table_requests.OfRange) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
         key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
         first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
@@ -171,7 +171,7 @@ class RangeMethods:
         return Waiting(move)
 
     def _joined(
-        self, wanted: table_requests.Hosting, partition: Partition, replication: int, picking: Picking
+        self, wanted: table_requests.OfRange, partition: Partition, replication: int, picking: Picking
     ) -> _Move:
         """Who is to come takes a slot.  Raises BadRequest, Conflict, Unavailable."""
         node = self._node(wanted.node)
@@ -188,7 +188,7 @@ class RangeMethods:
         source = next((one.node for one in partition.assignments if one.slot == slot), None)
         return _Move(slot, source, node, ("assign", (draw_id(self._random), node, slot)))
 
-    def _left(self, wanted: table_requests.Hosting, partition: Partition, replication: int, picking: Picking) -> _Move:
+    def _left(self, wanted: table_requests.OfRange, partition: Partition, replication: int, picking: Picking) -> _Move:
         """Who is to go has its slot taken by another; who is on its way yet is called back.  Raises Conflict."""
         node = self._node(wanted.node)
         seat = _seat(partition, node)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.changing import Change, Changing
     from gossipkv.table.deciding import Deciding
-    from gossipkv.table.requests import ForceJoin
+    from gossipkv.table.requests import OfRange
     from gossipkv.wire.rpc import Value
 
 REFOUND: Final = ("refound", 1)  # The operation, and its version.
@@ -73,7 +73,7 @@ class Refounding:
         self._changing = changing
         self._random = random
 
-    async def force_join(self, wanted: ForceJoin, deadline: Deadline) -> Value:
+    async def force_join(self, wanted: OfRange, deadline: Deadline) -> Value:
         """Have a range begin anew at a node.
 
         Raises:
@@ -112,7 +112,7 @@ class Refounding:
         await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
         return self._told(wanted, partition._replace(id=new), kept)
 
-    async def _check_gone(self, wanted: ForceJoin, partition: Partition) -> None:
+    async def _check_gone(self, wanted: OfRange, partition: Partition) -> None:
         """Raise Conflict where a host of a range lives, or may."""
         deciding = self._deciding
         hosts = [one.node for one in partition.assignments if one.state in {State.AVAILABLE, State.LEAVING}]
@@ -146,7 +146,7 @@ class Refounding:
         rows = unpacked(told)
         return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
 
-    def _told(self, wanted: ForceJoin, partition: Partition, kept: Kept | None) -> Value:
+    def _told(self, wanted: OfRange, partition: Partition, kept: Kept | None) -> Value:
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
         return {
             "table": wanted.table,
@@ -164,7 +164,7 @@ def _is_done(partition: Partition, node: bytes) -> bool:
     return not others and one.node == node and bool(partition.ends) and not partition.former
 
 
-def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
+def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
     """What the range is to go on with; None: nothing.
 
     Raises:
