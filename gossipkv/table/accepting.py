@@ -7,7 +7,7 @@ store, so what a backup has is not forwarded again by another one.  What cannot 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -25,23 +25,15 @@ if TYPE_CHECKING:
     from gossipkv.table.smearing import Put, Smearing, Waits
     from gossipkv.wire.results import OnResult
 
+    # What becomes of puts that were forwarded together: None, or why nobody has answered that they are written.
+    OnForwarded = Callable[[Sequence[Put], GossipKVError | None], object]
+    Forward = Callable[[bytes, Sequence[Put], OnForwarded], object]  # Has hosts write puts of one table, in parts.
+
 LOOK_S: Final = 0.1  # Between two looks at what is due: short beside two minutes.
 IDLE_S: Final = 1.0  # Where nothing waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])
 ACCEPTED: Final = "accepted"
-
-
-class OnForwarded(Protocol):
-    """What becomes of puts that were forwarded together: None, or why nobody has answered that they are written."""
-
-    def __call__(self, puts: Sequence[Put], error: GossipKVError | None, /) -> object: ...
-
-
-class Forward(Protocol):
-    """A function that has hosts write puts of one table; `on_forwarded` is called for each part of them."""
-
-    def __call__(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded, /) -> object: ...
 
 
 @final

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from math import exp, inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
+    from gossipkv.table.splitting import Measures
     from gossipkv.table.stepping import AskNode
     from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
@@ -38,14 +39,6 @@ ANSWER_S: Final = 5.0  # In which nodes say how much they have.
 FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
 
 
-class Measured(Protocol):
-    """What the copies of a node have, each within its bounds."""
-
-    def measure(self, copy: Copy, /) -> tuple[int, int]:
-        """The live bytes and the records of a copy, about.  Raises StorageError, Corrupt."""
-        ...
-
-
 class _Lately(NamedTuple):
     """What was said of a table a while ago."""
 
@@ -59,7 +52,7 @@ class _Lately(NamedTuple):
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
 
-    def __init__(self, replicas: Replicas, measures: Measured, ask: AskNode, last_hour: LastHour) -> None:
+    def __init__(self, replicas: Replicas, measures: Measures, ask: AskNode, last_hour: LastHour) -> None:
         self._replicas = replicas
         self._measures = measures
         self._ask = ask
