@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from math import exp, inf
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -39,15 +38,6 @@ ANSWER_S: Final = 5.0  # In which nodes say how much they have.
 FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
 
 
-class _Lately(NamedTuple):
-    """What was said of a table a while ago."""
-
-    table: bytes = b""
-    at: float = -inf
-    asked: frozenset[bytes] = frozenset()  # By these nodes.
-    found: Mapping[int, Measure] = MappingProxyType({})
-
-
 @final
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
@@ -59,7 +49,7 @@ class Measuring:
         self._last_hour = last_hour
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
         self._turn = trio.Lock()
-        self._lately = _Lately()
+        self._lately: tuple[bytes, float, Mapping[int, Measure]] = b"", -inf, {}  # Of which table, when, and what.
 
     async def run(self) -> None:
         """Count requests, until cancelled."""
@@ -127,14 +117,10 @@ class Measuring:
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Measure]:
         """The same, where need be as it was said some seconds ago."""
         async with self._turn:
-            lately = self._lately
-            if lately.table != table or trio.current_time() >= lately.at + FRESH_S:
-                lately = _Lately(table, trio.current_time())
-            found = {**lately.found}
-            for partition, one in (await self.of(table, {*nodes} - lately.asked)).measures.items():
-                found[partition] = one.beside(found.get(partition))
-            self._lately = lately._replace(asked=lately.asked.union(nodes), found=found)
-        return found
+            known, at, _ = self._lately
+            if known != table or trio.current_time() >= at + FRESH_S:
+                self._lately = table, trio.current_time(), (await self.of(table, nodes)).measures
+            return self._lately[2]
 
 
 def take(found: dict[int, Measure], row: Value) -> None:

@@ -240,9 +240,7 @@ class RangeMethods:
             is_hash = decode_table(tree.root.meta).kind == HASH
             entries = [*islice(tree.scan(wanted.start), wanted.limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[: wanted.limit]]
-            hosts = {one.node for each in partitions for one in each.assignments}
-            measuring = self._deciding.works().measuring
-            found = await measuring.lately(table, hosts.intersection(self._deciding.alive()))
+            found = await self._deciding.works().measuring.lately(table, self._deciding.alive())
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
                 self._row(partition, first, None if is_hash else end, found.get(partition.id))

@@ -192,21 +192,19 @@ class Splitting:
                 await trio.lowlevel.checkpoint()
 
     def _operation(self, copy: Copy) -> Operation | None:
-        """The operation that divides a copy's partition; None: it is not to be, or cannot be now."""
+        """The operation that divides a copy's partition; None: it cannot be now."""
         table, id_ = copy.partition
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return None
         middle = self._measures.middle_of(copy)
-        if middle is None:
-            self._say_undivided(copy)
-            return None
-        at = middle[:MOST_KEY_BYTES]  # That is in the same partition, whose bounds are no longer.
+        # What is cut off is in the same partition, whose bounds are no longer.
+        at = copy.bounds.first if middle is None else middle[:MOST_KEY_BYTES]
         key, partition = range_of(self._metadata.tree(table), at)
         if partition.id != id_ or partition.moves:
             return None  # It moves, or was divided, which is not adopted here yet.
-        if at == key:
-            self._say_undivided(copy)
+        if at == key:  # Of one key, as far as a bound may be long.
+            self._say(copy, "")
             return None
         if partition.has_too_many_former:
             self._say(copy, f"{len(partition.named)} assignments have to settle first")
@@ -232,13 +230,11 @@ class Splitting:
             self._say(copy, error.message)
 
     def _say(self, copy: Copy, why: str) -> None:
-        """Tell people once why a partition waits."""
-        if self._said.get(copy) != why:
-            self._said[copy] = why
+        """Tell people once why a partition waits; empty: it cannot be divided."""
+        if self._said.get(copy) == why:
+            return
+        self._said[copy] = why
+        if why:
             self._log.warning("division_waits", partition=copy.partition[1], reason=why)
-
-    def _say_undivided(self, copy: Copy) -> None:
-        """Tell people once that a partition cannot be divided."""
-        if self._said.get(copy) != "":
-            self._said[copy] = ""
+        else:
             self._log.warning("range_not_divided", partition=copy.partition[1])

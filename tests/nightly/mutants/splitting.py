@@ -128,9 +128,9 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     ),
     planted(
         "a range of one key is asked about for ever",
-        f"{IN_SPLITTING}:Splitting._say_undivided",
-        'if self._said.get(copy) != "":',
-        "if True:",
+        f"{IN_SPLITTING}:Splitting._say",
+        "if self._said.get(copy) == why:",
+        "if why and self._said.get(copy) == why:",
         SPLITTING,
     ),
     planted(

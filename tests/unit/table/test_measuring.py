@@ -176,7 +176,7 @@ def test_what_was_said_counts_for_a_while():
 
     async def scenario():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lately, TABLE, {b"a"})
+            nursery.start_soon(lately, TABLE, {b"a", b"b"})
             nursery.start_soon(lately, TABLE, {b"a", b"b"})
         assert await lately(TABLE, {b"b"}) == {1: Measure(100, 3, 2.5), 2: Measure(5, 1, 0.0)}
         assert sorted(asked) == [b"a", b"b"]
