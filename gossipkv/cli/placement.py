@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import WRONG_USE, Group
-from gossipkv.cli.decisions import DECISION, allowed, decided
+from gossipkv.cli import Group
+from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
@@ -306,12 +306,10 @@ def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
 
 def _warn(gone: str) -> int:
     """Say what may be lost."""
-    note(
-        f"gossipkv: nothing was done.  {gone} would count as gone for good, with its disk, and nobody would wait for "
-        "what it has: records that no other node has would be lost, also if they were acknowledged.  If it is only "
-        "down, start it again instead.  If that is to be, repeat this with --yes"
+    return unconfirmed(
+        f"{gone} would count as gone for good, with its disk, and nobody would wait for what it has: records that no "
+        "other node has would be lost, also if they were acknowledged.  If it is only down, start it again instead"
     )
-    return WRONG_USE
 
 
 def _place(told: Row, name: str) -> str:
