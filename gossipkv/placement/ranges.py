@@ -115,6 +115,22 @@ def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
     return slots
 
 
+def successor(situation: Situation, partition: int, slot: int) -> bytes | None:
+    """The node that takes a slot of a partition, by its id; None: none is left that lives and has nothing of it."""
+    planner = _Planner(situation)
+    target = planner.farthest(_number_of(situation, partition), slot)
+    return None if target is None else planner.id_of(target)
+
+
+def slot_to_take(situation: Situation, partition: int, comer: bytes) -> int:
+    """The slot of a partition, by its id, that a node takes which is to come."""
+    return _Planner(situation).slot_to_take(_number_of(situation, partition), comer)
+
+
+def _number_of(situation: Situation, partition: int) -> int:
+    return next(at for at, one in enumerate(situation.partitions) if one.id == partition)
+
+
 @final
 class _Planner:
     """One plan in the making.  Nodes with a place go by their numbers, and partitions by theirs."""
@@ -124,7 +140,7 @@ class _Planner:
         self.moves: list[Move] = []
         self._nodes = sorted(situation.nodes)
         self._number: dict[bytes | None, int] = {node.id: at for at, node in enumerate(self._nodes)}
-        self._groups: dict[bytes | None, str | bytes] = {
+        self._groups: dict[bytes | None, str | bytes | None] = {
             node.id: node.isolation_group or node.id for node in self._nodes
         }
         able = {*situation.alive}.difference(situation.shunned)
@@ -194,7 +210,7 @@ class _Planner:
             for slot in [*removed, *empty][: max(0, self._slots - stand)]:
                 target = self._back(at, slot)
                 if target is None:
-                    target = self._farthest(at, slot)
+                    target = self.farthest(at, slot)
                 if target is not None:
                     why = "{source} was removed" if slot in removed else f"{stand} of {self._slots} replicas"
                     self._go(at, slot, target, why)
@@ -206,7 +222,8 @@ class _Planner:
                 return self._number.get(one.node)
         return None
 
-    def _farthest(self, partition: int, slot: int) -> int | None:
+    def farthest(self, partition: int, slot: int) -> int | None:
+        """The emptiest of those nodes that lie farthest from a partition's other slots."""
         here = self._here[partition]
         there = {one.node for one in self._now.partitions[partition].assignments}  # Who is leaving among them.
         alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
@@ -217,6 +234,28 @@ class _Planner:
             if order < best and node.id not in here and node.id not in there:
                 best, target = order, at
         return target
+
+    def slot_to_take(self, partition: int, comer: bytes) -> int:
+        """An empty slot, else that of the host which is missed least: where that leaves the others farthest apart.
+
+        A host that is down is replaced only where that leaves them farther apart than any other: what it has is waited
+        for.  Of equals it is the fullest; who is no node of tables any more counts as full.
+        """
+        here, target = self._here[partition], self._number[comer]
+        hosts = [slot for slot, one in enumerate(here) if one is not None]
+        if len(hosts) < self._now.replication:
+            return next(slot for slot in range(self._now.replication) if slot not in hosts)
+
+        def missed(slot: int) -> tuple[int, bool, float, int]:
+            node = self._number.get(here[slot])
+            load = inf if node is None else self._load(node)
+            return self._nearer(here, slot, target), here[slot] not in self._now.alive, -load, slot
+
+        return min(hosts, key=missed)
+
+    def id_of(self, node: int) -> bytes:
+        """A node's id."""
+        return self._nodes[node].id
 
     # -- what is planned -----------------------------------------------------------------------------------------------
 
@@ -286,7 +325,7 @@ class _Planner:
             free = min((alike[group] for group in groups), default=self._slots)
             crowded = [slot for slot, one in enumerate(slots) if alike[self._groups.get(one)] > free + 1]
             for slot in crowded:
-                source, target = self._number.get(slots[slot]), self._farthest(at, slot)
+                source, target = self._number.get(slots[slot]), self.farthest(at, slot)
                 if source not in self._living or target is None or (at, slot) in self._fixed:
                     continue
                 if self._is_apart(slots, slot, target, strictly=True) and not self._has_come(target, source):
@@ -362,10 +401,13 @@ class _Planner:
 
     def _is_apart(self, slots: Slots, slot: int, target: int, *, strictly: bool = False) -> bool:
         """Whether a partition lies as far apart as it does, or farther, when a target has a slot."""
+        return self._nearer(slots, slot, target) < (0 if strictly else 1)
+
+    def _nearer(self, slots: Slots, slot: int, target: int) -> int:
+        """How many pairs more share an isolation group when a target has a slot."""
         groups = self._groups
-        others = [groups.get(one) for at, one in enumerate(slots) if at != slot]
-        alike, before = others.count(groups[self._nodes[target].id]), others.count(groups.get(slots[slot]))
-        return alike < before if strictly else alike <= before
+        others = [groups.get(one, one) for at, one in enumerate(slots) if at != slot]
+        return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))
 
     def _words(self, source: int) -> str:
         loads = [first[source] for first in self._first]

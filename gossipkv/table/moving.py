@@ -93,14 +93,22 @@ def planned(tree: Tree, nodes: Sequence[Node], known: Situation | None = None) -
 
     `known`: what is known of a range table beside its map; None: nothing, and all nodes seem to live.
     """
-    table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
+    table = decode_table(tree.root.meta)
     if table.kind == RANGE:
-        known = known or Situation(nodes=nodes, alive={node.id for node in nodes})
-        made = ranges.plan(replace(known, partitions=partitions, replication=table.replication))
-        return Plan(table, partitions, ranges.wanted([*map(standing, partitions)], made.moves), (), made)
+        known = laid_out(tree, known or Situation(nodes=nodes, alive={node.id for node in nodes}))
+        made = ranges.plan(known)
+        stands = [*map(standing, known.partitions)]
+        return Plan(table, known.partitions, ranges.wanted(stands, made.moves), (), made)
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
     groups = grouped(table, nodes)
     wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
     return Plan(table, partitions, wanted, groups)
+
+
+def laid_out(tree: Tree, known: Situation) -> Situation:
+    """What is known of a range table, with its map; that takes a while of a large one."""
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
+    return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
 
 
 @dataclass(eq=False)

@@ -234,26 +234,20 @@ class PlacingMethods:
     def _reshard(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.reshard(arguments)
 
-        async def reshard() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            groups: Sequence[Sequence[bytes]] = ()
-            changed = False
-
-            def argued(tree: Tree, nodes: list[Node]) -> Change:
-                nonlocal groups, changed
-                table = decode_table(tree.root.meta)
-                if table.kind != HASH:
-                    raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
-                try:
-                    groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
-                except ValueError as error:
-                    raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
-                changed = groups != table.groups
-                return "set_groups", 1, tuple(b"".join(group) for group in groups)
-
-            await self._changing.change_map(wanted.table, argued, deadline)
+        async def argued(tree: Tree, nodes: list[Node]) -> Change:
+            table = decode_table(tree.root.meta)
+            if table.kind != HASH:
+                raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
+            try:
+                groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
+            except ValueError as error:
+                raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
             names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
-            return {"table": wanted.table, "changed": changed, "groups": names}
+            told: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+            return ("set_groups", 1, tuple(b"".join(group) for group in groups)), told
+
+        async def reshard() -> Value:
+            return await self._changing.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
 
         return Waiting(reshard)
 

@@ -256,7 +256,7 @@ def split(arguments: Arguments) -> OfRange:
     return OfRange(table, key, timeout_ms=_timeout_ms(options))
 
 
-def hosting(arguments: Arguments, *known: str) -> OfRange:
+def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> OfRange:
     """Read `[table, key, node, {timeout_ms}]`, and `copy` where that is known.  Raises BadRequest: it is another."""
     table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
     options = arguments.options(*known, "timeout_ms")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.nightly.mutants.mutant import Mutant, planted
 
 UNIT = "tests/unit"
-PICKING = f"{UNIT}/placement/test_picking.py"
+PICKING = f"{UNIT}/placement/test_ranges.py"
 BY_PEOPLE = f"{UNIT}/table/test_joins_by_people.py"
 CLEARING = f"{UNIT}/client/test_deletion.py"
 
-IN_PICKING = "gossipkv.placement.picking:Picking"
+PLANNER = "gossipkv.placement.ranges:_Planner"
 IN_RANGES = "gossipkv.table.ranges"
 IN_CLEARING = "gossipkv.client.deletion:RangeDeletion"
 
@@ -17,71 +17,71 @@ MUTANTS_OF_HOSTING: tuple[Mutant, ...] = (
     # -- who is picked --
     planted(
         "a newcomer's own isolation group does not count",
-        f"{IN_PICKING}.slot_to_take",
-        "return self._alike([*stay, comer]), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
-        "return self._alike(stay), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
+        f"{PLANNER}._nearer",
+        "return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))",
+        "return -others.count(groups.get(slots[slot], slots[slot]))",
         PICKING,
     ),
     planted(
         "a newcomer takes the slot of a node that is down",
-        f"{IN_PICKING}.slot_to_take",
-        "return self._alike([*stay, comer]), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
-        "return self._alike([*stay, comer]), hosts[slot] in self.alive, -self._load(hosts[slot]), slot",
+        f"{PLANNER}.slot_to_take",
+        "return self._nearer(here, slot, target), here[slot] not in self._now.alive, -load, slot",
+        "return self._nearer(here, slot, target), here[slot] in self._now.alive, -load, slot",
         PICKING,
     ),
     planted(
         "a newcomer replaces a host while a slot is empty",
-        f"{IN_PICKING}.slot_to_take",
-        "if empty:",
+        f"{PLANNER}.slot_to_take",
+        "if len(hosts) < self._now.replication:",
         "if False:",
         PICKING,
     ),
     planted(
         "a node that is down takes a slot",
-        f"{IN_PICKING}.successor",
-        "able = [node for node in self.nodes if node in self.alive and node not in hosts]",
-        "able = [node for node in self.nodes if node not in hosts]",
+        f"{PLANNER}.farthest",
+        "for at in self._able:",
+        "for at in range(len(self._nodes)):",
         PICKING,
     ),
     planted(
         "the weight of a node does not count",
-        f"{IN_PICKING}._load",
-        "return self.held.get(node, 0) / self.nodes[node].weight if node in self.nodes else inf",
-        "return self.held.get(node, 0) if node in self.nodes else inf",
+        f"{PLANNER}._carry",
+        "weight = self._nodes[node].weight",
+        "weight = 1",
         PICKING,
     ),
     # -- what is done --
     planted(
         "leave takes a range below its replicas",
-        f"{IN_RANGES}:RangeMethods._left",
+        f"{IN_RANGES}:RangeMethods._leave",
         "if target is None:",
         "if target is None and (target := partition.assignments[0].node) is None:",
         BY_PEOPLE,
     ),
     planted(
         "who is about to be replaced is taken for a host that stays",
-        f"{IN_RANGES}:RangeMethods._joined",
+        f"{IN_RANGES}:RangeMethods._join",
         "if seat is not None and seat.state is not State.LEAVING and not _is_replaced(partition, seat):",
         "if seat is not None and seat.state is not State.LEAVING:",
         BY_PEOPLE,
     ),
     planted(
         "a second leave moves the slot on",
-        f"{IN_RANGES}:RangeMethods._left",
+        f"{IN_RANGES}:RangeMethods._leave",
         "if seat.state is State.LEAVING or _is_replaced(partition, seat):",
         "if False:",
         BY_PEOPLE,
     ),
     planted(
         "who is taken out may join",
-        f"{IN_RANGES}:RangeMethods._joined",
-        "if node not in picking.nodes:",
+        f"{IN_RANGES}:RangeMethods._join",
+        "if node not in {one.id for one in nodes}:",
         "if False:",
         BY_PEOPLE,
     ),
     planted(
         "who is on its way stays when it is told to leave",
-        f"{IN_RANGES}:RangeMethods._left",
+        f"{IN_RANGES}:RangeMethods._leave",
         "if seat.state in COMING:",
         "if False:",
         BY_PEOPLE,
