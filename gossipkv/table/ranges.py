@@ -69,8 +69,8 @@ class RangeMethods:
             b"force_join": (partial(table_requests.hosting, known=("copy",)), self._force_join),
         }
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
-            b"partitions": self._partitions,
             **{name: partial(self._change, *how) for name, how in decisions.items()},
+            b"partitions": self._partitions,
         }
 
     def _change(self, read: Callable[[Arguments], OfRange], decide: _Decide, arguments: Arguments) -> Waiting:
