@@ -6,6 +6,7 @@ store, so what a backup has is not forwarded again by another one.  What cannot 
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.smearing import Put, Smearing, Waits
+    from gossipkv.table.smearing import Put, Smearing
     from gossipkv.wire.results import OnResult
 
     # What becomes of puts that were forwarded together: None, or why nobody has answered that they are written.
@@ -190,14 +191,15 @@ class Accepting:
         for put, later in zip(puts, again, strict=True):
             batch.delete(space, put.at)
             batch.put(space, *later.row())
-        try:
-            self._replication.append(batch, partial(self._are_put_off, puts, again))
-        except (Overloaded, StorageError):
-            self._are_put_off(puts, puts)
 
-    def _are_put_off(self, puts: Sequence[Put], again: Sequence[Put]) -> None:
-        for put, later in zip(puts, again, strict=True):
-            self._smearing.is_put_off(put, later)
+        def are(instead: Sequence[Put]) -> None:
+            for put, later in zip(puts, instead, strict=True):
+                self._smearing.is_put_off(put, later)
+
+        try:
+            self._replication.append(batch, partial(are, again))
+        except (Overloaded, StorageError):
+            are(puts)
 
     def _delete(self) -> None:
         if not self._done:
@@ -206,32 +208,30 @@ class Accepting:
         assert space is not None
         for put in done:
             batch.delete(space, put.at)
-        try:
-            self._replication.append(batch, partial(self._deleted, done))
-        except (Overloaded, StorageError):
-            return  # The next time.
-        self._done = []
 
-    def _deleted(self, puts: Sequence[Put]) -> None:
-        for put in puts:
-            self._smearing.forget(put)
+        def deleted() -> None:
+            for put in done:
+                self._smearing.forget(put)
+
+        with contextlib.suppress(Overloaded, StorageError):  # Else the next time.
+            self._replication.append(batch, deleted)
+            self._done = []
 
     # -- for people --------------------------------------------------------------------------------------------------
 
     def told(self, table: bytes) -> dict[str, Detail] | None:
         """What `status` tells of a table: how much waits here, and for how long at most; None: nothing does."""
         waits = self._smearing.tables.get(table)
-        return None if waits is None else self._told(waits)
-
-    def _told(self, waits: Waits) -> dict[str, Detail]:
+        if waits is None:
+            return None
         until_s = self._smearing.until_s(waits, self._replication.now())
         return {"puts": waits.puts, "bytes": waits.bytes, "until_s": until_s, "why": waits.why}
 
     def to_map(self) -> dict[str, Detail]:
         """What `info` tells."""
-        counted: dict[str, Detail] = {"smeared_waiting": self._smearing.puts, "smeared_bytes": self._smearing.bytes}
         return {
-            **counted,
+            "smeared_waiting": self._smearing.puts,
+            "smeared_bytes": self._smearing.bytes,
             "smeared": self.accepted,
             "smeared_forwarded": self.forwarded,
             "smeared_dropped": self.dropped,
