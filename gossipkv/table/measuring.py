@@ -132,6 +132,8 @@ def take(found: dict[int, Measure], row: Value) -> None:
             pass
         case _:
             return
+    if size_bytes < 0 or rows < 0 or not 0 <= rate < inf:
+        return
     found[partition] = Measure(size_bytes, rows, rate).beside(found.get(partition))
 
 
