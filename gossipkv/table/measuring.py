@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
-    from gossipkv.table.splitting import Measures
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.stepping import AskNode
     from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
@@ -42,9 +41,8 @@ FRESH_S: Final = 10.0  # What was said counts so long where people go through a 
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
 
-    def __init__(self, replicas: Replicas, measures: Measures, ask: AskNode, last_hour: LastHour) -> None:
-        self._replicas = replicas
-        self._measures = measures
+    def __init__(self, replication: Replication, ask: AskNode, last_hour: LastHour) -> None:
+        self._replication = replication
         self._ask = ask
         self._last_hour = last_hour
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
@@ -61,7 +59,7 @@ class Measuring:
     async def count(self, within_s: float) -> None:
         """Take in what copies have counted in so many seconds."""
         kept = exp(-within_s / SMOOTHED_S)
-        before, copies = dict(self._rates), self._replicas.copies
+        before, copies = dict(self._rates), self._replication.replicas.copies
         divided = [copy for copy in before if copy.heirs]
         while divided:  # Nobody knows into how busy ones.
             copy = divided.pop()
@@ -84,9 +82,11 @@ class Measuring:
         for how many seconds.
         """
         found: list[Row] = []
-        for number, copy in enumerate([one for one in self._replicas.copies.values() if one.partition[0] == table]):
+        for number, copy in enumerate(
+            [one for one in self._replication.replicas.copies.values() if one.partition[0] == table]
+        ):
             with contextlib.suppress(GossipKVError):
-                size_bytes, rows = self._measures.measure(copy)
+                size_bytes, rows = self._replication.measure(copy)
                 found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
@@ -101,7 +101,7 @@ class Measuring:
 
         async def ask(node: bytes) -> None:
             with contextlib.suppress(GossipKVError):
-                if node == self._replicas.me:
+                if node == self._replication.replicas.me:
                     told: Value = [[*row] for row in await self.rows(table)]
                 else:
                     told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.errors import Detail
+    from gossipkv.settings.config import Config
     from gossipkv.table.accepting import OnForwarded
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
-    from gossipkv.table.records import Limits, RecordMethods
+    from gossipkv.table.records import RecordMethods
     from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
     from gossipkv.wire.arguments import Arguments
@@ -42,7 +43,7 @@ OF_RECORDS: Final = (
 class TableMethods:
     """The doors of the tables: for people and clients, for other nodes, and of records."""
 
-    def __init__(self, deciding: Deciding, random: Random, limits: Limits) -> None:
+    def __init__(self, deciding: Deciding, random: Random, limits: Config) -> None:
         self._deciding = deciding
         self._random = random
         self._limits = limits

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
     from gossipkv.table.accepting import Forward
     from gossipkv.table.asking import Asking
-    from gossipkv.table.host import DecidingSettings
 
 
 @final
@@ -42,7 +42,7 @@ class Works:
         *,
         alive: Callable[[], Sequence[bytes]],
         look_at: Callable[[bytes], object],
-        settings: DecidingSettings,
+        settings: Config,
         random: Random,
         forward: Forward,
     ) -> None:
@@ -67,7 +67,7 @@ class Works:
             look_at=look_at,
         )
         self._ask = asking.ask
-        self.measuring = Measuring(replication.replicas, replication, self._ask, self.last_hour)
+        self.measuring = Measuring(replication, self._ask, self.last_hour)
         limits = Limits(settings.split_bytes, settings.split_rows)
         self.moving = Moving(
             metadata,
@@ -88,7 +88,6 @@ class Works:
         self.splitting = Splitting(
             metadata,
             catalogue,
-            replication.replicas,
             replication,
             limits=limits,
             alive=alive,

@@ -91,13 +91,12 @@ class Splitter:
     def __init__(self, world, number=1, *, alive=(1, 2, 3), limits=LIMITS, metadata=None):
         self.world, self.number, self.alive, self.speak = world, number, alive, True
         self.sizes = Sizes()
-        self.replicas = SimpleNamespace(copies={})
+        self.sizes.replicas = self.replicas = SimpleNamespace(copies={})
         self.adopt()
         self.looked_at = []
         self.splitting = Splitting(
             metadata or world,
             world,
-            self.replicas,
             self.sizes,
             limits=limits,
             alive=lambda: [*map(node, self.alive)],
