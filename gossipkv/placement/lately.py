@@ -83,6 +83,5 @@ class Lately:
 
 
 def _source(before: Partition, target: Assignment) -> bytes | None:
-    """From whom a target takes its slot."""
     held = (one for one in before.assignments if one.slot == target.slot and one.node != target.node)
     return next((one.node for one in held if one.state is State.AVAILABLE), None)

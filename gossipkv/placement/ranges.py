@@ -185,7 +185,6 @@ class _Planner:
         return max(self._loads[0][node], self._loads[1][node])
 
     def _go(self, partition: int, slot: int, target: int, why: str) -> None:
-        """Plan a move."""
         slots = [*self._here[partition]]
         slots += [None] * (slot + 1 - len(slots))
         source, slots[slot] = slots[slot], self._nodes[target].id
@@ -353,7 +352,6 @@ class _Planner:
                 insort(order, (self._load(node), node))
 
     def _giveable(self) -> list[list[tuple[int, int]]]:
-        """Of each node what it may give: partitions and slots."""
         held: list[list[tuple[int, int]]] = [[] for _ in self._nodes]
         for at, slots in enumerate(self._here):
             if at not in self._busy:

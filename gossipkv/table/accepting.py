@@ -184,7 +184,6 @@ class Accepting:
                 self._put_off(puts)
 
     def _put_off(self, puts: Sequence[Put]) -> None:
-        """Nobody has taken these: they are due again in a while."""
         batch, space, now = Batch(), self._replication.smeared, self._replication.now()
         assert space is not None
         again = [self._smearing.later(put, now) for put in puts]

@@ -125,6 +125,15 @@ class Changing:
             raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
         return found[0]
 
+    async def check_divides(self, deadline: Deadline) -> None:
+        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
+
+        async def check() -> None:
+            self._deciding.asking.check_divides()
+
+        with deadline.step("looking at what nodes run"):
+            await soon(check)
+
     async def change_map(
         self, table: str, argued: Callable[[Tree, list[Node]], Awaitable[Change]], deadline: Deadline
     ) -> dict[str, Value]:

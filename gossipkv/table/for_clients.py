@@ -7,6 +7,7 @@ Each is one wait for a workflow of `register.metadata.catalogue`; where this nod
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -72,8 +73,8 @@ class ClientMethods:
             b"create_table": self._create_table,
             b"drop_table": self._drop_table,
             b"metadata_status": self._status,
-            b"metadata_join": self._join,
-            b"metadata_leave": self._leave,
+            b"metadata_join": partial(self._change, joins=True),
+            b"metadata_leave": partial(self._change, joins=False),
             b"metadata_replace": self._replace,
             b"metadata_force": self._force,
         }
@@ -225,12 +226,6 @@ class ClientMethods:
             return told
 
         return Waiting(tell)
-
-    def _join(self, arguments: Arguments) -> Waiting:
-        return self._change(arguments, joins=True)
-
-    def _leave(self, arguments: Arguments) -> Waiting:
-        return self._change(arguments, joins=False)
 
     def _change(self, arguments: Arguments, *, joins: bool) -> Waiting:
         table, name = table_requests.membership(arguments)

@@ -266,7 +266,6 @@ class Moving:
         return replace(self._around(planning, nodes), measures=measures)
 
     def _around(self, planning: Planning, nodes: Sequence[Node]) -> Situation:
-        """What is known of a range table beside its map."""
         return Situation(
             nodes=nodes,
             alive={*self._alive()},

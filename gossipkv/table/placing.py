@@ -18,7 +18,7 @@ from gossipkv.placement.partition import least_of_group
 from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import LATELY_S, Changing
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from gossipkv.placement.measures import Measure
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.tree import Tree
@@ -248,15 +247,9 @@ class PlacingMethods:
     async def _planned(self, name: str, tree: Tree, nodes: Sequence[Node]) -> Value:
         """A table's plan, as made here."""
         table, works = decode_table(tree.root.meta), self._deciding.works()
-
-        async def measured() -> dict[int, Measure]:
-            return {**(await works.measuring.of(table.id, self._deciding.alive())).measures}
-
-        measures = await measured() if table.kind == RANGE else {}
+        measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
         known = works.moving.known(table.id, nodes, measures)
         made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
-        if table.kind == HASH and made.moves():
-            measures = await measured()
         return self._tell(name, made, nodes, {id_: one.size_bytes for id_, one in measures.items()})
 
     def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:

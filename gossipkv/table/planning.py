@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from random import Random
 
-    from gossipkv.placement.ahead import Cut
     from gossipkv.placement.measures import Limits
     from gossipkv.placement.moves import Step
     from gossipkv.placement.partition import Partition
@@ -61,7 +60,7 @@ class Planning:
         self.said = Said({})
         self.measures: Mapping[int, Measure] = {}  # The same, but for ranges that are to be written to soon.
         self._ahead_of: object = None
-        self._cuts: Sequence[Cut] = ()
+        self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # Where a range begins, and its children are to.
         self.measured = 0  # How often they have come.
         self.ask_at = -inf
         self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
@@ -87,22 +86,23 @@ class Planning:
         if table.time_key is None or self._ahead_of == (self.measured, root):
             return
         self._ahead_of, known = (self.measured, root), self.said.measures.values()
+        self.measures, self._cuts = self.said.measures, []
         row_bytes = sum(one.size_bytes for one in known) / (sum(one.rows for one in known) or 1)
         full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)
         if full < inf:
             usual = Measure(int(full / 2) or 1, 0, sum(one.rate for one in known))
-            found, ids = ahead(table.time_key, [*seen], self.said.series, usual), [one.id for one in seen.values()]
-            self.measures = {**self.said.measures, **{ids[at]: measure for at, measure in found.coming.items()}}
-            self._cuts = found.cuts
+            firsts, partitions = [*seen], [*seen.values()]
+            found = ahead(table.time_key, firsts, self.said.series, usual)
+            coming = {partitions[at].id: measure for at, measure in found.coming.items()}
+            self.measures = {**self.said.measures, **coming}
+            self._cuts = [(firsts[cut.number], cut.keys) for cut in found.cuts]
 
     def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
-        """The divisions that are due, as operations: of ranges that rest."""
-        firsts = [*seen]
-        due = [(firsts[cut.number], cut.keys) for cut in self._cuts if cut.number < len(firsts)]
+        """The divisions that are due, as operations: of ranges that rest; `seen`: as `look_ahead` was told."""
+        due = [(first, seen[first], keys) for first, keys in self._cuts]
         return [
             (DIVIDE[0], division(first, partition, keys, random))
-            for first, keys in due
-            for partition in [seen[first]]
+            for first, partition, keys in due
             if not (partition.moves or partition.has_too_many_former)
         ]
 

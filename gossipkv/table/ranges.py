@@ -22,7 +22,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
 from gossipkv.table import requests as table_requests
-from gossipkv.table.changing import Changing, soon
+from gossipkv.table.changing import Changing
 from gossipkv.table.moving import laid_out
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
@@ -60,13 +60,15 @@ class RangeMethods:
     def __init__(self, deciding: Deciding, random: Random) -> None:
         self._deciding = deciding
         self._changing = Changing(deciding, random)
-        self._refounding = Refounding(deciding, self._changing, random)
         self._random = random
         decisions: dict[bytes, tuple[Callable[[Arguments], OfRange], _Decide]] = {
             b"split": (table_requests.split, self._split),
             b"join": (table_requests.hosting, self._join),
             b"leave": (table_requests.hosting, self._leave),
-            b"force_join": (partial(table_requests.hosting, known=("copy",)), self._force_join),
+            b"force_join": (
+                partial(table_requests.hosting, known=("copy",)),
+                Refounding(deciding, self._changing, random).force_join,
+            ),
         }
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
             **{name: partial(self._change, *how) for name, how in decisions.items()},
@@ -86,23 +88,10 @@ class RangeMethods:
 
     async def _split(self, wanted: OfRange, deadline: Deadline, tree: Tree, _nodes: Sequence[Node]) -> Change:
         """A range is two.  Raises BadRequest, Conflict, Unavailable."""
-        await self._check_divides(deadline)
+        await self._changing.check_divides(deadline)
         asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
         rows = _rows((child.first, child.partition) for child in asked.children)
         return (*DIVIDE, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
-
-    async def _force_join(self, wanted: OfRange, deadline: Deadline, tree: Tree, nodes: Sequence[Node]) -> Change:
-        await self._check_divides(deadline)
-        return await self._refounding.force_join(wanted, deadline, tree, nodes)
-
-    async def _check_divides(self, deadline: Deadline) -> None:
-        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
-
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
-        with deadline.step("looking at what nodes run"):
-            await soon(check)
 
     def _divisible(self, tree: Tree, wanted: OfRange) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
@@ -252,10 +241,8 @@ def _other(partition: Partition, seat: Assignment) -> bytes | None:
 
 
 def _is_replaced(partition: Partition, seat: Assignment) -> bool:
-    """Whether another one comes to its slot."""
     return any(one.slot == seat.slot and one.state in COMING and one is not seat for one in partition.assignments)
 
 
 def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:
-    """Ranges, as they are told."""
     return [{"id": id_, "start": first} for first, id_ in ranges]

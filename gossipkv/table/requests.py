@@ -310,7 +310,6 @@ def _time_key(method: str, options: Options, kind: str) -> tuple[TimeKey | None,
 
 
 def _operation(method: str, options: Options) -> bytes | None:
-    """The id of a request."""
     operation = options.blob("operation")
     if operation is not None and len(operation) != OPERATION_ID_BYTES:
         raise BadRequest(
@@ -320,7 +319,6 @@ def _operation(method: str, options: Options) -> bytes | None:
 
 
 def _timeout_ms(options: Options) -> int:
-    """The time allowed for a decision."""
     return min(options.number("timeout_ms", least=1) or DECISION_MS, MOST_TIMEOUT_MS)
 
 
