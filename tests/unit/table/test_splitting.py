@@ -171,10 +171,11 @@ def test_limits_that_are_off():
 
 
 @pytest.mark.parametrize(
-    ("number", "alive", "turn"), [(1, (1, 2, 3), 0), (2, (1, 2, 3), 1), (3, (1, 2, 3), 2), (3, (3,), 0)]
+    ("host", "turn"), [((1, (1, 2, 3)), 0), ((2, (1, 2, 3)), 1), ((3, (1, 2, 3)), 2), ((3, (3,)), 0)]
 )
-async def test_one_host_after_the_other(world, number, alive, turn, said, autojump_clock):
+async def test_one_host_after_the_other(world, host, turn, said, autojump_clock):
     """The first that lives, in the order of slots, begins at once."""
+    number, alive = host
     splitter = Splitter(world, number, alive=alive)
     splitter.sizes.of[7] = LARGE
     began = trio.current_time()
