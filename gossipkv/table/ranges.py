@@ -192,15 +192,15 @@ class RangeMethods:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     def _partitions(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.page(arguments)
+        name, start, limit = table_requests.page(arguments)
 
         async def tell() -> Value:
             metadata, catalogue = self._deciding.taking_part()
-            table = catalogue.table(wanted.table).id
+            table = catalogue.table(name).id
             tree = metadata.tree(table)
             is_hash = decode_table(tree.root.meta).kind == HASH
-            entries = [*islice(tree.scan(wanted.start), wanted.limit + 1)]
-            partitions = [decode_partition(entry.record) for entry in entries[: wanted.limit]]
+            entries = [*islice(tree.scan(start), limit + 1)]
+            partitions = [decode_partition(entry.record) for entry in entries[:limit]]
             found = await self._deciding.works().measuring.lately(table, self._deciding.alive())
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
@@ -208,7 +208,7 @@ class RangeMethods:
                 for partition, first, end in zip(partitions, firsts, firsts[1:], strict=False)
             ]
             kind = HASH if is_hash else RANGE
-            return {"table": wanted.table, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
+            return {"table": name, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
 
         return Waiting(tell)
 

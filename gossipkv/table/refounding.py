@@ -169,10 +169,11 @@ def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | Non
     if wanted.copy is not None and wanted.copy not in usable:
         words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
         raise BadRequest(f"{words}; these have some of it: {said}")
-    if wanted.copy is not None or len(usable) == 1:
-        chosen = usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
+    name = next(iter(usable)) if wanted.copy is None and len(usable) == 1 else wanted.copy
+    if name is not None:
+        chosen = usable[name]
         if chosen.clock is not None and len(clock.entries(chosen.clock)) > MOST_ENDS:
-            raise Conflict(f"the copy {chosen.name} names more than {MOST_ENDS} assignments")
+            raise Conflict(f"the copy {name} names more than {MOST_ENDS} assignments")
         return chosen
     if kept:
         raise Conflict(

@@ -100,14 +100,6 @@ class OfRange(NamedTuple):
     timeout_ms: int = DECISION_MS
 
 
-class Page(NamedTuple):
-    """Some of a table's partitions, in their order."""
-
-    table: str
-    start: bytes
-    limit: int
-
-
 class RecordOptions(NamedTuple):
     """What the options of a read or a write of records say."""
 
@@ -208,12 +200,7 @@ def force(arguments: Arguments) -> tuple[str | None, tuple[str, ...]]:
 def add_node(arguments: Arguments) -> Node:
     """Read `[node, {isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
     node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
-    return Node(
-        node,
-        isolation_group=_isolation_group(arguments.method, options),
-        weight=options.number("weight", least=1, most=MOST_WEIGHT),
-        timeout_ms=_timeout_ms(options),
-    )
+    return _newcomer(arguments.method, node, options)
 
 
 def remove_node(arguments: Arguments) -> Node:
@@ -226,9 +213,7 @@ def replace_node(arguments: Arguments) -> Node:
     """Read `[old, new, {force, isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
     old, new = arguments.text("old node"), arguments.text("new node")
     options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
-    weight = options.number("weight", least=1, most=MOST_WEIGHT)
-    group = _isolation_group(arguments.method, options)
-    return Node(new, old, options.flag("force"), group, weight, _timeout_ms(options))
+    return _newcomer(arguments.method, new, options)._replace(instead_of=old, is_gone=options.flag("force"))
 
 
 def set_weight(arguments: Arguments) -> Node:
@@ -263,11 +248,11 @@ def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> OfRange:
     return OfRange(table, key, node, options.text("copy"), _timeout_ms(options))
 
 
-def page(arguments: Arguments) -> Page:
+def page(arguments: Arguments) -> tuple[str, bytes, int]:
     """Read `[table, {start, limit}]`.  Raises BadRequest: it is something else."""
     table, options = arguments.text("table"), arguments.options("start", "limit")
     limit = options.number("limit", least=1) or MOST_ROWS
-    return Page(table, options.blob("start") or b"", min(limit, MOST_ROWS))
+    return table, options.blob("start") or b"", min(limit, MOST_ROWS)
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:
@@ -320,6 +305,11 @@ def _operation(method: str, options: Options) -> bytes | None:
 
 def _timeout_ms(options: Options) -> int:
     return min(options.number("timeout_ms", least=1) or DECISION_MS, MOST_TIMEOUT_MS)
+
+
+def _newcomer(method: str, node: str, options: Options) -> Node:
+    group, weight = _isolation_group(method, options), options.number("weight", least=1, most=MOST_WEIGHT)
+    return Node(node, isolation_group=group, weight=weight, timeout_ms=_timeout_ms(options))
 
 
 def _isolation_group(method: str, options: Options) -> str | None:
