@@ -117,9 +117,8 @@ def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
 
 def successor(situation: Situation, partition: int, slot: int) -> bytes | None:
     """The node that takes a slot of a partition, by its id; None: none is left that lives and has nothing of it."""
-    planner = _Planner(situation)
-    target = planner.farthest(_number_of(situation, partition), slot)
-    return None if target is None else planner.id_of(target)
+    target = _Planner(situation).farthest(_number_of(situation, partition), slot)
+    return None if target is None else sorted(situation.nodes)[target].id
 
 
 def slot_to_take(situation: Situation, partition: int, comer: bytes) -> int:
@@ -251,10 +250,6 @@ class _Planner:
             return self._nearer(here, slot, target), here[slot] not in self._now.alive, -load, slot
 
         return min(hosts, key=missed)
-
-    def id_of(self, node: int) -> bytes:
-        """A node's id."""
-        return self._nodes[node].id
 
     # -- what is planned -----------------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import TypeAlias
 
+    from gossipkv.register.metadata.ledger import AskNode
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.stepping import AskNode
     from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
 

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.accepting import Accepting, OnForwarded
     from gossipkv.table.forwarding import Forwarding, OnAnswered
-    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.route import Place, Route
     from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions
