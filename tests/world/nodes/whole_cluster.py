@@ -170,7 +170,8 @@ def simulated(
             simulate(whole, seed, machines=machines, limit_s=limit_s, config=config)
 
         _, *parameters = signature(scenario).parameters.values()
-        update_wrapper(test, scenario).__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        update_wrapper(test, scenario)
+        test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # By which pytest goes.
         return test
 
     return decorate
