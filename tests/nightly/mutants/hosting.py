@@ -47,7 +47,7 @@ MUTANTS_OF_HOSTING: tuple[Mutant, ...] = (
          "if False:"),
         ("who is taken out may join", f"{IN_RANGES}:RangeMethods._join",
          "if node not in {one.id for one in nodes}:",
-         "if False:"),
+         "if node not in {one.id for one in nodes} and (node := nodes[0].id) is None:"),
         ("who is on its way stays when it is told to leave", f"{IN_RANGES}:RangeMethods._leave",
          "if seat.state in COMING:",
          "if False:"),
