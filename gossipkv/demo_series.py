@@ -124,7 +124,6 @@ def _await_spread(client: blocking.Client, series: Series, nodes: Sequence[str])
 
 
 def _scan(client: blocking.Client, series: Series, kill: Callable[[], None]) -> None:
-    """Read all in order, and have a node killed on the way."""
     is_killed = False
     found = client.table(TABLE).scan()
     for (key, value), due in zip(found, _readings(), strict=False):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.cli import WRONG_USE
 from gossipkv.cli.options import timeout
 from gossipkv.cli.output import note
-from gossipkv.errors import Conflict, Unknown
+from gossipkv.errors import GossipKVError, Unknown
 from gossipkv.status.reading import map_of
 from gossipkv.table.requests import DECISION_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
@@ -22,10 +25,21 @@ def allowed(timeout_ms: int) -> dict[str, Value]:
     return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
 
 
-def decided(client: Client, method: str, *params: Value, told: str | None = None) -> dict[str, Value]:
+def unconfirmed(what: str) -> int:
+    """Say what may be lost; nothing is done without --yes."""
+    note(f"gossipkv: nothing was done.  {what}.  If that is to be, repeat this with --yes")
+    return WRONG_USE
+
+
+def decided(
+    client: Client,
+    method: str,
+    *params: Value,
+    done: Callable[[GossipKVError], dict[str, Value] | None] = lambda _: None,
+) -> dict[str, Value]:
     """Ask for a decision, and once more where it is not known what became of it.
 
-    `told`: what is in the details of a `Conflict` that says, the second time, that it is done.
+    `done`: what is told by an error that says, the second time, that it is done; None: that says something else.
 
     Requires: asked for twice it is done once.
     """
@@ -35,7 +49,7 @@ def decided(client: Client, method: str, *params: Value, told: str | None = None
         note(f"gossipkv: {error}; asking what became of it")
     try:
         return map_of(client.call(method, *params))
-    except Conflict as error:
-        if told not in error.details:
+    except GossipKVError as error:
+        if (told := done(error)) is None:
             raise
-        return map_of(error.details)
+        return told

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import WRONG_USE, Group
-from gossipkv.cli.decisions import DECISION, allowed, decided
+from gossipkv.cli import Group
+from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
@@ -255,7 +255,6 @@ def _splits(told: list[Row]) -> Table | None:
 
 
 def _sum(told: Row) -> str:
-    """How much is to be moved of a table."""
     count, divisions = whole_of(told.get("moves_count")) or 0, whole_of(told.get("splits_count")) or 0
     divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
     if not count:
@@ -305,17 +304,13 @@ def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
 
 
 def _warn(gone: str) -> int:
-    """Say what may be lost."""
-    note(
-        f"gossipkv: nothing was done.  {gone} would count as gone for good, with its disk, and nobody would wait for "
-        "what it has: records that no other node has would be lost, also if they were acknowledged.  If it is only "
-        "down, start it again instead.  If that is to be, repeat this with --yes"
+    return unconfirmed(
+        f"{gone} would count as gone for good, with its disk, and nobody would wait for what it has: records that no "
+        "other node has would be lost, also if they were acknowledged.  If it is only down, start it again instead"
     )
-    return WRONG_USE
 
 
 def _place(told: Row, name: str) -> str:
-    """How a node stands now."""
     found = [map_of(each) for each in list_of(told.get("nodes"))]
     for each in sorted(found, key=lambda each: each.get("member") is not True):
         if name in {each.get("node"), each.get("uuid")}:
@@ -325,7 +320,6 @@ def _place(told: Row, name: str) -> str:
 
 
 def _tell(told: Row, line: str, *, as_json: bool) -> None:
-    """Write what a change has come to."""
     if as_json:
         print_json(told)
     else:

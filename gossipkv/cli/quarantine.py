@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import FAILED, WRONG_USE, Group
+from gossipkv.cli import FAILED, Group
+from gossipkv.cli.decisions import decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import BadRequest, Unknown
+from gossipkv.errors import BadRequest
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import plain, size_text
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client.blocking import Client
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
     Row = dict[str, Value]
@@ -63,15 +64,8 @@ def _table(found: list[Row]) -> Table:
     made = columns("node", "copy", "table", "partition", "size", "why", kept=("copy",), right=("size",))
     for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("table")))):
         size = whole_of(each.get("bytes"))
-        add_row(
-            made,
-            plain(each.get("node")),
-            plain(each.get("copy")),
-            plain(each.get("table")),
-            plain(each.get("partition")),
-            "-" if size is None else size_text(size),
-            plain(each.get("why")),
-        )
+        where = (plain(each.get(key)) for key in ("node", "copy", "table", "partition"))
+        add_row(made, *where, "-" if size is None else size_text(size), plain(each.get("why")))
     return made
 
 
@@ -90,15 +84,13 @@ def drop(
     COPY is what `list` calls it.  Without --yes nothing is done: it says what may be lost, with exit status 2.
     """
     if not yes:
-        note(
-            f"gossipkv: nothing was done.  {_counted(copies)} at {name} would be gone for good, with all that is in "
-            "there: records that no other node has, too, also if they were acknowledged.  If that is to be, repeat "
-            "this with --yes"
+        return unconfirmed(
+            f"{_counted(copies)} at {name} would be gone for good, with all that is in there: records that no other "
+            "node has, too, also if they were acknowledged"
         )
-        return WRONG_USE
     with connect(nodes, timeout_ms) as client:
         for copy in copies:
-            _drop(client, name, copy)
+            decided(client, "quarantine_drop", name, copy, done=_is_gone)
             if not as_json:
                 click.echo(f"{name}: {copy}: dropped")
     if as_json:
@@ -110,12 +102,9 @@ def _counted(copies: tuple[str, ...]) -> str:
     return "the copy" if len(copies) == 1 else f"{len(copies):,} copies"
 
 
-def _drop(client: Client, name: str, copy: str) -> None:
-    try:
-        client.call("quarantine_drop", name, copy)
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-        try:
-            client.call("quarantine_drop", name, copy)
-        except BadRequest as gone:  # It is, by the first question; or there never was one of that name.
-            note(f"gossipkv: {gone}")
+def _is_gone(error: GossipKVError) -> Row | None:
+    """It is, by the first question; or there never was one of that name."""
+    if not isinstance(error, BadRequest):
+        return None
+    note(f"gossipkv: {error}")
+    return {}

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from gossipkv.cli import WRONG_USE
-from gossipkv.cli.decisions import DECISION, allowed, decided
+from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client.deletion import RangeDeletion
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import Conflict, GossipKVError
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.words import names_text, plain, shown, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from click.decorators import FC
     from rich.table import Table
 
@@ -37,25 +38,26 @@ NO_COPY: Final = "none"
 SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
 
 
-def _of_range(command: FC) -> FC:
-    """A range of the table NAME, by a key in it."""
-    for parameter in reversed((click.argument("name"), click.argument("key", metavar="KEY", type=key_bytes))):
-        command = parameter(command)
-    return command
+def _of_range(*more: str) -> Callable[[FC], FC]:
+    """A decision on a range of the table NAME, named by a key in it."""
+
+    def decorate(command: FC) -> FC:
+        key = click.argument("key", metavar="KEY", type=key_bytes, callback=lambda _, __, value: key_or_input(value))
+        for parameter in (JSON, DECISION, NODE, *map(click.argument, reversed(more)), key, click.argument("name")):
+            command = parameter(command)
+        return command
+
+    return decorate
 
 
 @click.command()
-@_of_range
-@NODE
-@DECISION
-@JSON
+@_of_range()
 def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Divide a range of the table NAME in two.
 
     It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
     what standard input holds, without one line feed at its end.
     """
-    key = key_or_input(key)
     told = _told("split", nodes, timeout_ms, name, key)
     if as_json:
         print_json(told)
@@ -65,41 +67,35 @@ def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *,
 
 
 @click.command()
-@_of_range
-@click.argument("node")
-@NODE
-@DECISION
-@JSON
+@_of_range("node")
 def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Have NODE hold the range that KEY is in.
 
     One slot of that range of the table NAME moves there; `status` shows how far it is.  KEY is `-`: what standard
     input holds.
     """
-    key = key_or_input(key)
     _tell_move(_told("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
 
 @click.command()
-@_of_range
-@click.argument("node")
-@NODE
-@DECISION
-@JSON
+@_of_range("node")
 def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Have another node hold what NODE does of a range.
 
     The slot that NODE has of the range of the table NAME that KEY is in moves to a node that is picked.  One that is
     on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.
     """
-    key = key_or_input(key)
     _tell_move(_told("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
 
 def _told(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> Row:
-    """What becomes of a range; the second time it may be so by then."""
+    """What becomes of a range; the second time it may be so by then, which a `Conflict` says."""
+
+    def done(error: GossipKVError) -> Row | None:
+        return map_of(error.details) if isinstance(error, Conflict) and "partition" in error.details else None
+
     with connect(nodes, timeout_ms) as client:
-        return decided(client, method, *params, allowed(timeout_ms), told="partition")
+        return decided(client, method, *params, allowed(timeout_ms), done=done)
 
 
 def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
@@ -116,17 +112,13 @@ def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
 
 
 @click.command(name="force-join")
-@_of_range
-@click.argument("node")
+@_of_range("node")
 @click.option(
     "--copy",
     metavar="COPY",
     help="The copy set aside on NODE that it goes on with; `none`: with nothing.  [default: the one that there is]",
 )
 @click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
-@NODE
-@DECISION
-@JSON
 def force_join(
     name: str,
     key: bytes,
@@ -146,14 +138,11 @@ def force_join(
     if not yes:
         usual = "with the copy of it that is set aside there, or with nothing if there is none"
         begins = {None: usual, NO_COPY: "with nothing"}.get(copy, f"with the copy {copy}")
-        note(
-            f"gossipkv: nothing was done.  The range of {name} that {shown(key)} is in would begin anew on {node}, "
-            f"{begins}, and all else that was written to its keys would be lost, also if it was acknowledged, and also "
-            "what its hosts have if they come back.  If they are only down, start one of them instead.  If that is to "
-            "be, repeat this with --yes"
+        return unconfirmed(
+            f"The range of {name} that {shown(key)} is in would begin anew on {node}, {begins}, and all else that was "
+            "written to its keys would be lost, also if it was acknowledged, and also what its hosts have if they come "
+            "back.  If they are only down, start one of them instead"
         )
-        return WRONG_USE
-    key = key_or_input(key)
     options: Row = {**({} if copy is None else {"copy": "" if copy == NO_COPY else copy}), **allowed(timeout_ms)}
     with connect(nodes, timeout_ms) as client:
         told = decided(client, "force_join", name, key, node, options)
@@ -195,23 +184,18 @@ def _partitions_table(kind: str, found: list[Row]) -> Table:
     figures = ("size", "rows", "rate")
     made = columns("partition", *bounds, "hosts", *figures, kept=figures, right=("shard", *figures))
     for each in found:
-        start, end, size, rows = (each.get(key) for key in ("start", "end", "bytes", "rows"))
-        rate = each.get("rate")
+        start, end, size, rows, rate = (each.get(key) for key in ("start", "end", "bytes", "rows", "rate"))
         first = start if isinstance(start, bytes) else b""
         add_row(
             made,
             plain(each.get("id")),
-            *((f"{int.from_bytes(first, 'big')}",) if kind == HASH else (shown(first), _bound(end))),
+            *((f"{int.from_bytes(first, 'big')}",) if kind == HASH else (shown(first), plain(end))),
             " ".join(map(_host, map(map_of, list_of(each.get("hosts"))))),
             size_text(size) if isinstance(size, int) else "-",
             f"{rows:,}" if isinstance(rows, int) else "-",
             f"{rate:,.1f}" if isinstance(rate, (int, float)) else "-",
         )
     return made
-
-
-def _bound(end: Value) -> str:
-    return shown(end) if isinstance(end, bytes) else "-"
 
 
 def _host(host: Row) -> str:

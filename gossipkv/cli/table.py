@@ -13,7 +13,7 @@ from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import NotReady, ProtocolError, Unknown, UnknownDatabase
+from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
 from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
@@ -142,22 +142,14 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         table = None
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of it yet.
             table = map_of(client.call("partition_map", name)).get("table")
-        told = _drop(client, name, {"table": table, **allowed(timeout_ms)})
+        asked: dict[str, Value] = {"table": table, **allowed(timeout_ms)}
+        told = decided(
+            client, "drop_table", name, asked, done=lambda error: asked if isinstance(error, UnknownDatabase) else None
+        )
     if as_json:
         print_json(told)
     else:
         click.echo(f"{name}: dropped")
-
-
-def _drop(client: Client, name: str, asked: dict[str, Value]) -> Value:
-    try:
-        return client.call("drop_table", name, asked)
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-    try:
-        return client.call("drop_table", name, asked)
-    except UnknownDatabase:  # That one is gone.
-        return asked
 
 
 @table.command(name="list")

@@ -29,6 +29,11 @@ class TimeKey(Protocol):
     """Where the time stands in each key of a table."""
 
     @property
+    def offset(self) -> int:
+        """The bytes before it."""
+        ...
+
+    @property
     def width(self) -> int:
         """Its bytes."""
         ...
@@ -59,6 +64,8 @@ def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usua
     """
     if len(series) > MOST_SERIES:
         return Ahead((), {})
+    end = 1 << 8 * key.width  # Other nodes have said what was written: what no key can have is not believed.
+    series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < end]
     begun = [_begun(key, firsts, one) for one in series]
     room = MOST_AHEAD - sum(map(len, begun))
     cuts: list[Cut] = []

@@ -29,7 +29,7 @@ class Lately:
         self.passed: dict[tuple[bytes, bytes], float] = {}  # From which node something went to which.
         self.divided: dict[int, float] = {}  # The children.
         self.large: dict[int, float] = {}  # Partitions over the limit, since then.
-        self.asked: dict[int, float] = {}  # Those of which a division was asked for, the first time.
+        self.asked: dict[int, tuple[float, float]] = {}  # When a division was asked for, first and last.
         self._seen: Mapping[bytes, Partition] | None = None
         self._firsts: list[bytes] = []
 
@@ -58,7 +58,7 @@ class Lately:
 
     def asks(self, partition: int, now: float) -> None:
         """A division is asked for."""
-        self.asked.setdefault(partition, now)
+        self.asked[partition] = self.asked.get(partition, (now, now))[0], now
 
     def rests(self) -> None:
         """Forget what was moved: people want something else."""
@@ -83,6 +83,5 @@ class Lately:
 
 
 def _source(before: Partition, target: Assignment) -> bytes | None:
-    """From whom a target takes its slot."""
     held = (one for one in before.assignments if one.slot == target.slot and one.node != target.node)
     return next((one.node for one in held if one.state is State.AVAILABLE), None)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -79,14 +79,14 @@ class Plan(NamedTuple):
 class Situation:
     """All that a plan goes by."""
 
-    partitions: Sequence[Partition]  # In the order of their keys.
-    replication: int
     nodes: Sequence[Node]  # Those that have a place.
     alive: Collection[bytes]
-    measures: Mapping[int, Measure]  # By the partition's id; what nobody says is missing.
-    limits: Limits
-    lately: Lately
-    now: float
+    partitions: Sequence[Partition] = ()  # In the order of their keys.
+    replication: int = 1
+    measures: Mapping[int, Measure] = field(default_factory=dict)  # By id; what nobody says is missing.
+    limits: Limits = Limits(0, 0)  # noqa: RUF009  # It never changes.
+    lately: Lately = field(default_factory=Lately)
+    now: float = 0.0
     shunned: Collection[bytes] = ()  # They get nothing for now.
     is_on: bool = True  # Else only that is planned which people have asked for.
 
@@ -115,6 +115,21 @@ def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
     return slots
 
 
+def successor(situation: Situation, partition: int, slot: int) -> bytes | None:
+    """The node that takes a slot of a partition, by its id; None: none is left that lives and has nothing of it."""
+    target = _Planner(situation).farthest(_number_of(situation, partition), slot)
+    return None if target is None else sorted(situation.nodes)[target].id
+
+
+def slot_to_take(situation: Situation, partition: int, comer: bytes) -> int:
+    """The slot of a partition, by its id, that a node takes which is to come."""
+    return _Planner(situation).slot_to_take(_number_of(situation, partition), comer)
+
+
+def _number_of(situation: Situation, partition: int) -> int:
+    return next(at for at, one in enumerate(situation.partitions) if one.id == partition)
+
+
 @final
 class _Planner:
     """One plan in the making.  Nodes with a place go by their numbers, and partitions by theirs."""
@@ -124,7 +139,7 @@ class _Planner:
         self.moves: list[Move] = []
         self._nodes = sorted(situation.nodes)
         self._number: dict[bytes | None, int] = {node.id: at for at, node in enumerate(self._nodes)}
-        self._groups: dict[bytes | None, str | bytes] = {
+        self._groups: dict[bytes | None, str | bytes | None] = {
             node.id: node.isolation_group or node.id for node in self._nodes
         }
         able = {*situation.alive}.difference(situation.shunned)
@@ -169,7 +184,6 @@ class _Planner:
         return max(self._loads[0][node], self._loads[1][node])
 
     def _go(self, partition: int, slot: int, target: int, why: str) -> None:
-        """Plan a move."""
         slots = [*self._here[partition]]
         slots += [None] * (slot + 1 - len(slots))
         source, slots[slot] = slots[slot], self._nodes[target].id
@@ -194,7 +208,7 @@ class _Planner:
             for slot in [*removed, *empty][: max(0, self._slots - stand)]:
                 target = self._back(at, slot)
                 if target is None:
-                    target = self._farthest(at, slot)
+                    target = self.farthest(at, slot)
                 if target is not None:
                     why = "{source} was removed" if slot in removed else f"{stand} of {self._slots} replicas"
                     self._go(at, slot, target, why)
@@ -206,7 +220,8 @@ class _Planner:
                 return self._number.get(one.node)
         return None
 
-    def _farthest(self, partition: int, slot: int) -> int | None:
+    def farthest(self, partition: int, slot: int) -> int | None:
+        """The emptiest of those nodes that lie farthest from a partition's other slots."""
         here = self._here[partition]
         there = {one.node for one in self._now.partitions[partition].assignments}  # Who is leaving among them.
         alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
@@ -217,6 +232,24 @@ class _Planner:
             if order < best and node.id not in here and node.id not in there:
                 best, target = order, at
         return target
+
+    def slot_to_take(self, partition: int, comer: bytes) -> int:
+        """An empty slot, else that of the host which is missed least: where that leaves the others farthest apart.
+
+        A host that is down is replaced only where that leaves them farther apart than any other: what it has is waited
+        for.  Of equals it is the fullest; who is no node of tables any more counts as full.
+        """
+        here, target = self._here[partition], self._number[comer]
+        hosts = [slot for slot, one in enumerate(here) if one is not None]
+        if len(hosts) < self._now.replication:
+            return next(slot for slot in range(self._now.replication) if slot not in hosts)
+
+        def missed(slot: int) -> tuple[int, bool, float, int]:
+            node = self._number.get(here[slot])
+            load = inf if node is None else self._load(node)
+            return self._nearer(here, slot, target), here[slot] not in self._now.alive, -load, slot
+
+        return min(hosts, key=missed)
 
     # -- what is planned -----------------------------------------------------------------------------------------------
 
@@ -250,7 +283,7 @@ class _Planner:
                 continue
             since = lately.large.get(partition.id)
             why = self._too_large(measure) if since is not None else self._too_busy(at, measure)
-            if not why or now >= lately.asked.get(partition.id, inf) + LATELY_S:  # It seems to be one key.
+            if not why or now >= lately.asked.get(partition.id, (inf, inf))[0] + LATELY_S:  # It seems to be one key.
                 continue
             if partition.moves or partition.has_too_many_former:
                 continue
@@ -286,7 +319,7 @@ class _Planner:
             free = min((alike[group] for group in groups), default=self._slots)
             crowded = [slot for slot, one in enumerate(slots) if alike[self._groups.get(one)] > free + 1]
             for slot in crowded:
-                source, target = self._number.get(slots[slot]), self._farthest(at, slot)
+                source, target = self._number.get(slots[slot]), self.farthest(at, slot)
                 if source not in self._living or target is None or (at, slot) in self._fixed:
                     continue
                 if self._is_apart(slots, slot, target, strictly=True) and not self._has_come(target, source):
@@ -314,7 +347,6 @@ class _Planner:
                 insort(order, (self._load(node), node))
 
     def _giveable(self) -> list[list[tuple[int, int]]]:
-        """Of each node what it may give: partitions and slots."""
         held: list[list[tuple[int, int]]] = [[] for _ in self._nodes]
         for at, slots in enumerate(self._here):
             if at not in self._busy:
@@ -362,10 +394,13 @@ class _Planner:
 
     def _is_apart(self, slots: Slots, slot: int, target: int, *, strictly: bool = False) -> bool:
         """Whether a partition lies as far apart as it does, or farther, when a target has a slot."""
+        return self._nearer(slots, slot, target) < (0 if strictly else 1)
+
+    def _nearer(self, slots: Slots, slot: int, target: int) -> int:
+        """How many pairs more share an isolation group when a target has a slot."""
         groups = self._groups
-        others = [groups.get(one) for at, one in enumerate(slots) if at != slot]
-        alike, before = others.count(groups[self._nodes[target].id]), others.count(groups.get(slots[slot]))
-        return alike < before if strictly else alike <= before
+        others = [groups.get(one, one) for at, one in enumerate(slots) if at != slot]
+        return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))
 
     def _words(self, source: int) -> str:
         loads = [first[source] for first in self._first]

@@ -15,7 +15,7 @@ the same key may be under way.  Losers leave nothing but the clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.replication import clock, record
 from gossipkv.replication._entry import size_bytes
@@ -38,17 +38,13 @@ from gossipkv.replication.time import HybridTime
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.replication.keys import Bounds
 
+    Read = Callable[[int, bytes], bytes | None]  # What is synced in a space under a key.
+
 NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
-
-
-class Read(Protocol):
-    """A function that reads what is synced."""
-
-    def __call__(self, space: int, key: bytes) -> bytes | None: ...
 
 
 class Host(NamedTuple):

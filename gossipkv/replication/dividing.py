@@ -17,7 +17,7 @@ Confirmations of the parent are forgotten: who told them had not adopted.  What 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy
@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.keys import Identity
     from gossipkv.replication.replicas import Replicas
 
-
-class Append(Protocol):
-    """A function that appends a batch, and returns its position.  Raises Overloaded, StorageError."""
-
-    def __call__(self, batch: Batch, on_synced: Callable[[], object], /) -> int: ...
+    Append = Callable[[Batch, Callable[[], object]], int]  # Returns its position.  Raises Overloaded, StorageError.
 
 
 class Heir(NamedTuple):

@@ -21,17 +21,19 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.replication import clock
 from gossipkv.replication.tail import size_bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.replication.tail import Beginnings, Tail
     from gossipkv.storage.engine.log_reader import Cursor
+
+    Origins = Callable[[Copy, int], bool]  # Whether the connection from here to an origin's node is broken.
 
 # Of a message; while a larger one is made and taken others would wait, here and there.
 MESSAGE_BYTES: Final = 128 << 10
@@ -134,12 +136,6 @@ class Lane:
         self.open.clear()
         self.read.clear()
         self.met.clear()
-
-
-class Origins(Protocol):
-    """Whether the connection from here to an origin's node is broken."""
-
-    def __call__(self, copy: Copy, origin: int) -> bool: ...
 
 
 @final

@@ -13,23 +13,10 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.shell import Batch
     from gossipkv.wire.rpc import Value
 
-
-class OnReply(Protocol):
-    """What becomes of a result."""
-
-    def __call__(self, result: Value) -> object: ...
-
-
-class OnLog(Protocol):
-    """What becomes of a part of the log: batches, and the position behind them; None: the log has left the place."""
-
-    def __call__(self, batches: Sequence[tuple[int, Operations]] | None, position: int, /) -> object: ...
-
-
-class OnNewer(Protocol):
-    """What becomes of it that a node goes by a newer map of a table."""
-
-    def __call__(self, table: bytes, node: bytes, /) -> object: ...
+    OnReply = Callable[[Value], object]
+    # Batches of a part of the log, and the position behind them; None: the log has left the place.
+    OnLog = Callable[[Sequence[tuple[int, Operations]] | None, int], object]
+    OnNewer = Callable[[bytes, bytes], object]  # A node goes by a newer map of a table: the table and the node.
 
 
 class Outside(Protocol):

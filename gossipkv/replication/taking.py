@@ -7,7 +7,7 @@ appends and syncs as one; of each copy a batch has one entry, whatever came toge
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Overloaded, ProtocolError
 from gossipkv.replication.copy import Copy, Entry, Merged
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gossipkv.replication.copy import Read
     from gossipkv.replication.peer import Peer
     from gossipkv.wire.rpc import Raw
+
+    # Appends a batch, and has entries followed; the last is called once it is synced.  Raises Overloaded, StorageError.
+    Append = Callable[[Batch, Sequence[Entry], Callable[[], object]], None]
 
 MOST_BYTES: Final = 32 << 10  # Of records that wait for their batch: what a segment of the log has room for.
 
@@ -88,12 +91,6 @@ class Taking:
         self._merged.clear()
         self._bytes = 0
         return batch, entries
-
-
-class Append(Protocol):
-    """A function that appends a batch, and has entries followed.  Raises Overloaded, StorageError."""
-
-    def __call__(self, batch: Batch, entries: Sequence[Entry], on_synced: Callable[[], object], /) -> None: ...
 
 
 @final

@@ -6,8 +6,9 @@ store, so what a backup has is not forwarded again by another one.  What cannot 
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -22,26 +23,18 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.smearing import Put, Smearing, Waits
+    from gossipkv.table.smearing import Put, Smearing
     from gossipkv.wire.results import OnResult
+
+    # What becomes of puts that were forwarded together: None, or why nobody has answered that they are written.
+    OnForwarded = Callable[[Sequence[Put], GossipKVError | None], object]
+    Forward = Callable[[bytes, Sequence[Put], OnForwarded], object]  # Has hosts write puts of one table, in parts.
 
 LOOK_S: Final = 0.1  # Between two looks at what is due: short beside two minutes.
 IDLE_S: Final = 1.0  # Where nothing waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])
 ACCEPTED: Final = "accepted"
-
-
-class OnForwarded(Protocol):
-    """What becomes of puts that were forwarded together: None, or why nobody has answered that they are written."""
-
-    def __call__(self, puts: Sequence[Put], error: GossipKVError | None, /) -> object: ...
-
-
-class Forward(Protocol):
-    """A function that has hosts write puts of one table; `on_forwarded` is called for each part of them."""
-
-    def __call__(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded, /) -> object: ...
 
 
 @final
@@ -191,21 +184,21 @@ class Accepting:
                 self._put_off(puts)
 
     def _put_off(self, puts: Sequence[Put]) -> None:
-        """Nobody has taken these: they are due again in a while."""
         batch, space, now = Batch(), self._replication.smeared, self._replication.now()
         assert space is not None
         again = [self._smearing.later(put, now) for put in puts]
         for put, later in zip(puts, again, strict=True):
             batch.delete(space, put.at)
             batch.put(space, *later.row())
-        try:
-            self._replication.append(batch, partial(self._are_put_off, puts, again))
-        except (Overloaded, StorageError):
-            self._are_put_off(puts, puts)
 
-    def _are_put_off(self, puts: Sequence[Put], again: Sequence[Put]) -> None:
-        for put, later in zip(puts, again, strict=True):
-            self._smearing.is_put_off(put, later)
+        def are(instead: Sequence[Put]) -> None:
+            for put, later in zip(puts, instead, strict=True):
+                self._smearing.is_put_off(put, later)
+
+        try:
+            self._replication.append(batch, partial(are, again))
+        except (Overloaded, StorageError):
+            are(puts)
 
     def _delete(self) -> None:
         if not self._done:
@@ -214,32 +207,30 @@ class Accepting:
         assert space is not None
         for put in done:
             batch.delete(space, put.at)
-        try:
-            self._replication.append(batch, partial(self._deleted, done))
-        except (Overloaded, StorageError):
-            return  # The next time.
-        self._done = []
 
-    def _deleted(self, puts: Sequence[Put]) -> None:
-        for put in puts:
-            self._smearing.forget(put)
+        def deleted() -> None:
+            for put in done:
+                self._smearing.forget(put)
+
+        with contextlib.suppress(Overloaded, StorageError):  # Else the next time.
+            self._replication.append(batch, deleted)
+            self._done = []
 
     # -- for people --------------------------------------------------------------------------------------------------
 
     def told(self, table: bytes) -> dict[str, Detail] | None:
         """What `status` tells of a table: how much waits here, and for how long at most; None: nothing does."""
         waits = self._smearing.tables.get(table)
-        return None if waits is None else self._told(waits)
-
-    def _told(self, waits: Waits) -> dict[str, Detail]:
+        if waits is None:
+            return None
         until_s = self._smearing.until_s(waits, self._replication.now())
         return {"puts": waits.puts, "bytes": waits.bytes, "until_s": until_s, "why": waits.why}
 
     def to_map(self) -> dict[str, Detail]:
         """What `info` tells."""
-        counted: dict[str, Detail] = {"smeared_waiting": self._smearing.puts, "smeared_bytes": self._smearing.bytes}
         return {
-            **counted,
+            "smeared_waiting": self._smearing.puts,
+            "smeared_bytes": self._smearing.bytes,
             "smeared": self.accepted,
             "smeared_forwarded": self.forwarded,
             "smeared_dropped": self.dropped,

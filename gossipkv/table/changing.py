@@ -16,6 +16,7 @@ from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.wire.rpc import Value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.table.deciding import Deciding
 
 T = TypeVar("T")
-Change = tuple[str, int, object]  # The name of an operation, its version and its argument.
+# The name of an operation, its version and its argument, or None: nothing is left to do; and what is told then.
+Change = tuple[tuple[str, int, object] | None, dict[str, Value]]
 
 LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
 MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
@@ -123,17 +125,22 @@ class Changing:
             raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
         return found[0]
 
+    async def check_divides(self, deadline: Deadline) -> None:
+        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
+
+        async def check() -> None:
+            self._deciding.asking.check_divides()
+
+        with deadline.step("looking at what nodes run"):
+            await soon(check)
+
     async def change_map(
-        self,
-        table: str,
-        argued: Callable[[Tree, list[Node]], Change | None],
-        deadline: Deadline,
-        *,
-        is_shown: bool = False,
-    ) -> None:
+        self, table: str, argued: Callable[[Tree, list[Node]], Awaitable[Change]], deadline: Deadline
+    ) -> dict[str, Value]:
         """Have an operation done on a table's map: `argued` makes it, by the newest map and the nodes of tables.
 
-        None is made where nothing is left to do.  `is_shown`: the map is known here afterwards, if it can be.
+        It may take its time: where the map is another one by then, it is made anew.  The map is known here afterwards,
+        if it can be.
 
         Raises:
             GossipKVError: as `argued`, `informed`, `is_done`.
@@ -144,12 +151,12 @@ class Changing:
             register = catalogue.table(table).id
             with deadline.step("a read of the table's map"):
                 known = await metadata.quorum_read(register)
-            change = argued(metadata.tree(register), placed(catalogue.nodes.named()))
+            change, told = await argued(metadata.tree(register), placed(catalogue.nodes.named()))
             if change is None or await self.is_done(catalogue, register, (known.config, *change), deadline):
                 break
-        if is_shown:
-            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
-                await metadata.quorum_read(register)
+        with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+            await metadata.quorum_read(register)
+        return told
 
 
 async def soon(ask: Callable[[], Awaitable[T]]) -> T:

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.copy import Write
     from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
     from gossipkv.table.accepting import Accepting, Forward, OnForwarded
     from gossipkv.table.hints import Hint
-    from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
+    from gossipkv.table.host import Cluster, Identity, Peers
     from gossipkv.table.smearing import Put
     from gossipkv.table.tables import Tables
     from gossipkv.table.works import Works
@@ -59,7 +60,7 @@ class Deciding:
 
     def __init__(
         self,
-        settings: DecidingSettings,
+        settings: Config,
         identity: Identity,
         cluster: Cluster,
         tables: Tables,
@@ -190,7 +191,9 @@ class Deciding:
                 metadata,
                 catalogue,
                 replication,
-                self,
+                self.asking,
+                alive=self.alive,
+                look_at=self.look_at,
                 settings=self._settings,
                 random=self._random,
                 forward=self.forward,

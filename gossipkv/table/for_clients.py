@@ -7,6 +7,7 @@ Each is one wait for a workflow of `register.metadata.catalogue`; where this nod
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -72,8 +73,8 @@ class ClientMethods:
             b"create_table": self._create_table,
             b"drop_table": self._drop_table,
             b"metadata_status": self._status,
-            b"metadata_join": self._join,
-            b"metadata_leave": self._leave,
+            b"metadata_join": partial(self._change, joins=True),
+            b"metadata_leave": partial(self._change, joins=False),
             b"metadata_replace": self._replace,
             b"metadata_force": self._force,
         }
@@ -226,55 +227,51 @@ class ClientMethods:
 
         return Waiting(tell)
 
-    def _join(self, arguments: Arguments) -> Waiting:
-        return self._change(table_requests.membership(arguments), joins=True)
+    def _change(self, arguments: Arguments, *, joins: bool) -> Waiting:
+        table, name = table_requests.membership(arguments)
 
-    def _leave(self, arguments: Arguments) -> Waiting:
-        return self._change(table_requests.membership(arguments), joins=False)
-
-    def _change(self, wanted: table_requests.Membership, *, joins: bool) -> Waiting:
         async def change() -> Value:
             metadata, catalogue = await self._deciding.informed()
-            register = await _register_of(metadata, catalogue, wanted.table)
+            register = await _register_of(metadata, catalogue, table)
             known = await metadata.quorum_read(register)
-            node = self._deciding.uuid_of(wanted.node)
+            node = self._deciding.uuid_of(name)
             before = known.acceptors.new
             members = {one for one in before if one.node != node}
             if joins:
                 members.add(await self._deciding.invite(node))
             if not members:
-                raise BadRequest(f"{wanted.node} is the last that decides, and cannot leave")
+                raise BadRequest(f"{name} is the last that decides, and cannot leave")
             await catalogue.reconfigure(register, sorted(members), before)
-            return await self._tell(metadata, catalogue, wanted.table)
+            return await self._tell(metadata, catalogue, table)
 
         return Waiting(change)
 
     def _replace(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.replacement(arguments)
+        table, old, new = table_requests.replacement(arguments)
 
         async def replace() -> Value:
             metadata, catalogue = await self._deciding.informed()
             try:
-                leaver = self._deciding.uuid_of(wanted.old)
+                leaver = self._deciding.uuid_of(old)
             except Unavailable as error:
                 raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
-            comer = await self._invite(wanted.new)
-            register = await _register_of(metadata, catalogue, wanted.table)
-            name = "the catalogue" if wanted.table is None else wanted.table
+            comer = await self._invite(new)
+            register = await _register_of(metadata, catalogue, table)
+            name = table or "the catalogue"
             details: dict[str, Detail] = {"register": name}  # It stands in the way of this one alone.
-            hint = None if wanted.table is None else Acceptors.of(catalogue.table(wanted.table).acceptors)
+            hint = None if table is None else Acceptors.of(catalogue.table(table).acceptors)
             try:
                 known = await metadata.quorum_read(register, hint)
             except (NotReady, Unavailable) as error:
                 raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
-            if wanted.old == wanted.new:
-                leaver = self._former(wanted.old, comer, known.acceptors.new)
+            if old == new:
+                leaver = self._former(old, comer, known.acceptors.new)
             try:
                 is_new = await catalogue.replace(register, leaver, comer)
             except (Conflict, NotReady, Unavailable, Unknown) as error:
                 raise type(error)(f"{name}: {error.message}", details) from error
             nodes: list[Value] = [self._deciding.name_of(one.node) for one in metadata.known[register].acceptors.new]
-            return {"table": wanted.table, "replaced": is_new, "nodes": nodes}
+            return {"table": table, "replaced": is_new, "nodes": nodes}
 
         return Waiting(replace)
 
@@ -308,30 +305,30 @@ class ClientMethods:
         return strangers[0]
 
     def _force(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.force(arguments)
+        table, survivors = table_requests.force(arguments)
 
         async def force() -> Value:
-            nodes = [self._deciding.uuid_of(name) for name in wanted.survivors]
-            if wanted.table is None and not self._deciding.known_of(self._deciding.register):
-                return await self._found_anew(wanted.survivors, nodes)
+            nodes = [self._deciding.uuid_of(name) for name in survivors]
+            if table is None and not self._deciding.known_of(self._deciding.register):
+                return await self._found_anew(survivors, nodes)
             metadata, catalogue = self._deciding.taking_part()
-            register = await _register_of(metadata, catalogue, wanted.table)
+            register = await _register_of(metadata, catalogue, table)
             known = metadata.known.get(register)
-            if wanted.table is None and known is not None:
+            if table is None and known is not None:
                 acceptors = sorted(known.acceptors.everyone)
                 if not {one.node for one in acceptors}.intersection(nodes):
                     answers = [await self._look_at(metadata, register, one, {}) for one in acceptors]
                     if None in answers:
                         raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
-                    return await self._found_anew(wanted.survivors, nodes)
-            survivors = [await self._deciding.invite(node) for node in nodes]  # With the stores that they have now.
-            outcome = await metadata.registers.force(register, survivors, None if known is None else known.acceptors)
+                    return await self._found_anew(survivors, nodes)
+            accepting = [await self._deciding.invite(node) for node in nodes]  # With the stores that they have now.
+            outcome = await metadata.registers.force(register, accepting, None if known is None else known.acceptors)
             if outcome.end is End.REFUSED:
                 raise Conflict(f"not forced: {outcome.message}")
             if outcome.end is End.UNKNOWN or outcome.value is None:
                 raise Unknown(f"whether it was forced is not known: {outcome.message}")
             await metadata.quorum_read(register)
-            told = await self._tell(metadata, catalogue, wanted.table)
+            told = await self._tell(metadata, catalogue, table)
             left_out = outcome.value.forces[-1].left_out
             names = ", ".join(self._deciding.name_of(one.node) for one in left_out)
             lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import (
     GossipKVError,
@@ -34,29 +34,22 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.replication.waiting import Waiter
-    from gossipkv.table.readiness import OnAnswer, Wanted
+    from gossipkv.table.readiness import Wanted
     from gossipkv.table.routing import Routing
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
+
+    # What becomes of a request: a result and who has answered, or why there is none.
+    OnAnswered = Callable[[Value, GossipKVError | None, bytes], object]
+    # Has this node answer as a host.  Raises GossipKVError: it does not, and nothing was applied.
+    Here = Callable[[OnAnswer], object]
 
 AGAIN_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
 WAIT_PART: Final = 0.9  # Of what is left a host waits so much at most: its answer is to come in time.
 EARLY: Final = (NotServed, NotReady)
 REFUSED: Final = (*EARLY, Unavailable, Overloaded, UnknownMethod)  # Nothing was applied.
-
-
-class OnAnswered(Protocol):
-    """What becomes of a request: a result and who has answered, or why there is none."""
-
-    def __call__(self, result: Value, error: GossipKVError | None, node: bytes, /) -> object: ...
-
-
-class Here(Protocol):
-    """A function that has this node answer as a host.  Raises GossipKVError: it does not, and nothing was applied."""
-
-    def __call__(self, on_answer: OnAnswer, /) -> object: ...
 
 
 @final

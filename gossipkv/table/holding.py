@@ -253,7 +253,7 @@ class Holding:
 
     def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
-        self._last_hour.keys.pop(table, None)
+        self._last_hour.forget(table)
         departed = self._replication.departed
         for copy in [copy for copy in departed if copy.partition[0] == table]:
             del departed[copy]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from math import exp, inf
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import TypeAlias
 
+    from gossipkv.register.metadata.ledger import AskNode
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
-    from gossipkv.table.stepping import AskNode
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.written import LastHour
     from gossipkv.wire.rpc import Value
 
@@ -38,35 +37,17 @@ ANSWER_S: Final = 5.0  # In which nodes say how much they have.
 FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
 
 
-class Measured(Protocol):
-    """What the copies of a node have, each within its bounds."""
-
-    def measure(self, copy: Copy, /) -> tuple[int, int]:
-        """The live bytes and the records of a copy, about.  Raises StorageError, Corrupt."""
-        ...
-
-
-class _Lately(NamedTuple):
-    """What was said of a table a while ago."""
-
-    table: bytes = b""
-    at: float = -inf
-    asked: frozenset[bytes] = frozenset()  # By these nodes.
-    found: Mapping[int, Measure] = MappingProxyType({})
-
-
 @final
 class Measuring:
     """What the copies of a node have, and the requests that they get."""
 
-    def __init__(self, replicas: Replicas, measures: Measured, ask: AskNode, last_hour: LastHour) -> None:
-        self._replicas = replicas
-        self._measures = measures
+    def __init__(self, replication: Replication, ask: AskNode, last_hour: LastHour) -> None:
+        self._replication = replication
         self._ask = ask
         self._last_hour = last_hour
         self._rates: dict[Copy, float] = {}  # Requests a second; who is not there gets none.
         self._turn = trio.Lock()
-        self._lately = _Lately()
+        self._lately: tuple[bytes, float, Mapping[int, Measure]] = b"", -inf, {}  # Of which table, when, and what.
 
     async def run(self) -> None:
         """Count requests, until cancelled."""
@@ -78,7 +59,7 @@ class Measuring:
     async def count(self, within_s: float) -> None:
         """Take in what copies have counted in so many seconds."""
         kept = exp(-within_s / SMOOTHED_S)
-        before, copies = dict(self._rates), self._replicas.copies
+        before, copies = dict(self._rates), self._replication.replicas.copies
         divided = [copy for copy in before if copy.heirs]
         while divided:  # Nobody knows into how busy ones.
             copy = divided.pop()
@@ -101,9 +82,11 @@ class Measuring:
         for how many seconds.
         """
         found: list[Row] = []
-        for number, copy in enumerate([one for one in self._replicas.copies.values() if one.partition[0] == table]):
+        for number, copy in enumerate(
+            [one for one in self._replication.replicas.copies.values() if one.partition[0] == table]
+        ):
             with contextlib.suppress(GossipKVError):
-                size_bytes, rows = self._measures.measure(copy)
+                size_bytes, rows = self._replication.measure(copy)
                 found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
@@ -118,7 +101,7 @@ class Measuring:
 
         async def ask(node: bytes) -> None:
             with contextlib.suppress(GossipKVError):
-                if node == self._replicas.me:
+                if node == self._replication.replicas.me:
                     told: Value = [[*row] for row in await self.rows(table)]
                 else:
                     told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
@@ -134,14 +117,10 @@ class Measuring:
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Measure]:
         """The same, where need be as it was said some seconds ago."""
         async with self._turn:
-            lately = self._lately
-            if lately.table != table or trio.current_time() >= lately.at + FRESH_S:
-                lately = _Lately(table, trio.current_time())
-            found = {**lately.found}
-            for partition, one in (await self.of(table, {*nodes} - lately.asked)).measures.items():
-                found[partition] = one.beside(found.get(partition))
-            self._lately = lately._replace(asked=lately.asked.union(nodes), found=found)
-        return found
+            known, at, _ = self._lately
+            if known != table or trio.current_time() >= at + FRESH_S:
+                self._lately = table, trio.current_time(), (await self.of(table, nodes)).measures
+            return self._lately[2]
 
 
 def take(found: dict[int, Measure], row: Value) -> None:
@@ -153,6 +132,8 @@ def take(found: dict[int, Measure], row: Value) -> None:
             pass
         case _:
             return
+    if size_bytes < 0 or rows < 0 or not 0 <= rate < inf:
+        return
     found[partition] = Measure(size_bytes, rows, rate).beside(found.get(partition))
 
 

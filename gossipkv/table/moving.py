@@ -24,8 +24,6 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.placement import ranges
-from gossipkv.placement.lately import Lately
-from gossipkv.placement.measures import Limits
 from gossipkv.placement.moves import next_moves, standing
 from gossipkv.placement.partition import State
 from gossipkv.placement.ranges import Situation
@@ -95,33 +93,22 @@ def planned(tree: Tree, nodes: Sequence[Node], known: Situation | None = None) -
 
     `known`: what is known of a range table beside its map; None: nothing, and all nodes seem to live.
     """
-    table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
+    table = decode_table(tree.root.meta)
     if table.kind == RANGE:
-        made = ranges.plan(situation(table, partitions, nodes, known or unknown(nodes)))
-        return Plan(table, partitions, ranges.wanted([*map(standing, partitions)], made.moves), (), made)
+        known = laid_out(tree, known or Situation(nodes=nodes, alive={node.id for node in nodes}))
+        made = ranges.plan(known)
+        stands = [*map(standing, known.partitions)]
+        return Plan(table, known.partitions, ranges.wanted(stands, made.moves), (), made)
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
     groups = grouped(table, nodes)
     wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
     return Plan(table, partitions, wanted, groups)
 
 
-def unknown(nodes: Sequence[Node]) -> Situation:
-    """What is known of a range table if nothing is."""
-    alive = {node.id for node in nodes}
-    return Situation(
-        partitions=(),
-        replication=1,
-        nodes=nodes,
-        alive=alive,
-        measures={},
-        limits=Limits(0, 0),
-        lately=Lately(),
-        now=0.0,
-    )
-
-
-def situation(table: Table, partitions: Sequence[Partition], nodes: Sequence[Node], known: Situation) -> Situation:
-    """What a plan goes by, of a map at hand."""
-    return replace(known, partitions=partitions, replication=table.replication, nodes=nodes)
+def laid_out(tree: Tree, known: Situation) -> Situation:
+    """What is known of a range table, with its map; that takes a while of a large one."""
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
+    return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
 
 
 @dataclass(eq=False)
@@ -161,12 +148,9 @@ class Moving:
         random: Random,
         most: int,
         stall_s: float,
-        hosts: Hosts | None = None,
+        hosts: Hosts,
     ) -> None:
-        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`.
-
-        `hosts`: the way to those of range tables; None: of these nothing is planned but what people ask for.
-        """
+        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._alive = alive
@@ -184,15 +168,15 @@ class Moving:
     async def run(self) -> None:
         """Begin moves, until cancelled."""
         async with trio.open_nursery() as nursery:
-            if self._hosts is not None:
-                nursery.start_soon(self._measure, self._hosts)
+            nursery.start_soon(self._measure)
             while True:
                 with contextlib.suppress(GossipKVError):  # The next time.
                     await self.look()
                 await trio.sleep(LOOK_S)
 
-    async def _measure(self, hosts: Hosts) -> None:
+    async def _measure(self) -> None:
         """Ask now and then what partitions of range tables have."""
+        hosts = self._hosts
         while True:
             for table, seen in [*self._seen.items()]:
                 planning = seen.planning
@@ -228,16 +212,18 @@ class Moving:
         known, seen = self._metadata.known[table], self._seen.setdefault(table, _Seen())
         tree = self._metadata.tree(table)
         described = decode_table(tree.root.meta)
-        if described.kind == RANGE:
-            await self._look_at_ranges(table, described, tree, nodes)
-            return
-        wanted_of = nodes, described, [*seen.partitions]
-        if (seen.root, seen.wanted_of) == (known.head.root, wanted_of) and seen.is_quiet:
-            return
         if seen.root != known.head.root:
             seen.read(tree, known.head.root)
             self._count_failures(seen)
-            wanted_of = nodes, described, [*seen.partitions]
+            if described.kind == RANGE:
+                seen.planning = seen.planning or Planning()
+                seen.planning.sees(seen.partitions, trio.current_time())
+        if seen.planning is not None:
+            await self._look_at_ranges(described, known.config, seen, seen.planning, nodes)
+            return
+        wanted_of = nodes, described, [*seen.partitions]
+        if seen.wanted_of == wanted_of and seen.is_quiet:
+            return
         groups = grouped(described, nodes)
         if groups != described.groups:
             await self._have_done(table, known.config, [("set_groups", tuple(b"".join(group) for group in groups))])
@@ -246,35 +232,29 @@ class Moving:
             seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
-        asked = self._steps(seen, partitions)
+        able = {*self._alive()} - self._shunned()
+        asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
         is_left = bool(asked) or any(partition.moves for partition in partitions)
         # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
         seen.is_quiet = not (is_left or Plan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
 
-    async def _look_at_ranges(self, table: bytes, described: Table, tree: Tree, nodes: list[Node]) -> None:
-        known, seen = self._metadata.known[table], self._seen[table]
-        planning = seen.planning = seen.planning or Planning()
-        if seen.root != known.head.root:
-            seen.read(tree, known.head.root)
-            self._count_failures(seen)
-            planning.sees(seen.partitions, trio.current_time())
-        if self._hosts is not None:
-            planning.look_ahead(described, seen.partitions, self._hosts.limits, seen.root)
+    async def _look_at_ranges(
+        self, table: Table, base: int, seen: _Seen, planning: Planning, nodes: Sequence[Node]
+    ) -> None:
+        planning.look_ahead(table, seen.partitions, self._hosts.limits, seen.root)
         around = self._around(planning, nodes)
-        of = seen.root, nodes, described, around.alive, around.shunned, planning.measured
-        if seen.wanted_of == of and seen.is_quiet:
+        of = seen.root, nodes, table, around.alive, around.shunned, planning.measured
+        if planning.is_quiet(of):
             return
         partitions = [*seen.partitions.values()]
-        steps = await planning.steps(situation(described, partitions, nodes, around), of, self._most, self._beside)
-        is_left = bool(steps) or any(partition.moves for partition in partitions)
-        seen.wanted_of, seen.is_quiet = of, not is_left and planning.is_quiet(of)
-        await self._have_done(table, known.config, self._asked(seen, partitions, steps))
-        if self._hosts is not None:
-            if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
-                self._hosts.check()
-                await self._have_done(table, known.config, cuts)
-            await planning.divide(table, partitions, around.alive, self._hosts)
+        situation = replace(around, partitions=partitions, replication=table.replication)
+        steps = await planning.steps(situation, of, self._most, self._beside)
+        await self._have_done(table.id, base, self._asked(seen, steps))
+        if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
+            self._hosts.check()
+            await self._have_done(table.id, base, cuts)
+        await planning.divide(table.id, partitions, around.alive, self._hosts)
 
     def known(self, table: bytes, nodes: Sequence[Node], measures: Mapping[int, Measure]) -> Situation:
         """What a plan of a range table goes by, for people; who is not its mover takes all that there is for old."""
@@ -282,38 +262,30 @@ class Moving:
         planning = seen.planning if seen is not None and self._acts(table) else None
         if planning is None or not planning.measured:
             planning = Planning()
-            planning.lately.measured(measures, Limits(0, 0) if self._hosts is None else self._hosts.limits, -inf)
+            planning.lately.measured(measures, self._hosts.limits, -inf)
         return replace(self._around(planning, nodes), measures=measures)
 
     def _around(self, planning: Planning, nodes: Sequence[Node]) -> Situation:
-        """What is known of a range table beside its map."""
-        now, hosts = trio.current_time(), self._hosts
-        return replace(
-            unknown(nodes),
+        return Situation(
+            nodes=nodes,
             alive={*self._alive()},
-            shunned={node for node, until in self.passed_over.items() if now < until},
+            shunned=self._shunned(),
             measures=planning.measures,
-            limits=Limits(0, 0) if hosts is None else hosts.limits,
+            limits=self._hosts.limits,
             lately=planning.lately,
-            now=now,
-            is_on=hosts is not None and hosts.is_on,
+            now=trio.current_time(),
+            is_on=self._hosts.is_on,
         )
 
-    def _steps(self, seen: _Seen, partitions: Sequence[Partition]) -> list[tuple[str, object]]:
-        alive, now = set(self._alive()), trio.current_time()
-        steps = next_moves(
-            partitions,
-            seen.wanted,
-            self._most,
-            able=lambda node: node in alive and now >= self.passed_over.get(node, 0.0),
-        )
-        return self._asked(seen, partitions, steps)
+    def _shunned(self) -> set[bytes]:
+        now = trio.current_time()
+        return {node for node, until in self.passed_over.items() if now < until}
 
-    def _asked(self, seen: _Seen, partitions: Sequence[Partition], steps: Sequence[Step]) -> list[tuple[str, object]]:
-        keys = [*seen.partitions]
+    def _asked(self, seen: _Seen, steps: Sequence[Step]) -> list[tuple[str, object]]:
+        partitions = [(key, one.id) for key, one in seen.partitions.items()] if steps else []
         asked: list[tuple[str, object]] = []
         for step in steps:
-            key, id_ = keys[step.partition], partitions[step.partition].id
+            key, id_ = partitions[step.partition]
             if step.unassign is not None:
                 seen.targets.pop(step.unassign, None)  # That is no failure of it.
                 asked.append(("unassign", (key, id_, step.unassign)))

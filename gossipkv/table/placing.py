@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -18,7 +18,7 @@ from gossipkv.placement.partition import least_of_group
 from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import LATELY_S, Changing
@@ -26,18 +26,22 @@ from gossipkv.table.moving import grouped, planned
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from gossipkv.placement.measures import Measure
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.changing import Change
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.moving import Plan
+    from gossipkv.table.requests import Node as _Wanted
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
+
+    Named = Mapping[bytes, NamedNode]
+    Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.
+    _Decide = Callable[[_Wanted, Deadline, Named], Awaitable[Argued]]
 
 PLAN_S: Final = 10.0  # For another node to say what it plans.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
@@ -50,11 +54,14 @@ class PlacingMethods:
     def __init__(self, deciding: Deciding, random: Random) -> None:
         self._deciding = deciding
         self._changing = Changing(deciding, random)
+        decisions: dict[bytes, tuple[Callable[[Arguments], _Wanted], _Decide]] = {
+            b"add_node": (table_requests.add_node, self._add),
+            b"remove_node": (table_requests.remove_node, self._remove),
+            b"replace_node": (table_requests.replace_node, self._replace),
+            b"set_weight": (table_requests.set_weight, self._weigh),
+        }
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
-            b"add_node": self._add,
-            b"remove_node": self._remove,
-            b"replace_node": self._replace,
-            b"set_weight": self._weigh,
+            **{name: partial(self._change, *how) for name, how in decisions.items()},
             b"reshard": self._reshard,
             b"plan": self._plan,
             b"placement_nodes": self._list,
@@ -62,74 +69,33 @@ class PlacingMethods:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _add(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.add_node(arguments)
+    async def _add(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
+        node, said = await self._newcomer(wanted, deadline)
+        return "set_node", (node, *_beside(wanted, said, named.get(node)), None, 0)
 
-        async def add() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            newcomer = await self._newcomer(wanted, deadline)
+    async def _replace(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
+        node, said = await self._newcomer(wanted, deadline)
+        assert wanted.instead_of is not None
+        old = self._changing.named(named, wanted.instead_of, but=node)
+        self._check_gone(old, is_gone=wanted.is_gone)
+        stands = named.get(node)
+        if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
+            self._check_groups(old, named)
+        else:  # It has the old one's share, unless it is told.
+            stands = named[old]._replace(isolation_group=said.isolation_group)
+        return "set_node", (node, *_beside(wanted, said, stands), (old, wanted.is_gone), self._most_replicas())
 
-            def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
-                stands = named.get(newcomer.uuid)
-                return "set_node", (newcomer.uuid, *newcomer.beside(stands), None, 0)
+    async def _remove(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
+        node = self._changing.named(named, wanted.node)
+        self._check_gone(node, is_gone=wanted.is_gone)
+        self._check_groups(node, named)
+        return "remove_node", (node, wanted.is_gone, self._most_replicas())
 
-            return await self._change(operation, deadline)
-
-        return Waiting(add)
-
-    def _replace(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.replace_node(arguments)
-
-        async def replace() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            newcomer = await self._newcomer(wanted, deadline)
-
-            def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
-                assert wanted.instead_of is not None
-                old = self._changing.named(named, wanted.instead_of, but=newcomer.uuid)
-                self._check_gone(old, is_gone=wanted.is_gone)
-                stands = named.get(newcomer.uuid)
-                if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
-                    self._check_groups(old, named)
-                else:  # It has the old one's share, unless it is told.
-                    stands = named[old]._replace(isolation_group=newcomer.said.isolation_group)
-                return "set_node", (newcomer.uuid, *newcomer.beside(stands), (old, wanted.is_gone), stay)
-
-            return await self._change(operation, deadline)
-
-        return Waiting(replace)
-
-    def _remove(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.remove_node(arguments)
-
-        async def remove() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-
-            def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
-                node = self._changing.named(named, wanted.node)
-                self._check_gone(node, is_gone=wanted.is_gone)
-                self._check_groups(node, named)
-                return "remove_node", (node, wanted.is_gone, stay)
-
-            return await self._change(operation, deadline)
-
-        return Waiting(remove)
-
-    def _weigh(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.set_weight(arguments)
-
-        async def weigh() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-
-            def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
-                node = self._changing.named(named, wanted.node)
-                if not named[node].weight:
-                    raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
-                return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
-
-            return await self._change(operation, deadline)
-
-        return Waiting(weigh)
+    async def _weigh(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
+        node = self._changing.named(named, wanted.node)
+        if not named[node].weight:
+            raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
+        return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
 
     def _list(self, arguments: Arguments) -> Waiting:
         arguments.end()
@@ -140,27 +106,29 @@ class PlacingMethods:
 
         return Waiting(tell)
 
-    async def _change(
-        self, argued: Callable[[Mapping[bytes, NamedNode], int], Argued], deadline: Deadline
-    ) -> dict[str, Value]:
+    def _change(self, read: Callable[[Arguments], _Wanted], decide: _Decide, arguments: Arguments) -> Waiting:
         """Have one operation done on the catalogue, made anew where another change comes first."""
-        metadata, catalogue = await self._changing.informed(deadline)
-        while True:
-            config = await self._changing.read(metadata, catalogue, deadline)
-            before = catalogue.nodes.named()
-            name, argument = argued(before, self._most_replicas())
-            if not await self._changing.is_done(catalogue, catalogue.register, (config, name, 1, argument), deadline):
-                continue
+        wanted = read(arguments)
+
+        async def change() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            metadata, catalogue = await self._changing.informed(deadline)
+            while True:
+                config = await self._changing.read(metadata, catalogue, deadline)
+                before = catalogue.nodes.named()
+                name, argument = await decide(wanted, deadline, before)
+                asked = config, name, 1, argument
+                if await self._changing.is_done(catalogue, catalogue.register, asked, deadline):
+                    break
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await metadata.quorum_read(catalogue.register)
-            node = argument[0]
+            after, node = catalogue.nodes.named(), argument[0]
             assert isinstance(node, bytes)
-            after = catalogue.nodes.named()
-            return {
-                "node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)
-            }  # fmt: skip
+            return {"node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)}
 
-    async def _told(self, named: Mapping[bytes, NamedNode]) -> dict[str, Value]:
+        return Waiting(change)
+
+    async def _told(self, named: Named) -> dict[str, Value]:
         """What is told of all nodes of tables, and which of them partitions wait for."""
         alive, names = self._deciding.alive(), self._deciding.names()
         down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
@@ -188,15 +156,14 @@ class PlacingMethods:
         except NotReady:
             return None
 
-    async def _newcomer(self, wanted: table_requests.Node, deadline: Deadline) -> _Newcomer:
-        """The member that is to come, which takes part from now on.  Raises NotReady, Unavailable."""
-        await self._changing.informed(deadline)
+    async def _newcomer(self, wanted: _Wanted, deadline: Deadline) -> tuple[bytes, NamedNode]:
+        """The member that is to come, which takes part from now on, and what it says.  Raises NotReady, Unavailable."""
         node = self._deciding.uuid_of(wanted.node)
         if node not in self._deciding.alive():
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
         with deadline.step(f"asking {wanted.node} to take part"):
             await self._deciding.invite(node)
-            return _Newcomer(node, await self._changing.describe(node), wanted)
+            return node, await self._changing.describe(node)
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
         """Raise Conflict where a node that lives is said to be gone for good."""
@@ -206,7 +173,7 @@ class PlacingMethods:
                 "alone has would be lost. Stop it first, or leave --force out"
             )
 
-    def _check_groups(self, node: bytes, named: Mapping[bytes, NamedNode]) -> None:
+    def _check_groups(self, node: bytes, named: Named) -> None:
         """Raise Conflict where a group of nodes of a table would have too few.  Raises NotReady."""
         if not named[node].weight:  # It is counted in none.
             return
@@ -234,26 +201,20 @@ class PlacingMethods:
     def _reshard(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.reshard(arguments)
 
-        async def reshard() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            groups: Sequence[Sequence[bytes]] = ()
-            changed = False
-
-            def argued(tree: Tree, nodes: list[Node]) -> Change:
-                nonlocal groups, changed
-                table = decode_table(tree.root.meta)
-                if table.kind != HASH:
-                    raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
-                try:
-                    groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
-                except ValueError as error:
-                    raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
-                changed = groups != table.groups
-                return "set_groups", 1, tuple(b"".join(group) for group in groups)
-
-            await self._changing.change_map(wanted.table, argued, deadline)
+        async def argued(tree: Tree, nodes: list[Node]) -> Change:
+            table = decode_table(tree.root.meta)
+            if table.kind != HASH:
+                raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
+            try:
+                groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
+            except ValueError as error:
+                raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
             names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
-            return {"table": wanted.table, "changed": changed, "groups": names}
+            told: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+            return ("set_groups", 1, tuple(b"".join(group) for group in groups)), told
+
+        async def reshard() -> Value:
+            return await self._changing.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
 
         return Waiting(reshard)
 
@@ -286,15 +247,9 @@ class PlacingMethods:
     async def _planned(self, name: str, tree: Tree, nodes: Sequence[Node]) -> Value:
         """A table's plan, as made here."""
         table, works = decode_table(tree.root.meta), self._deciding.works()
-
-        async def measured() -> dict[int, Measure]:
-            return {**(await works.measuring.of(table.id, self._deciding.alive())).measures}
-
-        measures = await measured() if table.kind == RANGE else {}
+        measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
         known = works.moving.known(table.id, nodes, measures)
         made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
-        if table.kind == HASH and made.moves():
-            measures = await measured()
         return self._tell(name, made, nodes, {id_: one.size_bytes for id_, one in measures.items()})
 
     def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:
@@ -327,20 +282,11 @@ class PlacingMethods:
         }
 
 
-Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.
-
-
-class _Newcomer(NamedTuple):
-    uuid: bytes
-    said: NamedNode  # By itself.
-    wanted: table_requests.Node
-
-    def beside(self, stands: NamedNode | None) -> NamedNode:
-        """How it is to stand: what is told, else as it stands, else as it says itself."""
-        base = stands if stands is not None and stands.weight else self.said
-        group, weight = self.wanted.isolation_group, self.wanted.weight
-        return NamedNode(
-            self.said.name,
-            base.isolation_group if group is None else group,
-            base.weight if weight is None else weight,
-        )
+def _beside(wanted: _Wanted, said: NamedNode, stands: NamedNode | None) -> NamedNode:
+    """How a newcomer is to stand: what is told, else as it stands, else as it says itself."""
+    base = stands if stands is not None and stands.weight else said
+    return NamedNode(
+        said.name,
+        base.isolation_group if wanted.isolation_group is None else wanted.isolation_group,
+        base.weight if wanted.weight is None else wanted.weight,
+    )

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from random import Random
 
-    from gossipkv.placement.ahead import Cut
     from gossipkv.placement.measures import Limits
     from gossipkv.placement.moves import Step
     from gossipkv.placement.partition import Partition
@@ -61,15 +60,15 @@ class Planning:
         self.said = Said({})
         self.measures: Mapping[int, Measure] = {}  # The same, but for ranges that are to be written to soon.
         self._ahead_of: object = None
-        self._cuts: Sequence[Cut] = ()
+        self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # Where a range begins, and its children are to.
         self.measured = 0  # How often they have come.
         self.ask_at = -inf
         self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
-        self._splits: Sequence[int] = ()  # and the ids of what it divides.
+        self._splits: Collection[int] = ()  # and the ids of what it divides.
         self._nodes: object = None
         self._of: object = None
         self._plan_at = -inf
-        self._asked: dict[int, tuple[int, float]] = {}  # Divisions: how often, and when it is asked for again.
+        self._is_left = True  # Something was to be done, or was under way.
 
     def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
         """The map is so by now."""
@@ -87,22 +86,23 @@ class Planning:
         if table.time_key is None or self._ahead_of == (self.measured, root):
             return
         self._ahead_of, known = (self.measured, root), self.said.measures.values()
+        self.measures, self._cuts = self.said.measures, []
         row_bytes = sum(one.size_bytes for one in known) / (sum(one.rows for one in known) or 1)
         full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)
         if full < inf:
             usual = Measure(int(full / 2) or 1, 0, sum(one.rate for one in known))
-            found, ids = ahead(table.time_key, [*seen], self.said.series, usual), [one.id for one in seen.values()]
-            self.measures = {**self.said.measures, **{ids[at]: measure for at, measure in found.coming.items()}}
-            self._cuts = found.cuts
+            firsts, partitions = [*seen], [*seen.values()]
+            found = ahead(table.time_key, firsts, self.said.series, usual)
+            coming = {partitions[at].id: measure for at, measure in found.coming.items()}
+            self.measures = {**self.said.measures, **coming}
+            self._cuts = [(firsts[cut.number], cut.keys) for cut in found.cuts]
 
     def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
-        """The divisions that are due, as operations: of ranges that rest."""
-        firsts = [*seen]
-        due = [(firsts[cut.number], cut.keys) for cut in self._cuts if cut.number < len(firsts)]
+        """The divisions that are due, as operations: of ranges that rest; `seen`: as `look_ahead` was told."""
+        due = [(first, seen[first], keys) for first, keys in self._cuts]
         return [
             (DIVIDE[0], division(first, partition, keys, random))
-            for first, keys in due
-            for partition in [seen[first]]
+            for first, partition, keys in due
             if not (partition.moves or partition.has_too_many_former)
         ]
 
@@ -117,27 +117,27 @@ class Planning:
             ended = trio.current_time()
             self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
             ids = [one.id for one in situation.partitions]
-            self._splits = [ids[one.partition] for one in made.splits]
+            self._splits = {ids[one.partition] for one in made.splits}
             self._moves = [(ids[one.partition], one) for one in made.moves]
+        is_moving = bool(steps) or any(one.moves for one in situation.partitions)
+        self._is_left = is_moving or bool(self._moves or self._splits)
         return steps
 
     def is_quiet(self, of: object) -> bool:
         """Whether nothing is left to be done, as far as is known."""
-        return of == self._of and not self._moves and not self._splits
+        return of == self._of and not self._is_left
 
     async def divide(self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: Hosts) -> None:
         """Ask hosts to divide what is to be, one after the other."""
-        now, there = trio.current_time(), {one.id: one for one in partitions if one.id in {*self._splits}}
-        self._asked = {id_: asked for id_, asked in self._asked.items() if id_ in there}
-        due = [one for one in there.values() if now >= self._asked.get(one.id, (0, -inf))[1]]
+        now, asked = trio.current_time(), self.lately.asked
+        there = [one for one in partitions if one.id in self._splits]
+        due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + AGAIN_S]
         async with trio.open_nursery() as nursery:
             for partition in due[:MOST_ASKED]:
-                times, _ = self._asked.get(partition.id, (0, 0.0))
-                self._asked[partition.id] = times + 1, now + AGAIN_S
                 self.lately.asks(partition.id, now)
                 hosts = [one.node for one in partition.assignments if one.node in alive]
-                if hosts:
-                    nursery.start_soon(_divide, ask, table, hosts[times % len(hosts)], partition.id)
+                if hosts:  # They take turns.
+                    nursery.start_soon(_divide, ask, table, hosts[int(now / AGAIN_S) % len(hosts)], partition.id)
 
 
 async def _divide(ask: Hosts, table: bytes, node: bytes, partition: int) -> None:

@@ -42,13 +42,12 @@ class QuarantineMethods:
 
         async def tell() -> Value:
             me, _ = self._me()
-            asked = [self._deciding.uuid_of(node)] if node is not None else [*self._deciding.alive()]
             told: list[Value] = []
 
             async def ask(other: bytes) -> None:
                 name = self._deciding.name_of(other)
                 try:
-                    rows = await self._deciding.asking.ask(other, "quarantine_list", [{"node": name}], ASK_S)
+                    rows: Value = [*self._rows()] if other == me else await self._ask(other, "list", {"node": name})
                 except GossipKVError as error:
                     if node is not None:
                         raise
@@ -56,16 +55,12 @@ class QuarantineMethods:
                 else:
                     told.extend(rows if isinstance(rows, list) else [])
 
-            if asked == [me]:
-                return [*self._rows()]
             if node is not None:
-                await ask(asked[0])
+                await ask(self._deciding.uuid_of(node))
                 return told
-            told += self._rows()
             async with trio.open_nursery() as nursery:
-                for other in asked:
-                    if other != me:
-                        nursery.start_soon(ask, other)
+                for other in self._deciding.alive():
+                    nursery.start_soon(ask, other)
             return told
 
         return Waiting(tell)
@@ -78,7 +73,7 @@ class QuarantineMethods:
             me, _ = self._me()
             uuid = self._deciding.uuid_of(node)
             if uuid != me:
-                return await self._deciding.asking.ask(uuid, "quarantine_drop", [node, copy], ASK_S)
+                return await self._ask(uuid, "drop", node, copy)
             replication = self._deciding.replicating()
             aside = next((one for one in replication.replicas.spaces.all_aside() if one.name == copy), None)
             if aside is None:
@@ -87,6 +82,9 @@ class QuarantineMethods:
             return {"node": node, "copy": copy}
 
         return Waiting(drop)
+
+    async def _ask(self, node: bytes, what: str, *params: Value) -> Value:
+        return await self._deciding.asking.ask(node, f"quarantine_{what}", [*params], ASK_S)
 
     def _me(self) -> tuple[bytes, str]:
         metadata, _ = self._deciding.taking_part()

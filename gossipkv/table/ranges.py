@@ -11,52 +11,46 @@ Who joins or leaves does so by a move (`stepping`), which nobody waits for here:
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.errors import BadRequest, Conflict, Unavailable
 from gossipkv.placement.partition import MOST_FORMER, State, ends_of_move
-from gossipkv.placement.picking import Picking
+from gossipkv.placement.ranges import slot_to_take, successor
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
 from gossipkv.table import requests as table_requests
-from gossipkv.table.changing import Changing, soon
+from gossipkv.table.changing import Changing
+from gossipkv.table.moving import laid_out
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
 from gossipkv.table.splitting import DIVIDE, division
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from random import Random
 
     from gossipkv.errors import Detail
     from gossipkv.placement.measures import Measure
     from gossipkv.placement.partition import Assignment, Partition
+    from gossipkv.placement.ranges import Situation
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.changing import Change
     from gossipkv.table.deciding import Deciding
-    from gossipkv.table.splitting import Division
+    from gossipkv.table.requests import OfRange
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-    Moved = Callable[[table_requests.Hosting, Partition, int, Picking], "_Move"]
+    _Decide = Callable[[OfRange, Deadline, Tree, Sequence[Node]], Awaitable[Change]]
 
+T = TypeVar("T")
 
+MOVED_OTHERWISE: Final = "`gossipkv node` commands move them"
 COMING: Final = frozenset({State.PROPOSED, State.INITIALIZING})
-
-
-class _Move(NamedTuple):
-    """What becomes of a slot, and by which operation on its partition; None: nothing is left to be done."""
-
-    slot: int
-    source: bytes | None
-    target: bytes | None
-    operation: tuple[str, tuple[object, ...]] | None
 
 
 @final
@@ -67,55 +61,39 @@ class RangeMethods:
         self._deciding = deciding
         self._changing = Changing(deciding, random)
         self._random = random
+        decisions: dict[bytes, tuple[Callable[[Arguments], OfRange], _Decide]] = {
+            b"split": (table_requests.split, self._split),
+            b"join": (table_requests.hosting, self._join),
+            b"leave": (table_requests.hosting, self._leave),
+            b"force_join": (
+                partial(table_requests.hosting, known=("copy",)),
+                Refounding(deciding, self._changing, random).force_join,
+            ),
+        }
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
-            b"split": self._split,
-            b"join": partial(self._move, self._joined),
-            b"leave": partial(self._move, self._left),
-            b"force_join": self._force_join,
+            **{name: partial(self._change, *how) for name, how in decisions.items()},
             b"partitions": self._partitions,
         }
 
+    def _change(self, read: Callable[[Arguments], OfRange], decide: _Decide, arguments: Arguments) -> Waiting:
+        wanted = read(arguments)
+
+        async def change() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            return await self._changing.change_map(wanted.table, partial(decide, wanted, deadline), deadline)
+
+        return Waiting(change)
+
     # -- divisions -----------------------------------------------------------------------------------------------------
 
-    def _split(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.split(arguments)
+    async def _split(self, wanted: OfRange, deadline: Deadline, tree: Tree, _nodes: Sequence[Node]) -> Change:
+        """A range is two.  Raises BadRequest, Conflict, Unavailable."""
+        await self._changing.check_divides(deadline)
+        asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
+        rows = _rows((child.first, child.partition) for child in asked.children)
+        return (*DIVIDE, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
 
-        async def split() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            await self._check_divides(deadline)
-            asked: list[Division] = []
-
-            def argued(tree: Tree, _nodes: list[Node]) -> Change:
-                asked[:] = [division(*self._divisible(tree, wanted), [wanted.key], self._random)]
-                return *DIVIDE, asked[0]
-
-            await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
-            (divided,) = asked
-            rows = _rows((child.first, child.partition) for child in divided.children)
-            return {"table": wanted.table, "partition": divided.partition, "partitions": rows}
-
-        return Waiting(split)
-
-    async def _check_divides(self, deadline: Deadline) -> None:
-        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
-
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
-        with deadline.step("looking at what nodes run"):
-            await soon(check)
-
-    def _force_join(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.force_join(arguments)
-
-        async def force_join() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            await self._check_divides(deadline)
-            return await Refounding(self._deciding, self._changing, self._random).force_join(wanted, deadline)
-
-        return Waiting(force_join)
-
-    def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
+    def _divisible(self, tree: Tree, wanted: OfRange) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
         key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
         first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
@@ -142,73 +120,66 @@ class RangeMethods:
 
     # -- who holds a range ---------------------------------------------------------------------------------------------
 
-    def _move(self, moved: Moved, arguments: Arguments) -> Waiting:
-        wanted = table_requests.hosting(arguments)
-
-        async def move() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            held = await self._held(wanted.table, deadline)
-            told: dict[str, Value] = {}
-
-            def argued(tree: Tree, nodes: list[Node]) -> Change | None:
-                words = f"{wanted.table} has shards: `gossipkv node` commands move them"
-                first, partition = _range_of(tree, wanted.key, words)
-                picking = Picking({node.id: node for node in nodes}, held, self._deciding.alive())
-                made = moved(wanted, partition, decode_table(tree.root.meta).replication, picking)
-                told.update(
-                    {"table": wanted.table, "partition": partition.id, "slot": made.slot},
-                    changed=made.operation is not None,
-                    **{"from": self._name_of(made.source), "to": self._name_of(made.target)},
-                )
-                if made.operation is None:
-                    return None
-                name, argument = made.operation
-                return name, 1, (first, partition.id, *argument)
-
-            await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
-            return told
-
-        return Waiting(move)
-
-    def _joined(
-        self, wanted: table_requests.Hosting, partition: Partition, replication: int, picking: Picking
-    ) -> _Move:
+    async def _join(self, wanted: OfRange, _deadline: Deadline, tree: Tree, nodes: Sequence[Node]) -> Change:
         """Who is to come takes a slot.  Raises BadRequest, Conflict, Unavailable."""
+        first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         seat = _seat(partition, node)
         if seat is not None and seat.state is not State.LEAVING and not _is_replaced(partition, seat):
-            return _Move(seat.slot, _other(partition, seat), node, None)
+            return None, self._moved(wanted, partition, seat.slot, (_other(partition, seat), node))
         self._check_rests(wanted.key, partition, "say it")
-        if node not in picking.nodes:
+        if node not in {one.id for one in nodes}:
             words = f"{wanted.node} was taken out, and no table is laid on it: `gossipkv node add` puts it in"
             raise BadRequest(words)
-        if node not in picking.alive:
+        if node not in self._deciding.alive():
             raise Unavailable(f"{wanted.node} cannot hold a range: it is no member of this cluster that is alive")
-        slot = picking.slot_to_take(partition, node, replication)
+        slot = await self._planned(tree, nodes, lambda known: slot_to_take(known, partition.id, node))
         source = next((one.node for one in partition.assignments if one.slot == slot), None)
-        return _Move(slot, source, node, ("assign", (draw_id(self._random), node, slot)))
+        asked = first, partition.id, draw_id(self._random), node, slot
+        return ("assign", 1, asked), self._moved(wanted, partition, slot, (source, node), changed=True)
 
-    def _left(self, wanted: table_requests.Hosting, partition: Partition, replication: int, picking: Picking) -> _Move:
+    async def _leave(self, wanted: OfRange, _deadline: Deadline, tree: Tree, nodes: Sequence[Node]) -> Change:
         """Who is to go has its slot taken by another; who is on its way yet is called back.  Raises Conflict."""
+        first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         seat = _seat(partition, node)
-        told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": None}
+        where = f"the range that {wanted.key[:40]!r} is in"
         if seat is None:
-            words = (
-                f"{wanted.node} holds nothing of the range that {wanted.key[:40]!r} is in, and none is on its way there"
-            )
-            raise Conflict(words, {**told, "from": wanted.node, "to": None, "changed": False})
+            details = self._moved(wanted, partition, None, (node, None))
+            raise Conflict(f"{wanted.node} holds nothing of {where}, and none is on its way there", details)
+        told = partial(self._moved, wanted, partition, seat.slot)
         other = _other(partition, seat)
         if seat.state in COMING:
-            return _Move(seat.slot, node, other, ("unassign", (seat.id,)))
+            return ("unassign", 1, (first, partition.id, seat.id)), told((node, other), changed=True)
         if seat.state is State.LEAVING or _is_replaced(partition, seat):
-            return _Move(seat.slot, node, other, None)
+            return None, told((node, other))
         self._check_rests(wanted.key, partition, "say it")
-        target = picking.successor(partition, node)
+        target = await self._planned(tree, nodes, lambda known: successor(known, partition.id, seat.slot))
         if target is None:
-            words = f"no other node of tables that lives is left for the range that {wanted.key[:40]!r} is in"
-            raise Conflict(f"{words}: leave would take it below {replication}; `gossipkv node add` a node first")
-        return _Move(seat.slot, node, target, ("assign", (draw_id(self._random), target, seat.slot)))
+            least = decode_table(tree.root.meta).replication
+            words = f"no other node of tables that lives is left for {where}: leave would take it below {least}"
+            raise Conflict(f"{words}; `gossipkv node add` a node first")
+        asked = first, partition.id, draw_id(self._random), target, seat.slot
+        return ("assign", 1, asked), told((node, target), changed=True)
+
+    async def _planned(self, tree: Tree, nodes: Sequence[Node], pick: Callable[[Situation], T]) -> T:
+        """What is picked by what the planner goes by, in a worker thread: a table may have very many ranges."""
+        known = self._deciding.works().moving.known(decode_table(tree.root.meta).id, nodes, {})
+        return await self._deciding.asking.beside(lambda: pick(laid_out(tree, known)))
+
+    def _moved(
+        self,
+        wanted: OfRange,
+        partition: Partition,
+        slot: int | None,
+        ends: tuple[bytes | None, bytes | None],
+        *,
+        changed: bool = False,
+    ) -> dict[str, Detail]:
+        """What is told of a slot that moves from one node to another."""
+        source, target = (None if node is None else self._deciding.name_of(node) for node in ends)
+        told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
+        return {**told, "from": source, "to": target, "changed": changed}
 
     def _node(self, name: str) -> bytes:
         """A node that the catalogue names.  Raises BadRequest."""
@@ -218,38 +189,26 @@ class RangeMethods:
         except BadRequest as error:
             raise BadRequest(f"{error.message}; `gossipkv node add` puts one in") from error
 
-    def _name_of(self, node: bytes | None) -> str | None:
-        return None if node is None else self._deciding.name_of(node)
-
-    async def _held(self, table: str, deadline: Deadline) -> Counter[bytes]:
-        """How many partitions of a table each node has, as known here."""
-        metadata, catalogue = await self._changing.informed(deadline)
-        await self._changing.read(metadata, catalogue, deadline)
-        tree = metadata.tree(catalogue.table(table).id)
-        return await self._deciding.asking.beside(partial(_held_of, tree))
-
     # -- what there is -------------------------------------------------------------------------------------------------
 
     def _partitions(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.page(arguments)
+        name, start, limit = table_requests.page(arguments)
 
         async def tell() -> Value:
             metadata, catalogue = self._deciding.taking_part()
-            table = catalogue.table(wanted.table).id
+            table = catalogue.table(name).id
             tree = metadata.tree(table)
             is_hash = decode_table(tree.root.meta).kind == HASH
-            entries = [*islice(tree.scan(wanted.start), wanted.limit + 1)]
-            partitions = [decode_partition(entry.record) for entry in entries[: wanted.limit]]
-            hosts = {one.node for each in partitions for one in each.assignments}
-            measuring = self._deciding.works().measuring
-            found = await measuring.lately(table, hosts.intersection(self._deciding.alive()))
+            entries = [*islice(tree.scan(start), limit + 1)]
+            partitions = [decode_partition(entry.record) for entry in entries[:limit]]
+            found = await self._deciding.works().measuring.lately(table, self._deciding.alive())
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
                 self._row(partition, first, None if is_hash else end, found.get(partition.id))
                 for partition, first, end in zip(partitions, firsts, firsts[1:], strict=False)
             ]
             kind = HASH if is_hash else RANGE
-            return {"table": wanted.table, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
+            return {"table": name, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
 
         return Waiting(tell)
 
@@ -282,15 +241,8 @@ def _other(partition: Partition, seat: Assignment) -> bytes | None:
 
 
 def _is_replaced(partition: Partition, seat: Assignment) -> bool:
-    """Whether another one comes to its slot."""
     return any(one.slot == seat.slot and one.state in COMING and one is not seat for one in partition.assignments)
 
 
-def _held_of(tree: Tree) -> Counter[bytes]:
-    partitions = (decode_partition(entry.record) for entry in tree.scan())
-    return Counter(one.node for each in partitions for one in each.assignments if one.state is not State.LEAVING)
-
-
 def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:
-    """Ranges, as they are told."""
     return [{"id": id_, "start": first} for first, id_ in ranges]

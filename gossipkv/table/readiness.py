@@ -10,7 +10,7 @@ not waited for.  A copy whose assignment is not there any more is ready for sess
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
 from gossipkv.replication import clock
@@ -21,20 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.replication.waiting import Waiter
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.rpc import Value
 
 BEHIND: Final = "waits_for"  # In the details of NotReady: what the copy lacks that the session has seen.
 UNSEEN: Final = Seen(0, b"")
-
-
-class OnAnswer(Protocol):
-    """What becomes of what this node does as a host."""
-
-    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
 
 
 class Wanted(NamedTuple):

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.forwarding import Forwarding
-    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
     from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult, Waiting
@@ -44,26 +45,11 @@ MOST_KEY: Final = KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES  # A tombstone stands 
 MOST_VALUE: Final = VALUE_LIMIT - (64 << 10) - 64  # A record has a head and dependencies beside it.
 
 
-class Limits(Protocol):
-    """The settings that these methods need."""
-
-    @property
-    def max_key(self) -> int: ...
-    @property
-    def max_value(self) -> int: ...
-    @property
-    def scan_limit(self) -> int: ...
-    @property
-    def stage_timeout(self) -> int: ...
-    @property
-    def max_token(self) -> int: ...
-
-
 @final
 class RecordMethods:
     """The methods, by name."""
 
-    def __init__(self, deciding: Deciding, random: Random, limits: Limits) -> None:
+    def __init__(self, deciding: Deciding, random: Random, limits: Config) -> None:
         self.routing = Routing(deciding, random)
         self._deciding = deciding
         replication, names = deciding.replicating, deciding.name_of

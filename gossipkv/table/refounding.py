@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.changing import Change, Changing
     from gossipkv.table.deciding import Deciding
-    from gossipkv.table.requests import ForceJoin
+    from gossipkv.table.requests import OfRange
     from gossipkv.wire.rpc import Value
 
 REFOUND: Final = ("refound", 1)  # The operation, and its version.
@@ -73,46 +73,37 @@ class Refounding:
         self._changing = changing
         self._random = random
 
-    async def force_join(self, wanted: ForceJoin, deadline: Deadline) -> Value:
-        """Have a range begin anew at a node.
+    async def force_join(self, wanted: OfRange, deadline: Deadline, tree: Tree, nodes: Sequence[Node]) -> Change:
+        """A range begins anew at a node.
 
         Raises:
+            BadRequest: the table has shards, or the node cannot hold it.
             Conflict: a host of it lives, or may live; or it is not clear with what it is to go on.
-            GossipKVError: as `Changing.change_map`.
+            GossipKVError: the node does not say what it has set aside.
         """
-        metadata, catalogue = await self._changing.informed(deadline)
-        await self._changing.read(metadata, catalogue, deadline)
-        table, named = catalogue.table(wanted.table).id, catalogue.nodes.named()
-        with deadline.step("a read of the table's map"):
-            await metadata.quorum_read(table)
-        tree = metadata.tree(table)
-        if decode_table(tree.root.meta).kind == HASH:
+        await self._changing.check_divides(deadline)
+        table = decode_table(tree.root.meta)
+        if table.kind == HASH:
             raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
-        node = self._changing.named(named, wanted.node)
-        if not named[node].weight or node not in self._deciding.alive():
+        node = self._changing.named(self._deciding.taking_part()[1].nodes.named(), wanted.node)
+        if node not in {one.id for one in nodes} or node not in self._deciding.alive():
             raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
         first, partition = range_of(tree, wanted.key)
         bounds = next(parts_of(tree, Bounds(first, None))).bounds
         if _is_done(partition, node):
-            return self._told(wanted, partition, None)
+            return None, self._told(wanted, partition, None)
         with deadline.step("asking the range's hosts whether they live"):
             await self._check_gone(wanted, partition)
         with deadline.step(f"asking {wanted.node} what it has set aside"):
-            kept = _chosen(wanted, bounds, await self._kept(node, table, bounds))
+            kept = _chosen(wanted, bounds, await self._kept(node, table.id, bounds))
         counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
         if kept is not None and kept.clock is not None:
             counters |= dict(clock.entries(kept.clock))
         new = draw_id(self._random)
+        asked = first, partition.id, new, draw_id(self._random), node, tuple(sorted(counters.items()))
+        return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
 
-        def argued(tree: Tree, _nodes: Sequence[Node]) -> Change:
-            if range_of(tree, wanted.key) != (first, partition):
-                raise Conflict(f"the range that {wanted.key[:40]!r} is in has changed meanwhile: look at it again")
-            return *REFOUND, (first, partition.id, new, draw_id(self._random), node, tuple(sorted(counters.items())))
-
-        await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
-        return self._told(wanted, partition._replace(id=new), kept)
-
-    async def _check_gone(self, wanted: ForceJoin, partition: Partition) -> None:
+    async def _check_gone(self, wanted: OfRange, partition: Partition) -> None:
         """Raise Conflict where a host of a range lives, or may."""
         deciding = self._deciding
         hosts = [one.node for one in partition.assignments if one.state in {State.AVAILABLE, State.LEAVING}]
@@ -146,7 +137,7 @@ class Refounding:
         rows = unpacked(told)
         return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
 
-    def _told(self, wanted: ForceJoin, partition: Partition, kept: Kept | None) -> Value:
+    def _told(self, wanted: OfRange, partition: Partition, kept: Kept | None) -> dict[str, Value]:
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
         return {
             "table": wanted.table,
@@ -164,7 +155,7 @@ def _is_done(partition: Partition, node: bytes) -> bool:
     return not others and one.node == node and bool(partition.ends) and not partition.former
 
 
-def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
+def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
     """What the range is to go on with; None: nothing.
 
     Raises:
@@ -178,10 +169,11 @@ def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | N
     if wanted.copy is not None and wanted.copy not in usable:
         words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
         raise BadRequest(f"{words}; these have some of it: {said}")
-    if wanted.copy is not None or len(usable) == 1:
-        chosen = usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
+    name = next(iter(usable)) if wanted.copy is None and len(usable) == 1 else wanted.copy
+    if name is not None:
+        chosen = usable[name]
         if chosen.clock is not None and len(clock.entries(chosen.clock)) > MOST_ENDS:
-            raise Conflict(f"the copy {chosen.name} names more than {MOST_ENDS} assignments")
+            raise Conflict(f"the copy {name} names more than {MOST_ENDS} assignments")
         return chosen
     if kept:
         raise Conflict(

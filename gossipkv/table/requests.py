@@ -71,28 +71,6 @@ class DropTable(NamedTuple):
     timeout_ms: int = DECISION_MS  # For all of it.
 
 
-class Membership(NamedTuple):
-    """A node that is to decide on a register, or no longer."""
-
-    table: str | None
-    node: str
-
-
-class Replacement(NamedTuple):
-    """A node that is to decide on a register in the place of another, or of itself with another store."""
-
-    table: str | None
-    old: str
-    new: str
-
-
-class Force(NamedTuple):
-    """The nodes that are to decide on a register from now on, whatever the others knew."""
-
-    table: str | None
-    survivors: tuple[str, ...]
-
-
 class Node(NamedTuple):
     """A node of tables that comes, goes, or gets another share."""
 
@@ -112,38 +90,13 @@ class Reshard(NamedTuple):
     timeout_ms: int = DECISION_MS
 
 
-class Split(NamedTuple):
-    """A range that is to be divided, at a key in it."""
+class OfRange(NamedTuple):
+    """What is to become of a range."""
 
     table: str
-    key: bytes
-    timeout_ms: int = DECISION_MS
-
-
-class Hosting(NamedTuple):
-    """A node that is to have a slot of a range, or no longer."""
-
-    table: str
-    key: bytes  # One in the range.
-    node: str
-    timeout_ms: int = DECISION_MS
-
-
-class Page(NamedTuple):
-    """Some of a table's partitions, in their order."""
-
-    table: str
-    start: bytes
-    limit: int
-
-
-class ForceJoin(NamedTuple):
-    """A range that is to begin anew, as its hosts are all gone."""
-
-    table: str
-    key: bytes
-    node: str
-    copy: str | None = None  # With which it goes on; empty: with nothing; None: with the one that there is.
+    key: bytes  # One in the range; at which it is divided.
+    node: str = ""  # Who is to have a slot of it, or no longer, or is to begin it anew.
+    copy: str | None = None  # With which it begins anew; empty: with nothing; None: with the one that there is.
     timeout_ms: int = DECISION_MS
 
 
@@ -197,11 +150,7 @@ def create_table(arguments: Arguments) -> CreateTable:
 
 
 def drop_table(arguments: Arguments) -> DropTable:
-    """Read `[name, {table, operation, timeout_ms}]`.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+    """Read `[name, {table, operation, timeout_ms}]`.  Raises BadRequest: it is something else."""
     name = table_name(arguments)
     options = arguments.options("table", "operation", "timeout_ms")
     digits = options.text("table")
@@ -212,40 +161,28 @@ def drop_table(arguments: Arguments) -> DropTable:
 
 
 def table_name(arguments: Arguments) -> str:
-    """Read the name of a table that may be.
-
-    Raises:
-        BadRequest: none can have it.
-    """
+    """Read the name of a table that may be.  Raises BadRequest: none can have it."""
     name = arguments.text("table")
     if not is_name(name):
         raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
     return name
 
 
-def membership(arguments: Arguments) -> Membership:
-    """Read `[table or nil, node]`.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+def membership(arguments: Arguments) -> tuple[str | None, str]:
+    """Read `[table or nil, node]`.  Raises BadRequest: it is something else."""
     table, node = arguments.text_or_nil("table"), arguments.text("node")
     arguments.end()
-    return Membership(table, node)
+    return table, node
 
 
-def replacement(arguments: Arguments) -> Replacement:
-    """Read `[table or nil, old node, new node]`.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+def replacement(arguments: Arguments) -> tuple[str | None, str, str]:
+    """Read `[table or nil, old node, new node]`.  Raises BadRequest: it is something else."""
     table, old, new = arguments.text_or_nil("table"), arguments.text("old node"), arguments.text("new node")
     arguments.end()
-    return Replacement(table, old, new)
+    return table, old, new
 
 
-def force(arguments: Arguments) -> Force:
+def force(arguments: Arguments) -> tuple[str | None, tuple[str, ...]]:
     """Read `[table or nil, [node, …]]`.
 
     Raises:
@@ -257,22 +194,13 @@ def force(arguments: Arguments) -> Force:
         raise BadRequest(f"{arguments.method}: 1 to {MOST_SURVIVORS} survivors must be named, not {len(survivors)}")
     if len(set(survivors)) < len(survivors):
         raise BadRequest(f"{arguments.method}: a survivor is named twice")
-    return Force(table, tuple(survivors))
+    return table, tuple(survivors)
 
 
 def add_node(arguments: Arguments) -> Node:
-    """Read `[node, {isolation_group, weight, timeout_ms}]`.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+    """Read `[node, {isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
     node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
-    return Node(
-        node,
-        isolation_group=_isolation_group(arguments.method, options),
-        weight=options.number("weight", least=1, most=MOST_WEIGHT),
-        timeout_ms=_timeout_ms(options),
-    )
+    return _newcomer(arguments.method, node, options)
 
 
 def remove_node(arguments: Arguments) -> Node:
@@ -282,16 +210,10 @@ def remove_node(arguments: Arguments) -> Node:
 
 
 def replace_node(arguments: Arguments) -> Node:
-    """Read `[old node, new node, {force, isolation_group, weight, timeout_ms}]`.
-
-    Raises:
-        BadRequest: it is something else.
-    """
+    """Read `[old, new, {force, isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
     old, new = arguments.text("old node"), arguments.text("new node")
     options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
-    weight = options.number("weight", least=1, most=MOST_WEIGHT)
-    group = _isolation_group(arguments.method, options)
-    return Node(new, old, options.flag("force"), group, weight, _timeout_ms(options))
+    return _newcomer(arguments.method, new, options)._replace(instead_of=old, is_gone=options.flag("force"))
 
 
 def set_weight(arguments: Arguments) -> Node:
@@ -309,34 +231,28 @@ def reshard(arguments: Arguments) -> Reshard:
     return Reshard(table, groups, _timeout_ms(arguments.options("timeout_ms")))
 
 
-def split(arguments: Arguments) -> Split:
+def split(arguments: Arguments) -> OfRange:
     """Read `[table, key, {timeout_ms}]`.  Raises BadRequest: it is something else, or no range begins at that key."""
     table, key = arguments.text("table"), arguments.blob("key")
     options = arguments.options("timeout_ms")
     if not 1 <= len(key) <= MOST_KEY_BYTES:
         words = f"a range begins at a key of 1 to {MOST_KEY_BYTES} bytes, not of {len(key)}"
         raise BadRequest(f"{arguments.method}: {words}")
-    return Split(table, key, _timeout_ms(options))
+    return OfRange(table, key, timeout_ms=_timeout_ms(options))
 
 
-def hosting(arguments: Arguments) -> Hosting:
-    """Read `[table, key, node, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> OfRange:
+    """Read `[table, key, node, {timeout_ms}]`, and `copy` where that is known.  Raises BadRequest: it is another."""
     table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
-    return Hosting(table, key, node, _timeout_ms(arguments.options("timeout_ms")))
+    options = arguments.options(*known, "timeout_ms")
+    return OfRange(table, key, node, options.text("copy"), _timeout_ms(options))
 
 
-def page(arguments: Arguments) -> Page:
+def page(arguments: Arguments) -> tuple[str, bytes, int]:
     """Read `[table, {start, limit}]`.  Raises BadRequest: it is something else."""
     table, options = arguments.text("table"), arguments.options("start", "limit")
     limit = options.number("limit", least=1) or MOST_ROWS
-    return Page(table, options.blob("start") or b"", min(limit, MOST_ROWS))
-
-
-def force_join(arguments: Arguments) -> ForceJoin:
-    """Read `[table, key, node, {copy, timeout_ms}]`.  Raises BadRequest: it is something else."""
-    table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
-    options = arguments.options("copy", "timeout_ms")
-    return ForceJoin(table, key, node, options.text("copy"), _timeout_ms(options))
+    return table, options.blob("start") or b"", min(limit, MOST_ROWS)
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:
@@ -379,7 +295,6 @@ def _time_key(method: str, options: Options, kind: str) -> tuple[TimeKey | None,
 
 
 def _operation(method: str, options: Options) -> bytes | None:
-    """The id of a request."""
     operation = options.blob("operation")
     if operation is not None and len(operation) != OPERATION_ID_BYTES:
         raise BadRequest(
@@ -389,8 +304,12 @@ def _operation(method: str, options: Options) -> bytes | None:
 
 
 def _timeout_ms(options: Options) -> int:
-    """The time allowed for a decision."""
     return min(options.number("timeout_ms", least=1) or DECISION_MS, MOST_TIMEOUT_MS)
+
+
+def _newcomer(method: str, node: str, options: Options) -> Node:
+    group, weight = _isolation_group(method, options), options.number("weight", least=1, most=MOST_WEIGHT)
+    return Node(node, isolation_group=group, weight=weight, timeout_ms=_timeout_ms(options))
 
 
 def _isolation_group(method: str, options: Options) -> str | None:

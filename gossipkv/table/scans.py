@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.forwarding import Forwarding
-    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
     from gossipkv.table.route import Place, Route
     from gossipkv.table.routing import Routing

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
+    from gossipkv.replication.shell import OnAnswer
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.forwarding import Forwarding
-    from gossipkv.table.readiness import OnAnswer, Readiness
+    from gossipkv.table.readiness import Readiness
     from gossipkv.table.route import Place
     from gossipkv.table.routing import Routing
     from gossipkv.table.token import Token

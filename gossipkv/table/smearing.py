@@ -20,6 +20,7 @@ nodes have accepted in the same millisecond either may stay, the same one everyw
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
@@ -69,17 +70,14 @@ def put_of(at: bytes, value: bytes) -> Put:
     raise ProtocolError("what waits is [table, key, value, time]", {"got": repr(value)[:80]})
 
 
-@final
+@dataclass(slots=True)
 class Waits:
     """What waits for a table."""
 
-    __slots__ = ("bytes", "last_ms", "puts", "why")
-
-    def __init__(self) -> None:
-        self.puts = 0
-        self.bytes = 0
-        self.why: str | None = None  # Nobody has taken what was forwarded last.
-        self.last_ms = 0  # When the last of it is due, of all since it was empty.
+    puts: int = 0
+    bytes: int = 0
+    why: str | None = None  # Nobody has taken what was forwarded last.
+    last_ms: int = 0  # When the last of it is due, of all since it was empty.
 
 
 @final
@@ -163,16 +161,24 @@ class Smearing:
 
     def span(self, now: float) -> tuple[bytes, bytes] | None:
         """From where to before where rows are to be forwarded; None: none now, since enough is under way."""
-        if len(self._sent) >= MOST_SENT or self._sent_bytes >= MOST_SENT_BYTES:
+        if self._is_full:
             return None
         due_ms = self.clock_ms(now) + (2 * MOST_WAIT_MS if self.drains else 0)
-        return self._cursor, FIRST + due_ms.to_bytes(PART_BYTES, "big")
+        return self._cursor, _at(due_ms)
+
+    def until_s(self, waits: Waits, now: float) -> float:
+        """In how many seconds the last of a table is due."""
+        return max(0, waits.last_ms - self.clock_ms(now)) / 1000
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._sent) >= MOST_SENT or self._sent_bytes >= MOST_SENT_BYTES
 
     def send(self, puts: Iterable[Put]) -> list[Put]:
         """Those of what was read in order that are to be forwarded now; the rest is read again."""
         sent: list[Put] = []
         for put in puts:
-            if len(self._sent) >= MOST_SENT or self._sent_bytes >= MOST_SENT_BYTES:
+            if self._is_full:
                 break
             self._cursor = put.at + b"\0"
             if put.at not in self._sent:
@@ -190,17 +196,16 @@ class Smearing:
         self._unsend(put)
         self.is_there(again)
 
-    def until_s(self, waits: Waits, now: float) -> float:
-        """In how many seconds the last of a table is due."""
-        return max(0, waits.last_ms - self.clock_ms(now)) / 1000
-
     def _unsend(self, put: Put) -> None:
         if self._sent.pop(put.at, None) is not None:
             self._sent_bytes -= put.size_bytes
 
     def _row_at(self, now: float, after_ms: int) -> bytes:
-        due_ms = self.clock_ms(now) + after_ms
-        return FIRST + due_ms.to_bytes(PART_BYTES, "big") + self._random.randbytes(PART_BYTES)
+        return _at(self.clock_ms(now) + after_ms) + self._random.randbytes(PART_BYTES)
+
+
+def _at(due_ms: int) -> bytes:
+    return FIRST + due_ms.to_bytes(PART_BYTES, "big")
 
 
 def _due_of(at: bytes) -> int:

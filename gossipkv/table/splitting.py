@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
+    from gossipkv.replication.shell import Replication
 
 DIVIDE: Final = ("divide", 2)  # The operation, and its version.
 
@@ -41,18 +41,6 @@ FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: 
 TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
 AGAIN_S: Final = 10.0  # Until a range is looked at again that was not divided.
 DONE_S: Final = 5.0  # For a transaction.
-
-
-class Measures(Protocol):
-    """What the copies of a node have, each within its bounds."""
-
-    def measure(self, copy: Copy, /) -> tuple[int, int]:
-        """The live bytes and the records of a copy, about.  Raises StorageError, Corrupt."""
-        ...
-
-    def middle_of(self, copy: Copy, /) -> bytes | None:
-        """The user's key with half of a copy before it; None: there are no two.  Raises StorageError, Corrupt."""
-        ...
 
 
 class Division(NamedTuple):
@@ -88,8 +76,7 @@ class Splitting:
         self,
         metadata: Metadata,
         catalogue: Catalogue,
-        replicas: Replicas,
-        measures: Measures,
+        replication: Replication,
         *,
         limits: Limits,
         alive: Callable[[], Collection[bytes]],
@@ -103,8 +90,7 @@ class Splitting:
         """
         self._metadata = metadata
         self._catalogue = catalogue
-        self._replicas = replicas
-        self._measures = measures
+        self._replication = replication
         self._limits = limits
         self._alive = alive
         self._check = check
@@ -162,7 +148,7 @@ class Splitting:
             Unavailable: not all nodes know of divisions, or the map cannot be changed now.
         """
         self._check()
-        copy = self._replicas.copies.get((table, partition))
+        copy = self._replication.replicas.copies.get((table, partition))
         if copy is None or turn_of(copy, ()) is None:
             raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
         operation = self._operation(copy)
@@ -172,19 +158,19 @@ class Splitting:
         return True
 
     def _is_here(self, copy: Copy) -> bool:
-        return self._replicas.copies.get(copy.partition) is copy
+        return self._replication.replicas.copies.get(copy.partition) is copy
 
     async def _measure_some(self) -> None:
         """Go on around the copies; those that are too large are to be divided when it is this node's turn."""
         if not self._round:
             ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
-            self._round = [copy for copy in self._replicas.copies.values() if copy.partition[0] in ranges]
+            self._round = [copy for copy in self._replication.replicas.copies.values() if copy.partition[0] in ranges]
         alive = {*self._alive()}
         for number in range(min(len(self._round), MOST_MEASURED)):
             copy = self._round.pop()
             turn = turn_of(copy, alive) if self._is_here(copy) else None
             with self._told(copy):
-                if turn is not None and self._limits.are_exceeded(self._measures.measure(copy)):
+                if turn is not None and self._limits.are_exceeded(self._replication.measure(copy)):
                     self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
                 else:
                     self._large.pop(copy, None)
@@ -192,21 +178,19 @@ class Splitting:
                 await trio.lowlevel.checkpoint()
 
     def _operation(self, copy: Copy) -> Operation | None:
-        """The operation that divides a copy's partition; None: it is not to be, or cannot be now."""
+        """The operation that divides a copy's partition; None: it cannot be now."""
         table, id_ = copy.partition
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return None
-        middle = self._measures.middle_of(copy)
-        if middle is None:
-            self._say_undivided(copy)
-            return None
-        at = middle[:MOST_KEY_BYTES]  # That is in the same partition, whose bounds are no longer.
+        middle = self._replication.middle_of(copy)
+        # What is cut off is in the same partition, whose bounds are no longer.
+        at = copy.bounds.first if middle is None else middle[:MOST_KEY_BYTES]
         key, partition = range_of(self._metadata.tree(table), at)
         if partition.id != id_ or partition.moves:
             return None  # It moves, or was divided, which is not adopted here yet.
-        if at == key:
-            self._say_undivided(copy)
+        if at == key:  # Of one key, as far as a bound may be long.
+            self._say(copy, "")
             return None
         if partition.has_too_many_former:
             self._say(copy, f"{len(partition.named)} assignments have to settle first")
@@ -232,13 +216,11 @@ class Splitting:
             self._say(copy, error.message)
 
     def _say(self, copy: Copy, why: str) -> None:
-        """Tell people once why a partition waits."""
-        if self._said.get(copy) != why:
-            self._said[copy] = why
+        """Tell people once why a partition waits; empty: it cannot be divided."""
+        if self._said.get(copy) == why:
+            return
+        self._said[copy] = why
+        if why:
             self._log.warning("division_waits", partition=copy.partition[1], reason=why)
-
-    def _say_undivided(self, copy: Copy) -> None:
-        """Tell people once that a partition cannot be divided."""
-        if self._said.get(copy) != "":
-            self._said[copy] = ""
+        else:
             self._log.warning("range_not_divided", partition=copy.partition[1])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 import trio
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.ledger import AskNode
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.copy import Copy
@@ -49,12 +50,6 @@ STEP_S: Final = 1.0  # Between two rounds: what is to be done by then is one tra
 ASK_S: Final = 2.0
 AGAIN_S: Final = 2.0  # Until the same step is asked for again, while the map has not changed here.
 MOST_ASKED: Final = 1024  # Partitions in one question.
-
-
-class AskNode(Protocol):
-    """A function that asks a node.  Raises GossipKVError."""
-
-    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value: ...
 
 
 @final

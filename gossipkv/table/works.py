@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import trio
 
@@ -18,32 +18,15 @@ from gossipkv.table.stepping import Stepping
 from gossipkv.table.written import LastHour
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
     from gossipkv.table.accepting import Forward
     from gossipkv.table.asking import Asking
-    from gossipkv.table.host import DecidingSettings
-
-
-class Around(Protocol):
-    """The node, as far as these need it."""
-
-    @property
-    def asking(self) -> Asking:
-        """The ways to other nodes."""
-        ...
-
-    def alive(self) -> Sequence[bytes]:
-        """Uuids of nodes that seem to be alive, in their order, this one among them."""
-        ...
-
-    def look_at(self, register: bytes, /) -> None:
-        """Read a register of which a newer map was seen."""
-        ...
 
 
 @final
@@ -55,13 +38,19 @@ class Works:
         metadata: Metadata,
         catalogue: Catalogue,
         replication: Replication,
-        around: Around,
+        asking: Asking,
         *,
-        settings: DecidingSettings,
+        alive: Callable[[], Sequence[bytes]],
+        look_at: Callable[[bytes], object],
+        settings: Config,
         random: Random,
         forward: Forward,
     ) -> None:
-        """Nothing runs before `run`; `forward`: what was smeared goes on by it."""
+        """Nothing runs before `run`.
+
+        `alive`: uuids of nodes that seem to be, in their order, this one among them; `look_at`: has a register read of
+        which a newer map was seen; `forward`: what was smeared goes on by it.
+        """
         self._metadata = metadata
         self._replication = replication
         self.last_hour = LastHour()
@@ -72,19 +61,19 @@ class Works:
             catalogue,
             replication,
             self.holding,
-            ask=around.asking.ask,
+            ask=asking.ask,
             random=random,
             stall_s=stall_s,
-            look_at=around.look_at,
+            look_at=look_at,
         )
-        self._ask = around.asking.ask
-        self.measuring = Measuring(replication.replicas, replication, self._ask, self.last_hour)
+        self._ask = asking.ask
+        self.measuring = Measuring(replication, self._ask, self.last_hour)
         limits = Limits(settings.split_bytes, settings.split_rows)
         self.moving = Moving(
             metadata,
             catalogue,
-            alive=around.alive,
-            beside=around.asking.beside,
+            alive=alive,
+            beside=asking.beside,
             random=random,
             most=settings.max_moves,
             stall_s=stall_s,
@@ -93,18 +82,17 @@ class Works:
                 self._divide,
                 limits,
                 is_on=settings.planner == "on",
-                check=around.asking.check_divides,
+                check=asking.check_divides,
             ),
         )
         self.splitting = Splitting(
             metadata,
             catalogue,
-            replication.replicas,
             replication,
             limits=limits,
-            alive=around.alive,
-            check=around.asking.check_divides,
-            look_at=around.look_at,
+            alive=alive,
+            check=asking.check_divides,
+            look_at=look_at,
             random=random,
         )
 

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.accepting import Accepting, OnForwarded
-    from gossipkv.table.forwarding import Forwarding
-    from gossipkv.table.readiness import OnAnswer
+    from gossipkv.table.forwarding import Forwarding, OnAnswered
     from gossipkv.table.route import Place, Route
     from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions
@@ -143,7 +142,7 @@ class Writes:
                 def write() -> None:
                     together = _Together(len(batches), partial(self._settling.write, token), on_result)
                     for place, batch in batches:
-                        self._begin(table, batch, place.hosts, deadline, together)
+                        self._begin(batch, place.hosts, deadline, together.one_done)
                     together.begun()
 
                 if may_smear and (accepting := self._smears(route, batches[0][0])) is not None:
@@ -161,20 +160,26 @@ class Writes:
 
         return Later(begin)
 
-    def _begin(self, table: str, batch: _Batch, hosts: tuple[bytes, ...], deadline: float, together: _Together) -> None:
+    def _begin(self, batch: _Batch, hosts: tuple[bytes, ...], deadline: float, on_done: OnAnswered) -> None:
         """Have a batch written by a copy of its partition."""
-        flat: list[Value] = [part for write in batch.writes for part in (write.key, write.value)]
+        head: list[Value] = [batch.table, batch.partition]
+        if batch.is_accepted:
+            flat: list[Value] = [part for write in batch.writes for part in (write.key, write.value, write.time)]
+            method, params = "table_accepted", [*head, flat]
+        else:
+            flat = [part for write in batch.writes for part in (write.key, write.value)]
+            method, params = "table_write", [*head, batch.level, flat]
         self._forwarding.begin(
             Request(
                 what=f"partition {batch.partition:016x}",
                 nodes=hosts,
-                renewed=lambda: self._routing.route(table).place(batch.writes[0].key).hosts,
+                renewed=lambda: self._routing.route_of(batch.table).place(batch.writes[0].key).hosts,
                 here=partial(self._write_here, batch, deadline),
-                method="table_write",
-                params=[batch.table, batch.partition, batch.level, flat],
+                method=method,
+                params=params,
                 size_bytes=batch.size_bytes,
                 deadline=deadline,
-                on_done=together.one_done,
+                on_done=on_done,
                 wanted=batch.wanted,
                 is_write=True,
             )
@@ -199,28 +204,13 @@ class Writes:
             return
         for place, some in _parts(route, puts):
             batch = _Batch(table, place.partition, MAJORITY, Wanted({}, 0.0))
-            flat: list[Value] = []
             for put in some:
                 batch.add(Write(put.key, put.value, time=put.time))
-                flat += put.key, put.value, put.time
 
             def done(_result: Value, error: GossipKVError | None, _node: bytes, some: Sequence[Put] = some) -> None:
                 on_forwarded(some, error)
 
-            self._forwarding.begin(
-                Request(
-                    what=f"partition {place.partition:016x}",
-                    nodes=place.hosts,
-                    here=partial(self._write_here, batch, deadline),
-                    method="table_accepted",
-                    params=[table, place.partition, flat],
-                    size_bytes=batch.size_bytes,
-                    deadline=deadline,
-                    on_done=done,
-                    wanted=batch.wanted,
-                    is_write=True,
-                )
-            )
+            self._begin(batch, place.hosts, deadline, done)
 
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
@@ -240,11 +230,7 @@ class Writes:
             batch.add(Write(key, value))
         if level not in LEVELS or not flat or len(flat) % 2:
             raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
-
-        def begin(on_result: OnResult) -> None:
-            self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
-
-        return Later(begin)
+        return self._written_here(batch, timeout_ms)
 
     def write_accepted(self, arguments: Arguments) -> Later:
         """`table_accepted [table id, partition, [key, value, time, ...], timeout_ms, seen, wait_ms]`, at `majority`.
@@ -262,13 +248,15 @@ class Writes:
                     raise BadRequest("table_accepted: rows are keys, values, and the times at which they were accepted")
         if not flat or len(flat) % 3:
             raise BadRequest("table_accepted: there are to be keys, with a value and a time each")
+        return self._written_here(batch, timeout_ms)
 
+    # -- here --------------------------------------------------------------------------------------------------------
+
+    def _written_here(self, batch: _Batch, timeout_ms: int) -> Later:
         def begin(on_result: OnResult) -> None:
             self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
 
         return Later(begin)
-
-    # -- here --------------------------------------------------------------------------------------------------------
 
     def _write_here(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, once it is ready.  Raises GossipKVError: nothing was applied."""
@@ -342,7 +330,7 @@ class Writes:
         self, batch: _Batch, copies: Mapping[Copy, list[Write]]
     ) -> tuple[dict[Copy, list[Write]], dict[Copy, set[int]]]:
         """What is to be written to each copy; and of what was accepted elsewhere, and loses there, to which origins."""
-        if not batch.writes[0].time:
+        if not batch.is_accepted:
             return {copy: self._depending(batch, copy, some) for copy, some in copies.items()}, {}
         replication = self._replication()
         now_ms, most_ahead_ms = replication.now_ms(), replication.replicas.skew.most_ms
@@ -435,6 +423,11 @@ class _Batch:
     wanted: Wanted
     writes: list[Write] = field(default_factory=list)
     size_bytes: int = 0
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether another node has accepted it before, at a time that it keeps."""
+        return bool(self.writes[0].time)
 
     def add(self, write: Write) -> None:
         """Have it write that, too."""

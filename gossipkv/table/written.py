@@ -57,6 +57,11 @@ class LastHour:
             piece.low, piece.high = min(piece.low, time), max(piece.high, time)
             piece.bytes += len(write.key) + len(write.value or b"")
 
+    def forget(self, table: bytes) -> None:
+        """It was dropped."""
+        self.keys.pop(table, None)
+        self._series.pop(table, None)
+
     def of(self, table: bytes, now: float) -> list[Written]:
         """What they covered, of each series."""
         found, series = [], self._series.get(table, {})

@@ -57,7 +57,7 @@ ASK_S: Final = 2.0
 class AskNode(Protocol):
     """A function that asks another node."""
 
-    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
+    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value:
         """Ask the node of that uuid.  Raises GossipKVError: as it answers, or `Unavailable` if it does not."""
         ...
 

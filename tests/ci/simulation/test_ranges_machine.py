@@ -17,7 +17,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unknown, WriteLost
 from tests.unit.table.test_placing import come, made
 from tests.world.nodes.phases import shown
-from tests.world.nodes.whole_cluster import USUAL, simulate
+from tests.world.nodes.whole_cluster import USUAL, simulate, simulated
 
 NODES, REPLICAS, STEPS = 6, 3, 60
 KEYS = [b"%02d" % number for number in range(30)]
@@ -254,22 +254,19 @@ def test_a_range_table_is_a_dictionary(seed):
     assert counts["split"]
 
 
-def test_a_range_that_begins_anew_is_one():
+@simulated(NODES)
+async def test_a_range_that_begins_anew_is_one(cluster):
     """Amid others that go on: what is written to it afterwards is there."""
-
-    async def scenario(cluster):
-        await made(cluster, {"kind": "range", "replication": 2, "bounds": [b"05", b"10", b"15", b"20", b"25"]})
-        machine = Machine(cluster)
-        for _ in range(STEPS // 2):
-            await machine.chance.choice((machine.put, machine.get))()
-        with trio.fail_after(600):
-            while not await machine.force():
-                pass
-        machine.token = b""
-        for _ in range(STEPS):
-            await machine.chance.choice((machine.put, machine.get, machine.scan))()
-        await machine.heal()
-        await machine.check()
-        assert machine.counts["force"] == 1
-
-    simulate(scenario, 1, machines=NODES)
+    await made(cluster, {"kind": "range", "replication": 2, "bounds": [b"05", b"10", b"15", b"20", b"25"]})
+    machine = Machine(cluster)
+    for _ in range(STEPS // 2):
+        await machine.chance.choice((machine.put, machine.get))()
+    with trio.fail_after(600):
+        while not await machine.force():
+            pass
+    machine.token = b""
+    for _ in range(STEPS):
+        await machine.chance.choice((machine.put, machine.get, machine.scan))()
+    await machine.heal()
+    await machine.check()
+    assert machine.counts["force"] == 1

@@ -2,117 +2,70 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Mutant, planted
+from tests.nightly.mutants.mutant import Mutant, planted_at
 
 UNIT = "tests/unit"
-PICKING = f"{UNIT}/placement/test_picking.py"
+PICKING = f"{UNIT}/placement/test_ranges.py"
 BY_PEOPLE = f"{UNIT}/table/test_joins_by_people.py"
 CLEARING = f"{UNIT}/client/test_deletion.py"
 
-IN_PICKING = "gossipkv.placement.picking:Picking"
+PLANNER = "gossipkv.placement.ranges:_Planner"
 IN_RANGES = "gossipkv.table.ranges"
 IN_CLEARING = "gossipkv.client.deletion:RangeDeletion"
 
 MUTANTS_OF_HOSTING: tuple[Mutant, ...] = (
     # -- who is picked --
-    planted(
-        "a newcomer's own isolation group does not count",
-        f"{IN_PICKING}.slot_to_take",
-        "return self._alike([*stay, comer]), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
-        "return self._alike(stay), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
+    *planted_at(
         PICKING,
-    ),
-    planted(
-        "a newcomer takes the slot of a node that is down",
-        f"{IN_PICKING}.slot_to_take",
-        "return self._alike([*stay, comer]), hosts[slot] not in self.alive, -self._load(hosts[slot]), slot",
-        "return self._alike([*stay, comer]), hosts[slot] in self.alive, -self._load(hosts[slot]), slot",
-        PICKING,
-    ),
-    planted(
-        "a newcomer replaces a host while a slot is empty",
-        f"{IN_PICKING}.slot_to_take",
-        "if empty:",
-        "if False:",
-        PICKING,
-    ),
-    planted(
-        "a node that is down takes a slot",
-        f"{IN_PICKING}.successor",
-        "able = [node for node in self.nodes if node in self.alive and node not in hosts]",
-        "able = [node for node in self.nodes if node not in hosts]",
-        PICKING,
-    ),
-    planted(
-        "the weight of a node does not count",
-        f"{IN_PICKING}._load",
-        "return self.held.get(node, 0) / self.nodes[node].weight if node in self.nodes else inf",
-        "return self.held.get(node, 0) if node in self.nodes else inf",
-        PICKING,
+        ("a newcomer's own isolation group does not count", f"{PLANNER}._nearer",
+         "return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))",
+         "return -others.count(groups.get(slots[slot], slots[slot]))"),
+        ("a newcomer takes the slot of a node that is down", f"{PLANNER}.slot_to_take",
+         "return self._nearer(here, slot, target), here[slot] not in self._now.alive, -load, slot",
+         "return self._nearer(here, slot, target), here[slot] in self._now.alive, -load, slot"),
+        ("a newcomer replaces a host while a slot is empty", f"{PLANNER}.slot_to_take",
+         "if len(hosts) < self._now.replication:",
+         "if False:"),
+        ("a node that is down takes a slot", f"{PLANNER}.farthest",
+         "for at in self._able:",
+         "for at in range(len(self._nodes)):"),
+        ("the weight of a node does not count", f"{PLANNER}._carry",
+         "weight = self._nodes[node].weight",
+         "weight = 1"),
     ),
     # -- what is done --
-    planted(
-        "leave takes a range below its replicas",
-        f"{IN_RANGES}:RangeMethods._left",
-        "if target is None:",
-        "if target is None and (target := partition.assignments[0].node) is None:",
+    *planted_at(
         BY_PEOPLE,
-    ),
-    planted(
-        "who is about to be replaced is taken for a host that stays",
-        f"{IN_RANGES}:RangeMethods._joined",
-        "if seat is not None and seat.state is not State.LEAVING and not _is_replaced(partition, seat):",
-        "if seat is not None and seat.state is not State.LEAVING:",
-        BY_PEOPLE,
-    ),
-    planted(
-        "a second leave moves the slot on",
-        f"{IN_RANGES}:RangeMethods._left",
-        "if seat.state is State.LEAVING or _is_replaced(partition, seat):",
-        "if False:",
-        BY_PEOPLE,
-    ),
-    planted(
-        "who is taken out may join",
-        f"{IN_RANGES}:RangeMethods._joined",
-        "if node not in picking.nodes:",
-        "if False:",
-        BY_PEOPLE,
-    ),
-    planted(
-        "who is on its way stays when it is told to leave",
-        f"{IN_RANGES}:RangeMethods._left",
-        "if seat.state in COMING:",
-        "if False:",
-        BY_PEOPLE,
+        ("leave takes a range below its replicas", f"{IN_RANGES}:RangeMethods._leave",
+         "if target is None:",
+         "if target is None and (target := partition.assignments[0].node) is None:"),
+        ("who is about to be replaced is taken for a host that stays", f"{IN_RANGES}:RangeMethods._join",
+         "if seat is not None and seat.state is not State.LEAVING and not _is_replaced(partition, seat):",
+         "if seat is not None and seat.state is not State.LEAVING:"),
+        ("a second leave moves the slot on", f"{IN_RANGES}:RangeMethods._leave",
+         "if seat.state is State.LEAVING or _is_replaced(partition, seat):",
+         "if False:"),
+        ("who is taken out may join", f"{IN_RANGES}:RangeMethods._join",
+         "if node not in {one.id for one in nodes}:",
+         "if node not in {one.id for one in nodes} and (node := nodes[0].id) is None:"),
+        ("who is on its way stays when it is told to leave", f"{IN_RANGES}:RangeMethods._leave",
+         "if seat.state in COMING:",
+         "if False:"),
     ),
     # -- what is deleted --
-    planted(
-        "a deletion goes on behind a key that was not deleted",
-        f"{IN_CLEARING}._pass",
-        "start = self._start if self.last is None else self.last",
-        'start = self._start if self.last is None else self.last + b"\\xff"',
+    *planted_at(
         CLEARING,
+        ("a deletion goes on behind a key that was not deleted", f"{IN_CLEARING}._pass",
+         "start = self._start if self.last is None else self.last",
+         'start = self._start if self.last is None else self.last + b"\\xff"'),
+        ("a deletion begins anew with its bounds forgotten", f"{IN_CLEARING}._pass",
+         "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
+         "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)"),
+        ("a deletion without bounds is let through", f"{IN_CLEARING}.__init__",
+         "if not (start or prefix) and end is None:",
+         "if False:"),
+        ("a deletion has patience again after each failure", f"{IN_CLEARING}.run",
+         "since = now if since is None or self.deleted > before else since",
+         "since = now"),
     ),
-    planted(
-        "a deletion begins anew with its bounds forgotten",
-        f"{IN_CLEARING}._pass",
-        "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
-        "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
-        CLEARING,
-    ),
-    planted(
-        "a deletion without bounds is let through",
-        f"{IN_CLEARING}.__init__",
-        "if not (start or prefix) and end is None:",
-        "if False:",
-        CLEARING,
-    ),
-    planted(
-        "a deletion has patience again after each failure",
-        f"{IN_CLEARING}.run",
-        "since = now if since is None or self.deleted > before else since",
-        "since = now",
-        CLEARING,
-    ),
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Mutant, planted
+from tests.nightly.mutants.mutant import Mutant, planted, planted_at
 
 UNIT = "tests/unit"
 BY_PEOPLE = f"{UNIT}/table/test_splits_by_people.py"
@@ -19,68 +19,36 @@ TILES = "tiles = firsts[0] == key and all(one < other for one, other in pairwise
 
 MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     # -- the operation --
-    planted(
-        "a child lacks what was former in its parent",
-        IN_DIVIDE,
-        CHILD,
-        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)",
+    *planted_at(
         DIVIDING,
-    ),
-    planted(
-        "a child lacks its parent's assignments",
-        IN_DIVIDE,
-        CHILD,
-        "after = Partition(child.partition, (), found.former, found.ends)",
-        DIVIDING,
-    ),
-    planted(
-        "a child lacks its parent's forced ends",
-        IN_DIVIDE,
-        CHILD,
-        "after = Partition(child.partition, (), found.named)",
-        DIVIDING,
-    ),
-    planted(
-        "what moves is divided",
-        IN_FAULTS,
-        '(parent.moves, "it is moving"),',
-        '(False, "it is moving"),',
-        DIVIDING,
-    ),
-    planted(
-        "a child begins where another does",
-        IN_FAULTS,
-        TILES,
-        "tiles = firsts[0] == key and all(one <= other for one, other in pairwise(bounds))",
-        DIVIDING,
-    ),
-    planted(
-        "a child begins beyond its parent's end",
-        IN_FAULTS,
-        "bounds = firsts if after is None else [*firsts, after]",
-        "bounds = firsts",
-        DIVIDING,
-    ),
-    planted(
-        "any number of former assignments is named",
-        IN_FAULTS,
-        "(parent.has_too_many_former, many),",
-        "(False, many),",
-        DIVIDING,
-    ),
-    planted(
-        "who has 64 former assignments to be settled cannot be freed of who is gone",
-        "gossipkv.placement.partition:fault_of",
-        '(len(former) > MOST_FORMER + replication, "it has too many former assignments"),',
-        '(len(former) > MOST_FORMER, "it has too many former assignments"),',
-        DIVIDING,
-    ),
-    planted(
-        "a child takes an id that is former",
-        IN_FAULTS,
-        "known = {*parent.named, *(end.assignment for end in parent.ends)}",
-        "known = {one.id for one in parent.assignments}",
-        DIVIDING,
+        ("a child lacks what was former in its parent", IN_DIVIDE,
+         CHILD,
+         "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)"),
+        ("a child lacks its parent's assignments", IN_DIVIDE,
+         CHILD,
+         "after = Partition(child.partition, (), found.former, found.ends)"),
+        ("a child lacks its parent's forced ends", IN_DIVIDE,
+         CHILD,
+         "after = Partition(child.partition, (), found.named)"),
+        ("what moves is divided", IN_FAULTS,
+         '(parent.moves, "it is moving"),',
+         '(False, "it is moving"),'),
+        ("a child begins where another does", IN_FAULTS,
+         TILES,
+         "tiles = firsts[0] == key and all(one <= other for one, other in pairwise(bounds))"),
+        ("a child begins beyond its parent's end", IN_FAULTS,
+         "bounds = firsts if after is None else [*firsts, after]",
+         "bounds = firsts"),
+        ("any number of former assignments is named", IN_FAULTS,
+         "(parent.has_too_many_former, many),",
+         "(False, many),"),
+        ("who has 64 former assignments to be settled cannot be freed of who is gone",
+         "gossipkv.placement.partition:fault_of",
+         '(len(former) > MOST_FORMER + replication, "it has too many former assignments"),',
+         '(len(former) > MOST_FORMER, "it has too many former assignments"),'),
+        ("a child takes an id that is former", IN_FAULTS,
+         "known = {*parent.named, *(end.assignment for end in parent.ends)}",
+         "known = {one.id for one in parent.assignments}"),
     ),
     planted(
         "a child that has its parent's id is taken for done",
@@ -91,53 +59,32 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
         DIVIDING,
     ),
     # -- who asks for it --
-    planted(
-        "people divide while a node knows of no divisions",
-        f"{IN_ASKING}.check_speaks",
-        "if self._cluster.speaks() < form:",
-        "if self._cluster.speaks() < min(form, SPEAKS_OF_MOVES):",
+    *planted_at(
         BY_PEOPLE,
+        ("people divide while a node knows of no divisions", f"{IN_ASKING}.check_speaks",
+         "if self._cluster.speaks() < form:",
+         "if self._cluster.speaks() < min(form, SPEAKS_OF_MOVES):"),
     ),
-    planted(
-        "nodes divide while one of them knows of no divisions",
-        f"{IN_SPLITTING}:Splitting.look",
-        "self._check()",
-        "pass",
+    *planted_at(
         SPLITTING,
+        ("nodes divide while one of them knows of no divisions", f"{IN_SPLITTING}:Splitting.look",
+         "self._check()",
+         "pass"),
+        ("all hosts of a range have it divided at once", f"{IN_SPLITTING}:turn_of",
+         "return sum(seat.node in alive for seat in before)",
+         "return 0"),
+        ("a host waits for one that is dead", f"{IN_SPLITTING}:turn_of",
+         "return sum(seat.node in alive for seat in before)",
+         "return len([*before])"),
+        ("who has not adopted a division divides a child by what the parent has",
+         f"{IN_SPLITTING}:Splitting._operation",
+         "if partition.id != id_ or partition.moves:",
+         "if partition.moves:"),
+        ("a range of one key is asked about for ever", f"{IN_SPLITTING}:Splitting._say",
+         "if self._said.get(copy) == why:",
+         "if why and self._said.get(copy) == why:"),
+        ("a range is divided at its limit", "gossipkv.placement.measures:Limits.are_exceeded",
+         "return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows",
+         "return 0 < self.size_bytes <= size_bytes or 0 < self.rows <= rows"),
     ),
-    planted(
-        "all hosts of a range have it divided at once",
-        f"{IN_SPLITTING}:turn_of",
-        "return sum(seat.node in alive for seat in before)",
-        "return 0",
-        SPLITTING,
-    ),
-    planted(
-        "a host waits for one that is dead",
-        f"{IN_SPLITTING}:turn_of",
-        "return sum(seat.node in alive for seat in before)",
-        "return len([*before])",
-        SPLITTING,
-    ),
-    planted(
-        "who has not adopted a division divides a child by what the parent has",
-        f"{IN_SPLITTING}:Splitting._operation",
-        "if partition.id != id_ or partition.moves:",
-        "if partition.moves:",
-        SPLITTING,
-    ),
-    planted(
-        "a range of one key is asked about for ever",
-        f"{IN_SPLITTING}:Splitting._say_undivided",
-        'if self._said.get(copy) != "":',
-        "if True:",
-        SPLITTING,
-    ),
-    planted(
-        "a range is divided at its limit",
-        "gossipkv.placement.measures:Limits.are_exceeded",
-        "return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows",
-        "return 0 < self.size_bytes <= size_bytes or 0 < self.rows <= rows",
-        SPLITTING,
-    ),
-)
+)  # fmt: skip

@@ -119,3 +119,11 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
                 insort(firsts, key)
         ahead = len(firsts) - bisect_right(firsts, at(now))
         assert ahead <= MOST_AHEAD + len(own)
+
+
+@pytest.mark.parametrize("lie", [{"high": 1 << 64}, {"low": -5}, {"prefix": b"x" * 300}, {"low": 9, "high": 8}])
+def test_what_no_key_can_have_is_not_believed(lie):
+    """Another node says what was written: times beyond the key's width, another offset."""
+    told = Written(b"", 0, 1 << 20, 1 << 40, 3600)
+    assert ahead(KEY, [b""], [told], USUAL).cuts
+    assert ahead(KEY, [b""], [told._replace(**lie)], USUAL) == ([], {})

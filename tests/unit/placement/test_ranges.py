@@ -12,7 +12,8 @@ from gossipkv.placement.lately import LATELY_S
 from gossipkv.placement.measures import Measure
 from gossipkv.placement.moves import standing
 from gossipkv.placement.partition import MOST_FORMER, State
-from gossipkv.placement.ranges import BUSY, DIVIDED_S, LARGE_S, wanted
+from gossipkv.placement.ranges import BUSY, DIVIDED_S, LARGE_S, slot_to_take, successor, wanted
+from gossipkv.placement.spread import fault_of_map
 from tests.unit.placement.hosted import A, P, hosted, node
 from tests.unit.placement.ranged import LIMITS, MIB, Ranged
 
@@ -331,3 +332,61 @@ def test_what_is_to_be_divided_is_not_moved():
     """That would hold it up."""
     table = Ranged([(1,)] * 3, nodes=2, replication=1).measure(600 * MIB, 300 * MIB, 300 * MIB)
     assert sorted(at for at, *_ in table.moves()) == [1, 2]
+
+
+def picking(hosts, groups, *, held=(), **more):
+    """A range on these nodes of 1, 2, ... that have isolation groups, and as many others as each has of its own."""
+    others = [(number,) for number, count in enumerate(held, 1) for _ in range(count)]
+    named = dict(enumerate((group.strip(".") for group in groups), 1))
+    down, weights = more.get("down", ()), dict(enumerate(more.get("weights", ()), 1))
+    world = Ranged([hosts, *others], nodes=len(groups), groups=named, weights=weights)
+    world.dead = {*down}
+    return world.situation()
+
+
+@pytest.mark.parametrize(("hosts", "groups", "more", "slot"), [
+    ((1, 2), "....", {}, 2),  # Fewer stand than may: the empty slot.
+    ((1, 0, 3), "....", {}, 1),
+    ((1, 2, 3), "abca", {}, 0),  # The one that shares the newcomer's isolation group.
+    ((1, 2, 3), "aabc", {}, 0),  # Of two that share one, the first.
+    ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Or who has more; the fullest is farther apart from all.
+    ((1, 2, 3), "....", {"held": (5, 9, 5)}, 1),
+    ((1, 2, 3), "....", {"held": (5, 9, 5), "weights": (1, 3, 1, 1)}, 0),  # By weight.
+    ((1, 2, 3), "....", {"held": (5, 9, 5), "down": (2,)}, 0),  # What is down is waited for.
+    ((1, 2, 3), "aabc", {"down": (2,)}, 0),
+    ((1, 9, 3), "....", {"held": (5, 5, 5)}, 1),  # Who is no node of tables any more goes before those that live.
+])  # fmt: skip
+def test_the_slot_that_is_taken(hosts, groups, more, slot):
+    """An empty one; else where that leaves the hosts farthest apart; else of who lives and has most; else the first."""
+    known = picking(hosts, groups, **more)
+    known.alive.add(node(9))
+    assert slot_to_take(known, known.partitions[0].id, node(4)) == slot
+
+
+@pytest.mark.parametrize(("groups", "more", "found"), [
+    ("....", {}, 4), ("...", {}, None), ("....", {"down": (4,)}, None), (".....", {"held": (0, 0, 0, 5, 4)}, 5),
+    ("abcab", {}, 4), ("abcba", {}, 5), ("abccb", {"held": (0, 0, 0, 1, 9)}, 4),
+    (".....", {"held": (0, 0, 0, 5, 4), "weights": (1, 1, 1, 2, 1)}, 4),
+])  # fmt: skip
+def test_who_takes_a_slot(groups, more, found):
+    """One that lives and holds nothing of it, as far apart as can be, with the least for its weight; or nobody."""
+    known = picking((1, 2, 3), groups, **more)
+    assert successor(known, known.partitions[0].id, 0) == (None if found is None else node(found))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=4, max_size=7))
+def test_nothing_comes_nearer(groups):
+    """Of a partition as far apart as can be whoever takes a slot leaves it so, where anybody can."""
+    known, hosts = picking((1, 2, 3), groups), [1, 2, 3]
+    (range_,) = known.partitions
+
+    def is_apart(slots):
+        return "apart" not in fault_of_map(known.nodes, 3, [tuple(map(node, slots))])
+
+    for slot in range(3):
+        stay = [one for at, one in enumerate(hosts) if at != slot]
+        found = int(successor(known, range_.id, slot))
+        assert is_apart([*stay, found]) or not any(is_apart([*stay, at]) for at in range(4, len(groups) + 1))
+    slot = slot_to_take(known, range_.id, node(4))
+    after = [[*hosts[:at], 4, *hosts[at + 1 :]] for at in range(3)]
+    assert is_apart(after[slot]) or not any(map(is_apart, after))

@@ -10,15 +10,10 @@ import trio
 from gossipkv.errors import GossipKVError, WriteLost
 from tests.unit.table.test_placing import come, die, placed, planned
 from tests.world.nodes.phases import begin
-from tests.world.nodes.whole_cluster import USUAL, simulate
+from tests.world.nodes.whole_cluster import USUAL
 
-STALL_S = 2
+STALL_S = 2  # Little.
 CONFIG = replace(USUAL, move_stall=STALL_S * 1000)
-
-
-def moves(scenario, *, machines=4, seed=1, config=CONFIG):
-    """Run a scenario in which little time is a stall."""
-    return simulate(scenario, seed, machines=machines, config=config)
 
 
 class Load:
@@ -79,4 +74,4 @@ async def hosts(cluster, machine, table="t"):
     return Counter((one["node"], one["state"]) for part in told["partitions"] for one in part["assignments"])
 
 
-__all__ = ["CONFIG", "STALL_S", "Load", "begin", "come", "die", "everywhere", "hosts", "moves", "placed", "planned"]
+__all__ = ["CONFIG", "STALL_S", "Load", "begin", "come", "die", "everywhere", "hosts", "placed", "planned"]

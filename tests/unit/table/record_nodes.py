@@ -34,10 +34,11 @@ from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
 from gossipkv.table.accepting import Accepting
-from gossipkv.table.holding import hosts_of, parts_of
+from gossipkv.table.holding import Holding, hosts_of, parts_of
 from gossipkv.table.records import RecordMethods
 from gossipkv.table.smearing import Smearing
 from gossipkv.table.token import decode
+from gossipkv.table.written import LastHour
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
 
@@ -100,6 +101,11 @@ class Node:
         self.accepting = self.deciding.accepting = Accepting(self, smearing, self.methods.forward, store=self.store)
         while not smearing.is_counted:
             self.accepting.count()
+
+    def holding(self):
+        """What has it hold what the maps say, which it has `look`."""
+        self.records.me = SimpleNamespace(node=self.uuid)
+        return Holding(self.records, self.records, self, LastHour())
 
     # What `Replicas` and the methods know of replication and its store.
 

@@ -136,134 +136,102 @@ FORCE = (FORCED, ME)
     ],
     ids=["away", "away until it is settled", "by force", "LEAVING, by force"],
 )
-def test_what_others_may_lack_is_set_aside(seen, missed):
+async def test_what_others_may_lack_is_set_aside(seen, missed):
     """It takes no part any more, in this life or a later one, and its records stay until people drop them."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        copy = await one.write()
-        await one.look(*seen)
-        await one.look(*missed)
-        assert (one.copies, one.departed, one.aside) == ([], [], [ME])
-        await one.restart()
-        assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
-        await one.look()
-        assert (one.copies, one.departed, one.aside) == ([], [], [ME])
-        await one.replication.drop_aside(*one.replication.replicas.spaces.all_aside())
-        await one.restart()
-        await one.look()
-        assert (one.copies, one.departed, one.aside) == ([], [], [])
-
-    trio.run(scenario)
+    one = Node()
+    await one.look()
+    copy = await one.write()
+    await one.look(*seen)
+    await one.look(*missed)
+    assert (one.copies, one.departed, one.aside) == ([], [], [ME])
+    await one.restart()
+    assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
+    await one.look()
+    assert (one.copies, one.departed, one.aside) == ([], [], [ME])
+    await one.replication.drop_aside(*one.replication.replicas.spaces.all_aside())
+    await one.restart()
+    await one.look()
+    assert (one.copies, one.departed, one.aside) == ([], [], [])
 
 
-def test_what_others_have_is_to_be_dropped():
+async def test_what_others_have_is_to_be_dropped():
     """Who was seen to be LEAVING: it takes part until that is done, in later lives too."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        await one.look(*COMES)
-        await one.look(GOES)
-        for _ in range(2):
-            assert (one.copies, one.departed, one.aside) == ([ME], [ME], [])
-            await one.restart()
-            await one.look()
-        (copy,) = one.replication.departed
-        one.holding.drop(copy)
-        await one.look()
-        assert (one.copies, one.departed, one.store.records) == ([], [], {})
-
-    trio.run(scenario)
-
-
-def test_who_never_was_available_is_to_be_dropped():
-    """Nobody has counted it alone."""
-
-    async def scenario():
-        one = Node()
-        await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
-        assert one.copies == [OTHER]
-        await one.look(("unassign", OTHER))
-        for _ in range(2):
-            assert (one.copies, one.departed, one.aside) == ([OTHER], [OTHER], [])
-            await one.restart()
-            await one.look()
-
-    trio.run(scenario)
-
-
-def test_who_comes_anew_begins_from_nothing():
-    """Beside what is set aside: old values under new times would win over newer ones."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        old = await one.write()
-        await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
-        (new,) = one.replication.replicas.copies.values()
-        assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
-        assert (one.has(old), one.has(new)) == (True, False)
-
-    trio.run(scenario)
-
-
-def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
-    """Others may lack something of it still."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        await one.look(*COMES)
-        await one.look(GOES, ("assign", 5, node(ME), 1))
-        assert (one.copies, one.departed) == ([ME], [ME])
+    one = Node()
+    await one.look()
+    await one.look(*COMES)
+    await one.look(GOES)
+    for _ in range(2):
+        assert (one.copies, one.departed, one.aside) == ([ME], [ME], [])
         await one.restart()
         await one.look()
-        (copy,) = one.replication.departed
-        one.holding.drop(copy)
+    (copy,) = one.replication.departed
+    one.holding.drop(copy)
+    await one.look()
+    assert (one.copies, one.departed, one.store.records) == ([], [], {})
+
+
+async def test_who_never_was_available_is_to_be_dropped():
+    """Nobody has counted it alone."""
+    one = Node()
+    await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
+    assert one.copies == [OTHER]
+    await one.look(("unassign", OTHER))
+    for _ in range(2):
+        assert (one.copies, one.departed, one.aside) == ([OTHER], [OTHER], [])
+        await one.restart()
         await one.look()
-        assert (one.copies, one.departed, one.aside) == ([5], [], [])
-
-    trio.run(scenario)
 
 
-def test_what_has_departed_is_forgotten_with_its_table():
+async def test_who_comes_anew_begins_from_nothing():
+    """Beside what is set aside: old values under new times would win over newer ones."""
+    one = Node()
+    await one.look()
+    old = await one.write()
+    await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
+    (new,) = one.replication.replicas.copies.values()
+    assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
+    assert (one.has(old), one.has(new)) == (True, False)
+
+
+async def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
+    """Others may lack something of it still."""
+    one = Node()
+    await one.look()
+    await one.look(*COMES)
+    await one.look(GOES, ("assign", 5, node(ME), 1))
+    assert (one.copies, one.departed) == ([ME], [ME])
+    await one.restart()
+    await one.look()
+    (copy,) = one.replication.departed
+    one.holding.drop(copy)
+    await one.look()
+    assert (one.copies, one.departed, one.aside) == ([5], [], [])
+
+
+async def test_what_has_departed_is_forgotten_with_its_table():
     """And nothing of another one."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        await one.look(*COMES)
-        await one.look(GOES)
-        one.map.on_forgotten(b"another")
-        assert one.departed == [ME]
-        one.map.on_forgotten(TABLE)
-        assert (one.departed, one.replication.maps) == ([], {})
-
-    trio.run(scenario)
+    one = Node()
+    await one.look()
+    await one.look(*COMES)
+    await one.look(GOES)
+    one.map.on_forgotten(b"another")
+    assert one.departed == [ME]
+    one.map.on_forgotten(TABLE)
+    assert (one.departed, one.replication.maps) == ([], {})
 
 
-def test_a_map_that_has_ended_is_not_taken_up():
+async def test_a_map_that_has_ended_is_not_taken_up():
     """Its copies go with it."""
-
-    async def scenario():
-        one = Node()
-        one.map.known[TABLE].head.ended = True
-        await one.look()
-        assert one.copies == []
-
-    trio.run(scenario)
+    one = Node()
+    one.map.known[TABLE].head.ended = True
+    await one.look()
+    assert one.copies == []
 
 
-def test_a_space_that_is_not_synced_yet_takes_nothing():
+async def test_a_space_that_is_not_synced_yet_takes_nothing():
     """Who asks for sizes as a load begins is answered."""
-
-    async def scenario():
-        one = Node()
-        await one.look()
-        copy = await one.write()
-        assert one.replication.size_bytes(copy.space, copy.bounds) > 0
-        assert one.replication.size_bytes(one.store.reserve_space(), copy.bounds) == 0
-
-    trio.run(scenario)
+    one = Node()
+    await one.look()
+    copy = await one.write()
+    assert one.replication.size_bytes(copy.space, copy.bounds) > 0
+    assert one.replication.size_bytes(one.store.reserve_space(), copy.bounds) == 0

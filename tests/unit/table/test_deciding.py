@@ -16,7 +16,7 @@ from gossipkv.table.deciding import POLL_S, Deciding
 from gossipkv.table.tables import Tables
 from tests.world.nodes.machine import speaker
 from tests.world.nodes.phases import begin
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulated
 
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 FAR = (1 << 16) - 1, (1 << 48) - 1
@@ -49,7 +49,8 @@ async def founder_of(cluster):
     return next(machine for machine in cluster.machines if machine.name == owner)
 
 
-def test_pinned_first_then_a_store_then_founded(monkeypatch):
+@simulated(3, seed=3)
+async def test_pinned_first_then_a_store_then_founded(cluster, monkeypatch):
     """Whether it may found is asked when nothing can change it any more, by one node alone, once."""
     done = []
 
@@ -73,40 +74,34 @@ def test_pinned_first_then_a_store_then_founded(monkeypatch):
         return may_not_found(self)
 
     monkeypatch.setattr(Deciding, "may_not_found", ask)
-
-    async def scenario(cluster):
-        await begin(cluster)
-        founder = await founder_of(cluster)
-        async with trio.open_nursery() as nursery:
-            for number, machine in enumerate(cluster.machines):
-                nursery.start_soon(cluster.ask, machine, "create_table", f"t{number}", ONE_COPY)
-        assert {name for name, what in done if what == "found"} == {founder.name}
-        mine = [what for name, what in done if name == founder.name]
-        assert "pin" in mine, "it founds what it is not bound to"
-        begun = mine[mine.index("pin") : mine.index("found")]
-        assert begun.index("pin") < begun.index("create") < len(begun) - begun[::-1].index("asked")
-        assert begun[begun.index("create") :].count("asked") >= 1
-        for other in cluster.machines:
-            theirs = [what for name, what in done if name == other.name and what in {"pin", "create"}]
-            assert theirs[0] == "pin", other.name
-
-    simulate(scenario, 3, machines=3)
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    async with trio.open_nursery() as nursery:
+        for number, machine in enumerate(cluster.machines):
+            nursery.start_soon(cluster.ask, machine, "create_table", f"t{number}", ONE_COPY)
+    assert {name for name, what in done if what == "found"} == {founder.name}
+    mine = [what for name, what in done if name == founder.name]
+    assert "pin" in mine, "it founds what it is not bound to"
+    begun = mine[mine.index("pin") : mine.index("found")]
+    assert begun.index("pin") < begun.index("create") < len(begun) - begun[::-1].index("asked")
+    assert begun[begun.index("create") :].count("asked") >= 1
+    for other in cluster.machines:
+        theirs = [what for name, what in done if name == other.name and what in {"pin", "create"}]
+        assert theirs[0] == "pin", other.name
 
 
-def test_nobody_founds_for_datasets_alone():
+@simulated(3)
+async def test_nobody_founds_for_datasets_alone(cluster):
     """A cluster without tables has no store and no pin anywhere, however long it lives."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        await trio.sleep(100)
-        for machine in cluster.machines:
-            assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
-            assert await cluster.ask(machine, "metadata_status", None) == []
-
-    simulate(scenario, 1, machines=3)
+    await begin(cluster)
+    await trio.sleep(100)
+    for machine in cluster.machines:
+        assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+        assert await cluster.ask(machine, "metadata_status", None) == []
 
 
-def test_lies_about_what_was_decided_cause_one_look_each(monkeypatch):
+@simulated(3, limit_s=600)
+async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypatch):
     """They raise nothing that is kept, silence nobody, and are heeded once until the next poll."""
     looks = []
     quorum_read = Metadata.quorum_read
@@ -116,44 +111,41 @@ def test_lies_about_what_was_decided_cause_one_look_each(monkeypatch):
         return await quorum_read(self, register, hint)
 
     monkeypatch.setattr(Metadata, "quorum_read", noting)
+    await begin(cluster)
+    await cluster.ask(cluster.machines[0], "create_table", "t", ONE_COPY)
+    liar = cluster.machines[2]
+    await trio.sleep(5)
+    paths = await cluster.ask(cluster.machines[0], "children", "tables")
+    assert len(paths) == 2
+    for lie in LIES:
+        for path in paths:
+            liar.gossiping.publish(f"tables/{path}", lie)
+        began, count = trio.current_time(), len(looks)
+        await trio.sleep(4)
+        heeded = {}
+        for name, where, hint, _ in looks[count:]:
+            if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone):
+                heeded[name, where] = heeded.get((name, where), 0) + 1
+        assert set(heeded.values()) <= {1} or trio.current_time() - began > POLL_S, lie
+    made = await cluster.ask(cluster.machines[1], "create_table", "u", ONE_COPY, timeout_s=30)
+    for machine in cluster.machines:
+        machine.kill()
+        await machine.start()
+    for machine in cluster.machines[:2]:
 
-    async def scenario(cluster):
-        await begin(cluster)
-        await cluster.ask(cluster.machines[0], "create_table", "t", ONE_COPY)
-        liar = cluster.machines[2]
-        await trio.sleep(5)
-        paths = await cluster.ask(cluster.machines[0], "children", "tables")
-        assert len(paths) == 2
-        for lie in LIES:
-            for path in paths:
-                liar.gossiping.publish(f"tables/{path}", lie)
-            began, count = trio.current_time(), len(looks)
-            await trio.sleep(4)
-            heeded = {}
-            for name, where, hint, _ in looks[count:]:
-                if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone):
-                    heeded[name, where] = heeded.get((name, where), 0) + 1
-            assert set(heeded.values()) <= {1} or trio.current_time() - began > POLL_S, lie
-        made = await cluster.ask(cluster.machines[1], "create_table", "u", ONE_COPY, timeout_s=30)
-        for machine in cluster.machines:
-            machine.kill()
-            await machine.start()
-        for machine in cluster.machines[:2]:
+        async def knows(machine=machine):
+            """It knows what was decided, and nothing that was made up."""
+            told = await cluster.ask(machine, "metadata_status", None)
+            assert {one["generation"] for one in told} == {0}
+            assert all(one["sequence"] < 100 for one in told)
+            return [one["table"] for one in told] == [None, "t", "u"]
 
-            async def knows(machine=machine):
-                """It knows what was decided, and nothing that was made up."""
-                told = await cluster.ask(machine, "metadata_status", None)
-                assert {one["generation"] for one in told} == {0}
-                assert all(one["sequence"] < 100 for one in told)
-                return [one["table"] for one in told] == [None, "t", "u"]
-
-            await cluster.until(knows, within_s=40)
-            assert (await cluster.ask(machine, "partition_map", "u"))["table"] == made["table"]
-
-    simulate(scenario, 1, machines=3, limit_s=600)
+        await cluster.until(knows, within_s=40)
+        assert (await cluster.ask(machine, "partition_map", "u"))["table"] == made["table"]
 
 
-def test_a_table_whose_maker_is_gone_is_known(monkeypatch):
+@simulated(3)
+async def test_a_table_whose_maker_is_gone_is_known(cluster, monkeypatch):
     """It was named, and nobody has read its map: whoever hears of the name reads it, and does not wait for a poll."""
     decide = Catalogue._decide
 
@@ -163,90 +155,77 @@ def test_a_table_whose_maker_is_gone_is_known(monkeypatch):
             raise Unknown("it was named, and then the node was gone")
 
     monkeypatch.setattr(Catalogue, "_decide", crash_behind)
-
-    async def scenario(cluster):
-        await begin(cluster)
-        one = cluster.machines[0]
-        await cluster.ask(one, "create_table", "first", ONE_COPY)
-        await trio.sleep(POLL_S / 2)
-        with pytest.raises(Unknown):
-            await cluster.ask(one, "create_table", "t", ONE_COPY)
-        await trio.sleep(5)
-        told = [[each["name"] for each in await cluster.ask(machine, "databases")] for machine in cluster.machines]
-        assert told == 3 * [["first", "t"]]
-        shown = []
-        for machine in cluster.machines:
-            with contextlib.suppress(NotReady):
-                shown.append(len((await cluster.ask(machine, "partition_map", "t"))["partitions"]))
-        assert shown == [2, 2, 2]
-
-    simulate(scenario, 1, machines=3)
+    await begin(cluster)
+    one = cluster.machines[0]
+    await cluster.ask(one, "create_table", "first", ONE_COPY)
+    await trio.sleep(POLL_S / 2)
+    with pytest.raises(Unknown):
+        await cluster.ask(one, "create_table", "t", ONE_COPY)
+    await trio.sleep(5)
+    told = [[each["name"] for each in await cluster.ask(machine, "databases")] for machine in cluster.machines]
+    assert told == 3 * [["first", "t"]]
+    shown = []
+    for machine in cluster.machines:
+        with contextlib.suppress(NotReady):
+            shown.append(len((await cluster.ask(machine, "partition_map", "t"))["partitions"]))
+    assert shown == [2, 2, 2]
 
 
 @pytest.mark.parametrize("said", [b"", *LIES[:4]])
-def test_lies_do_not_hinder_founding(said):
+@simulated(3, seed=2)
+async def test_lies_do_not_hinder_founding(cluster, said):
     """Somebody who has no right to it says that it founds, or something that is nothing: the right one does."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        path = await place_of_the_catalogue(cluster)
-        founder = await founder_of(cluster)
-        liars = [machine for machine in cluster.machines if machine is not founder]
-        for liar in liars:
-            liar.gossiping.publish(path, said)
-        await trio.sleep(0.5)
-        await cluster.ask(liars[0], "create_table", "t", ONE_COPY, timeout_s=30)
-        (registers, *_) = await cluster.ask(founder, "metadata_status", None)
-        assert founder.name in [one["node"] for one in registers["new"]]
-
-    simulate(scenario, 2, machines=3)
+    await begin(cluster)
+    path = await place_of_the_catalogue(cluster)
+    founder = await founder_of(cluster)
+    liars = [machine for machine in cluster.machines if machine is not founder]
+    for liar in liars:
+        liar.gossiping.publish(path, said)
+    await trio.sleep(0.5)
+    await cluster.ask(liars[0], "create_table", "t", ONE_COPY, timeout_s=30)
+    (registers, *_) = await cluster.ask(founder, "metadata_status", None)
+    assert founder.name in [one["node"] for one in registers["new"]]
 
 
-def test_a_force_where_nothing_was_founded():
+@simulated(3, seed=4)
+async def test_a_force_where_nothing_was_founded(cluster):
     """It names one node, which founds; a second one is refused, since that has a catalogue."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        founder = await founder_of(cluster)
-        others = [machine for machine in cluster.machines if machine is not founder]
-        founder.kill()
-        founder.lose_disk()
-        with pytest.raises(GossipKVError, match="one node"):
-            await cluster.ask(others[0], "metadata_force", None, [each.name for each in others], timeout_s=30)
-        told = await cluster.ask(others[0], "metadata_force", None, [others[1].name], timeout_s=30)
-        assert [one["node"] for one in told["new"]] == [others[1].name]
-        assert "founder" in told["lost"]
-        again = others[0]
-        with pytest.raises((Conflict, Unavailable)):
-            await cluster.ask(again, "metadata_force", None, [others[1].name], timeout_s=30)
-        await cluster.ask(again, "create_table", "t", ONE_COPY, timeout_s=30)
-
-    simulate(scenario, 4, machines=3)
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    others = [machine for machine in cluster.machines if machine is not founder]
+    founder.kill()
+    founder.lose_disk()
+    with pytest.raises(GossipKVError, match="one node"):
+        await cluster.ask(others[0], "metadata_force", None, [each.name for each in others], timeout_s=30)
+    told = await cluster.ask(others[0], "metadata_force", None, [others[1].name], timeout_s=30)
+    assert [one["node"] for one in told["new"]] == [others[1].name]
+    assert "founder" in told["lost"]
+    again = others[0]
+    with pytest.raises((Conflict, Unavailable)):
+        await cluster.ask(again, "metadata_force", None, [others[1].name], timeout_s=30)
+    await cluster.ask(again, "create_table", "t", ONE_COPY, timeout_s=30)
 
 
-def test_a_founder_that_is_lost_with_the_catalogue():
+@simulated(2, seed=4)
+async def test_a_founder_that_is_lost_with_the_catalogue(cluster):
     """Of two nodes the other goes on, by force, with what it has heard of; who comes back follows."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        founder = await founder_of(cluster)
-        (other,) = [machine for machine in cluster.machines if machine is not founder]
-        made = await cluster.ask(founder, "create_table", "t", ONE_COPY, timeout_s=30)
-        await trio.sleep(5)
-        with pytest.raises(GossipKVError, match="answers, and is no survivor"):
-            await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
-        founder.kill()
-        with pytest.raises(GossipKVError):
-            await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
-        told = await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
-        assert ([one["node"] for one in told["new"]], told["generation"]) == ([other.name], 1)
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    (other,) = [machine for machine in cluster.machines if machine is not founder]
+    made = await cluster.ask(founder, "create_table", "t", ONE_COPY, timeout_s=30)
+    await trio.sleep(5)
+    with pytest.raises(GossipKVError, match="answers, and is no survivor"):
+        await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+    founder.kill()
+    with pytest.raises(GossipKVError):
         await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
-        await founder.start()
-        await trio.sleep(60)
-        for machine in cluster.machines:
-            assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t", "u"]
-            assert (await cluster.ask(machine, "partition_map", "t"))["table"] == made["table"]
-            (catalogue, *_) = await cluster.ask(machine, "metadata_status", None, timeout_s=30)
-            assert (catalogue["generation"], [one["node"] for one in catalogue["new"]]) == (1, [other.name])
-
-    simulate(scenario, 4, machines=2)
+    told = await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+    assert ([one["node"] for one in told["new"]], told["generation"]) == ([other.name], 1)
+    await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
+    await founder.start()
+    await trio.sleep(60)
+    for machine in cluster.machines:
+        assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t", "u"]
+        assert (await cluster.ask(machine, "partition_map", "t"))["table"] == made["table"]
+        (catalogue, *_) = await cluster.ask(machine, "metadata_status", None, timeout_s=30)
+        assert (catalogue["generation"], [one["node"] for one in catalogue["new"]]) == (1, [other.name])

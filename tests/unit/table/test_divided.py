@@ -1,7 +1,6 @@
 """Requests while a range is divided: who asks and who answers may know another division, and nobody waits for that."""
 
 from functools import reduce
-from types import SimpleNamespace
 
 import pytest
 import trio
@@ -10,9 +9,7 @@ from gossipkv.errors import NotServed
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication import clock
 from gossipkv.table.forwarding import held
-from gossipkv.table.holding import Holding
 from gossipkv.table.token import decode_body
-from gossipkv.table.written import LastHour
 from tests.unit.table.record_nodes import Records
 
 MIDDLE = b"m"
@@ -22,11 +19,7 @@ ROWS = [(b"%c" % letter, b"%d" % letter) for letter in range(ord("a"), ord("z") 
 def adopt(records, *nodes):
     """Have nodes hold what the map says."""
     for node in nodes:
-        around = SimpleNamespace(
-            replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}
-        )
-        me = SimpleNamespace(me=SimpleNamespace(node=node.uuid), known=records.known, tree=records.tree)
-        trio.run(Holding(me, records, around, LastHour()).look)
+        trio.run(node.holding().look)
     records.run()
 
 

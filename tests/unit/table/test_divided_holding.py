@@ -9,8 +9,7 @@ from gossipkv.placement.partition import End, State
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.keys import Identity
 from gossipkv.replication.shell import Replication
-from gossipkv.table.holding import Holding, hosts_of, parts_of
-from gossipkv.table.written import LastHour
+from gossipkv.table.holding import hosts_of, parts_of
 from tests.unit.table.record_nodes import Records
 from tests.unit.table.test_divided import MIDDLE
 
@@ -27,17 +26,13 @@ class Held:
         self.table = self.records.make("t", RANGE, firsts=[b""], holders=lambda _: self.records.nodes)
         (self.parent,) = self.node.replicas.copies.values()
         self.node.call("put", "t", b"a", b"1", {"level": "one"})
-        self.aside, self.departed = [], {}
+        self.aside, self.departed = [], self.node.departed
+        self.node.departs, self.node.let_go = lambda copy: self.departed.update({copy: None}), self.let_go
+        self.node.kept = lambda one: Replication.kept(SimpleNamespace(_store=self.node), one)
 
     def look(self):
         """Take up the map."""
-        around = SimpleNamespace(
-            replicas=self.node.replicas, append=self.node.append, goes_by=self.node.goes_by, maps=self.node.maps,
-            departed=self.departed, departs=lambda copy: self.departed.update({copy: None}), let_go=self.let_go,
-            kept=lambda one: Replication.kept(SimpleNamespace(_store=self.node), one),
-        )  # fmt: skip
-        me = SimpleNamespace(me=SimpleNamespace(node=self.node.uuid), known=self.records.known, tree=self.records.tree)
-        trio.run(Holding(me, self.records, around, LastHour()).look)
+        trio.run(self.node.holding().look)
         self.records.run()
 
     def let_go(self, copy, *, why=""):

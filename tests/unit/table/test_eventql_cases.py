@@ -9,7 +9,7 @@ from gossipkv.errors import Conflict, GossipKVError, NotServed
 from gossipkv.table.moving import Moving
 from tests.unit.table.test_placing import die, made
 from tests.world.nodes.phases import refused, shown
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulated
 
 ONE_RANGE = {"kind": "range", "replication": 3}
 NODES = {"n1", "n2", "n3", "n4"}
@@ -82,167 +82,143 @@ def named(cluster, name):
     return next(machine for machine in cluster.machines if machine.name == name)
 
 
-def test_initial_partition_assignment():
+@simulated(4)
+async def test_initial_partition_assignment(cluster):
     """A table begins as one partition over the whole range of keys, with its servers, of which nobody joins."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        ((first, (_, nodes)),) = (await partitions(cluster, one)).items()
-        assert (first, len(nodes), {state for state, _ in nodes.values()}) == (b"", 3, {"AVAILABLE"})
-        for key in b"", b"\0", b"m", b"\xff" * 300:
-            await cluster.ask(one, "put", "t", key, b"v")
-        found, *_ = await cluster.ask(one, "scan", "t")
-        assert [key for key, _ in found] == [b"", b"\0", b"m", b"\xff" * 300]
-
-    simulate(scenario, 1, machines=4)
+    one = await made(cluster, ONE_RANGE)
+    ((first, (_, nodes)),) = (await partitions(cluster, one)).items()
+    assert (first, len(nodes), {state for state, _ in nodes.values()}) == (b"", 3, {"AVAILABLE"})
+    for key in b"", b"\0", b"m", b"\xff" * 300:
+        await cluster.ask(one, "put", "t", key, b"v")
+    found, *_ = await cluster.ask(one, "scan", "t")
+    assert [key for key, _ in found] == [b"", b"\0", b"m", b"\xff" * 300]
 
 
-def test_any_server_initiates_a_split():
+@simulated(4)
+async def test_any_server_initiates_a_split(cluster):
     """The parent is out of the list, and children on its servers tile what it covered, with all that was in there."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        await filled(cluster, one)
-        ((_, (parent, before)),) = (await partitions(cluster, one)).items()
-        for number, machine in enumerate(cluster.machines):
-            await cluster.ask(machine, "split", "t", b"k%02d" % (4 * number + 4))
-        after = await partitions(cluster, machine)
-        assert [*after] == [b"", b"k04", b"k08", b"k12", b"k16"]
-        assert parent not in {id_ for id_, _ in after.values()}
-        assert {frozenset(nodes) for _, nodes in after.values()} == {frozenset(before)}
-        for machine in cluster.machines:
-            await has_all(cluster, machine, local=machine.name in before)
-
-    simulate(scenario, 1, machines=4)
+    one = await made(cluster, ONE_RANGE)
+    await filled(cluster, one)
+    ((_, (parent, before)),) = (await partitions(cluster, one)).items()
+    for number, machine in enumerate(cluster.machines):
+        await cluster.ask(machine, "split", "t", b"k%02d" % (4 * number + 4))
+    after = await partitions(cluster, machine)
+    assert [*after] == [b"", b"k04", b"k08", b"k12", b"k16"]
+    assert parent not in {id_ for id_, _ in after.values()}
+    assert {frozenset(nodes) for _, nodes in after.values()} == {frozenset(before)}
+    for machine in cluster.machines:
+        await has_all(cluster, machine, local=machine.name in before)
 
 
-def test_of_two_splits_at_once_one_commits_first():
+@simulated(4)
+async def test_of_two_splits_at_once_one_commits_first(cluster):
     """By a compare-and-swap: the other one finds a range that begins there, or is done by the map that it meets."""
+    one = await made(cluster, ONE_RANGE)
+    ends = []
 
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        ends = []
+    async def split(machine, key):
+        try:
+            await cluster.ask(machine, "split", "t", key)
+            ends.append(None)
+        except GossipKVError as error:
+            ends.append(type(error))
 
-        async def split(machine, key):
-            try:
-                await cluster.ask(machine, "split", "t", key)
-                ends.append(None)
-            except GossipKVError as error:
-                ends.append(type(error))
-
-        async with trio.open_nursery() as nursery:
-            for machine, key in zip(cluster.machines, (b"a", b"a", b"b", b"b"), strict=True):
-                nursery.start_soon(split, machine, key)
-        assert sorted(ends, key=repr) == [Conflict, Conflict, None, None]
-        with trio.fail_after(30):  # Until this one has heard of both.
-            while [*await partitions(cluster, one)] != [b"", b"a", b"b"]:
-                await trio.sleep(0.1)
-
-    simulate(scenario, 1, machines=4)
+    async with trio.open_nursery() as nursery:
+        for machine, key in zip(cluster.machines, (b"a", b"a", b"b", b"b"), strict=True):
+            nursery.start_soon(split, machine, key)
+    assert sorted(ends, key=repr) == [Conflict, Conflict, None, None]
+    with trio.fail_after(30):  # Until this one has heard of both.
+        while [*await partitions(cluster, one)] != [b"", b"a", b"b"]:
+            await trio.sleep(0.1)
 
 
-def test_a_server_that_has_not_finished_the_split():
+@simulated(4, seed=2)
+async def test_a_server_that_has_not_finished_the_split(cluster):
     """It is told that the parent is no longer valid, and goes on with the children, with what was written meanwhile."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        away = named(cluster, max(await hosts(cluster, one)))
-        await die(cluster, away)
-        await cluster.ask(one, "split", "t", b"k10")
-        await filled(cluster, one)
-        await away.start()
-        await shown(cluster, away, "alive", 60)
-        await has_all(cluster, away, local=True)
-
-    simulate(scenario, 2, machines=4)
+    one = await made(cluster, ONE_RANGE)
+    away = named(cluster, max(await hosts(cluster, one)))
+    await die(cluster, away)
+    await cluster.ask(one, "split", "t", b"k10")
+    await filled(cluster, one)
+    await away.start()
+    await shown(cluster, away, "alive", 60)
+    await has_all(cluster, away, local=True)
 
 
-def test_a_server_joins():
+@simulated(4)
+async def test_a_server_joins(cluster):
     """It gets what is replicated and no reads until it has all; then it is live, under an assignment of its own."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        await filled(cluster, one)
-        before = await hosts(cluster, one)
-        (name,) = NODES - before.keys()
-        joining = named(cluster, name)
-        told = await cluster.ask(one, "join", "t", b"k", name)
-        states = set()
-        with trio.fail_after(60):
-            while (state := (await hosts(cluster, one))[name][0]) != "AVAILABLE":
-                states.add(state)
-                assert not await serves(cluster, joining) or (await hosts(cluster, joining))[name][0] == "AVAILABLE"
-                await trio.sleep(0.02)
-        assert states <= {"PROPOSED", "INITIALIZING"}
-        assert states
-        await has_all(cluster, joining, local=True)
-        await cluster.ask(one, "leave", "t", b"k", name)
-        await at_rest(cluster, one)
-        again = await cluster.ask(one, "join", "t", b"k", name)
-        assert again["partition"] == told["partition"]
-        first = {id_ for _, id_ in before.values()}
-        assert (await at_rest(cluster, one))[name][1] not in first
-
-    simulate(scenario, 1, machines=4)
+    one = await made(cluster, ONE_RANGE)
+    await filled(cluster, one)
+    before = await hosts(cluster, one)
+    (name,) = NODES - before.keys()
+    joining = named(cluster, name)
+    told = await cluster.ask(one, "join", "t", b"k", name)
+    states = set()
+    with trio.fail_after(60):
+        while (state := (await hosts(cluster, one))[name][0]) != "AVAILABLE":
+            states.add(state)
+            assert not await serves(cluster, joining) or (await hosts(cluster, joining))[name][0] == "AVAILABLE"
+            await trio.sleep(0.02)
+    assert states <= {"PROPOSED", "INITIALIZING"}
+    assert states
+    await has_all(cluster, joining, local=True)
+    await cluster.ask(one, "leave", "t", b"k", name)
+    await at_rest(cluster, one)
+    again = await cluster.ask(one, "join", "t", b"k", name)
+    assert again["partition"] == told["partition"]
+    first = {id_ for _, id_ in before.values()}
+    assert (await at_rest(cluster, one))[name][1] not in first
 
 
-def test_a_server_leaves():
+@simulated(4)
+async def test_a_server_leaves(cluster):
     """It drops what it has once that is replicated to all others; as many servers as the replication says stay."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        await filled(cluster, one)
-        before = await hosts(cluster, one)
-        leaver = named(cluster, max(before))
-        await cluster.ask(one, "leave", "t", b"k", leaver.name)
-        with trio.fail_after(60):
-            while leaver.name in (now := await hosts(cluster, one)):
-                assert sum(state in {"AVAILABLE", "LEAVING"} for state, _ in now.values()) >= 3
-                await trio.sleep(0.02)
-        assert now.keys() == NODES - {leaver.name}
-        for name in now:
-            await has_all(cluster, named(cluster, name), local=True)
-        with trio.fail_after(60):
-            while await serves(cluster, leaver):
-                await trio.sleep(0.1)
-
-    simulate(scenario, 1, machines=4)
+    one = await made(cluster, ONE_RANGE)
+    await filled(cluster, one)
+    before = await hosts(cluster, one)
+    leaver = named(cluster, max(before))
+    await cluster.ask(one, "leave", "t", b"k", leaver.name)
+    with trio.fail_after(60):
+        while leaver.name in (now := await hosts(cluster, one)):
+            assert sum(state in {"AVAILABLE", "LEAVING"} for state, _ in now.values()) >= 3
+            await trio.sleep(0.02)
+    assert now.keys() == NODES - {leaver.name}
+    for name in now:
+        await has_all(cluster, named(cluster, name), local=True)
+    with trio.fail_after(60):
+        while await serves(cluster, leaver):
+            await trio.sleep(0.1)
 
 
-def test_no_partition_falls_below_its_replicas():
+@simulated(3)
+async def test_no_partition_falls_below_its_replicas(cluster):
     """Nobody leaves where nobody is left to come."""
-
-    async def scenario(cluster):
-        one = await made(cluster, ONE_RANGE)
-        before = await hosts(cluster, one)
-        for name in before:
-            error = await refused(cluster, one, "leave", "t", b"k", name)
-            assert (type(error), "would take it below 3" in error.message) == (Conflict, True)
-        assert await hosts(cluster, one) == before
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, ONE_RANGE)
+    before = await hosts(cluster, one)
+    for name in before:
+        error = await refused(cluster, one, "leave", "t", b"k", name)
+        assert (type(error), "would take it below 3" in error.message) == (Conflict, True)
+    assert await hosts(cluster, one) == before
 
 
-def test_inserts_go_on():
+@simulated(4)
+async def test_inserts_go_on(cluster):
     """While servers split, join and leave none fails, and all are there afterwards, whoever is asked."""
+    one, two, *_ = cluster.machines
+    await made(cluster, ONE_RANGE)
+    (name,) = NODES - (await hosts(cluster, one)).keys()
 
-    async def scenario(cluster):
-        one, two, *_ = cluster.machines
-        await made(cluster, ONE_RANGE)
-        (name,) = NODES - (await hosts(cluster, one)).keys()
+    async def change():
+        await cluster.ask(one, "join", "t", b"k", name, timeout_s=30)
+        await at_rest(cluster, one)
+        await cluster.ask(two, "split", "t", b"k10", timeout_s=30)
+        await cluster.ask(one, "leave", "t", b"k15", name, timeout_s=30)
+        await at_rest(cluster, one, b"k10")
 
-        async def change():
-            await cluster.ask(one, "join", "t", b"k", name, timeout_s=30)
-            await at_rest(cluster, one)
-            await cluster.ask(two, "split", "t", b"k10", timeout_s=30)
-            await cluster.ask(one, "leave", "t", b"k15", name, timeout_s=30)
-            await at_rest(cluster, one, b"k10")
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(change)
-            for _ in range(10):
-                await filled(cluster, two)
-        for machine in cluster.machines:
-            await has_all(cluster, machine, local=False)
-
-    simulate(scenario, 1, machines=4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change)
+        for _ in range(10):
+            await filled(cluster, two)
+    for machine in cluster.machines:
+        await has_all(cluster, machine, local=False)

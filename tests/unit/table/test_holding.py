@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import trio
 
 from gossipkv.placement.partition import End
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.copy import Rules
 from gossipkv.replication.keys import IDENTITY, WHOLE, decode_identity
-from gossipkv.table.holding import FEW, Holding, hosts_of, rules_of
-from gossipkv.table.written import LastHour
+from gossipkv.table.holding import FEW, hosts_of, rules_of
 from tests.unit.placement.hosted import INIT, A, L, P, hosted
 from tests.unit.table.record_nodes import Records
 
@@ -28,13 +25,7 @@ def test_copies_follow_the_maps():
     many = [b"", *(b"%04d" % number for number in range(2 * FEW))]
     wide = records.make("wide", RANGE, firsts=many, holders=lambda number: [(one, two)[number % 2]], adopted=False)
     both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
-    records.me = SimpleNamespace(node=one.uuid)
-    holding = Holding(
-        records,
-        records,
-        SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by, maps=one.maps, departed={}),
-        LastHour(),
-    )
+    holding = one.holding()
     trio.run(holding.look)
     records.run()
     assert held(one) == sorted([wide] * (FEW + 1) + [both] * 2)
@@ -65,24 +56,13 @@ def test_copies_of_a_table_that_has_ended_go():
     """Their spaces are dropped; those of a table of which only the name is gone stay."""
     records = Records(1)
     (node,) = records.nodes
-    records.me = SimpleNamespace(node=node.uuid)
-    holding = Holding(
-        records,
-        records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
-        LastHour(),
-    )
+    holding = node.holding()
     first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
     trio.run(holding.look)
     records.run()
     records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
-    holding = Holding(
-        records,
-        records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
-        LastHour(),
-    )
+    holding = node.holding()
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
     spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}
@@ -99,17 +79,10 @@ def test_copies_that_were_left_go_at_a_start():
     """The node ended between the end of a table and that of its copies: the next look drops them."""
     records = Records(1)
     (node,) = records.nodes
-    records.me = SimpleNamespace(node=node.uuid)
     table = records.make("t", firsts=3, holders=lambda _: [node])
     records.drop("t")
     del records.known[table]
-    holding = Holding(
-        records,
-        records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
-        LastHour(),
-    )
-    trio.run(holding.look)
+    trio.run(node.holding().look)
     assert held(node) == []
 
 
@@ -117,15 +90,11 @@ def test_ranges_of_before_learn_which_keys_they_have():
     """A release that divided nothing kept no bounds; the next life has them, and no part of one is set aside."""
     records = Records(1)
     (node,) = records.nodes
-    records.me = SimpleNamespace(node=node.uuid)
     table = records.make("t", RANGE, firsts=[b"", b"c", b"m"], holders=lambda _: [node])
     for copy in node.replicas.copies.values():
         node.spaces[copy.space][IDENTITY] = copy.identity._replace(bounds=WHOLE).encode()
         copy.bounds = WHOLE
-    around = SimpleNamespace(
-        replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}
-    )
-    trio.run(Holding(records, records, around, LastHour()).look)
+    trio.run(node.holding().look)
     records.run()
     due = [(b"", b"c"), (b"c", b"m"), (b"m", None)]
     assert sorted(copy.bounds for copy in node.replicas.copies.values()) == due

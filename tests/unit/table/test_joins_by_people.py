@@ -9,7 +9,7 @@ from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Un
 from gossipkv.table.moving import Moving
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulated
 
 RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 NODES = {"n1", "n2", "n3", "n4"}
@@ -50,103 +50,91 @@ async def arrived(cluster, machine, key=b"k"):
             await trio.sleep(0.1)
 
 
-def test_a_node_joins_and_leaves():
+@simulated(4)
+async def test_a_node_joins_and_leaves(cluster):
     """A slot moves there, whoever is asked, and to the one that is left when it goes; each is done once."""
-
-    async def scenario(cluster):
-        one, two, *_ = cluster.machines
-        await made(cluster, RANGES)
-        before = await standing(cluster, one)
-        (comer,) = NODES - before.keys()
-        told = await cluster.ask(two, "join", "t", b"k", comer, timeout_s=60)
-        assert (told["table"], told["to"], told["changed"]) == ("t", comer, True)
-        assert before[told["from"]] == (told["slot"], "AVAILABLE")
-        assert {**told, "changed": False} == await cluster.ask(one, "join", "t", b"a", comer, timeout_s=60)
-        after = await arrived(cluster, one)
-        assert (after.keys(), after[comer][0]) == (before.keys() - {told["from"]} | {comer}, told["slot"])
-        again = await cluster.ask(one, "join", "t", b"k", comer, timeout_s=60)
-        assert again == {**told, "from": None, "changed": False}
-        left = await cluster.ask(one, "leave", "t", b"k", comer, timeout_s=60)
-        assert left == {**told, "from": comer, "to": told["from"]}
-        assert {**left, "changed": False} == await said(cluster, two, "leave", "t", b"k", comer)
-        assert await arrived(cluster, one) == before
-        error = await refused(cluster, one, "leave", "t", b"k", comer)
-        assert (type(error), error.details["from"], error.details["to"]) == (Conflict, comer, None)
-        assert f"{comer} holds nothing of the range that b'k' is in" in error.message
-
-    simulate(scenario, 1, machines=4)
+    one, two, *_ = cluster.machines
+    await made(cluster, RANGES)
+    before = await standing(cluster, one)
+    (comer,) = NODES - before.keys()
+    told = await cluster.ask(two, "join", "t", b"k", comer, timeout_s=60)
+    assert (told["table"], told["to"], told["changed"]) == ("t", comer, True)
+    assert before[told["from"]] == (told["slot"], "AVAILABLE")
+    assert {**told, "changed": False} == await cluster.ask(one, "join", "t", b"a", comer, timeout_s=60)
+    after = await arrived(cluster, one)
+    assert (after.keys(), after[comer][0]) == (before.keys() - {told["from"]} | {comer}, told["slot"])
+    again = await cluster.ask(one, "join", "t", b"k", comer, timeout_s=60)
+    assert again == {**told, "from": None, "changed": False}
+    left = await cluster.ask(one, "leave", "t", b"k", comer, timeout_s=60)
+    assert left == {**told, "from": comer, "to": told["from"]}
+    assert {**left, "changed": False} == await said(cluster, two, "leave", "t", b"k", comer)
+    assert await arrived(cluster, one) == before
+    error = await refused(cluster, one, "leave", "t", b"k", comer)
+    assert (type(error), error.details["from"], error.details["to"]) == (Conflict, comer, None)
+    assert f"{comer} holds nothing of the range that b'k' is in" in error.message
 
 
-def test_what_is_refused():
+@simulated(4)
+async def test_what_is_refused(cluster):
     """Shards, nodes that are none or taken out or down, a table that is none, arguments that are none."""
-
-    async def scenario(cluster):
-        *_, stranger = cluster.machines
-        one = await made(cluster, {**RANGES, "replication": 2}, but=stranger)
-        await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
-        await come(cluster, stranger)
-        before = await standing(cluster, one)
-        (comer,) = NODES - before.keys() - {"n4"}
-        for kind, words, *params in (
-            (UnknownDatabase, "u", "join", "u", b"k", comer), (UnknownDatabase, "u", "leave", "u", b"k", comer),
-            (BadRequest, "`gossipkv node` commands move them", "join", "h", b"k", comer),
-            (BadRequest, "`gossipkv node` commands move them", "leave", "h", b"k", "n1"),
-            (BadRequest, "n4 is no node of tables", "join", "t", b"k", "n4"),
-            (BadRequest, "`gossipkv node add` puts one in", "join", "t", b"k", "n9"),
-            (BadRequest, "n9 is no node of tables", "leave", "t", b"k", "n9"),
-            (BadRequest, "key", "join", "t", 5, "n1"), (BadRequest, "node", "join", "t", b"k"),
-            (BadRequest, "slot", "leave", "t", b"k", "n1", {"slot": 1}),
-        ):  # fmt: skip
-            error = await refused(cluster, one, *params)
-            assert (type(error), words in error.message) == (kind, True), (params, error)
-        await cluster.ask(one, "remove_node", comer, timeout_s=60)
-        error = await refused(cluster, one, "join", "t", b"k", comer)
-        assert (type(error), f"{comer} was taken out" in error.message) == (BadRequest, True)
-        error = await refused(cluster, one, "leave", "t", b"k", next(iter(before)))
-        assert (type(error), "would take it below 2" in error.message) == (Conflict, True)
-        assert await standing(cluster, one) == before
-
-    simulate(scenario, 1, machines=4)
+    *_, stranger = cluster.machines
+    one = await made(cluster, {**RANGES, "replication": 2}, but=stranger)
+    await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
+    await come(cluster, stranger)
+    before = await standing(cluster, one)
+    (comer,) = NODES - before.keys() - {"n4"}
+    for kind, words, *params in (
+        (UnknownDatabase, "u", "join", "u", b"k", comer), (UnknownDatabase, "u", "leave", "u", b"k", comer),
+        (BadRequest, "`gossipkv node` commands move them", "join", "h", b"k", comer),
+        (BadRequest, "`gossipkv node` commands move them", "leave", "h", b"k", "n1"),
+        (BadRequest, "n4 is no node of tables", "join", "t", b"k", "n4"),
+        (BadRequest, "`gossipkv node add` puts one in", "join", "t", b"k", "n9"),
+        (BadRequest, "n9 is no node of tables", "leave", "t", b"k", "n9"),
+        (BadRequest, "key", "join", "t", 5, "n1"), (BadRequest, "node", "join", "t", b"k"),
+        (BadRequest, "slot", "leave", "t", b"k", "n1", {"slot": 1}),
+    ):  # fmt: skip
+        error = await refused(cluster, one, *params)
+        assert (type(error), words in error.message) == (kind, True), (params, error)
+    await cluster.ask(one, "remove_node", comer, timeout_s=60)
+    error = await refused(cluster, one, "join", "t", b"k", comer)
+    assert (type(error), f"{comer} was taken out" in error.message) == (BadRequest, True)
+    error = await refused(cluster, one, "leave", "t", b"k", next(iter(before)))
+    assert (type(error), "would take it below 2" in error.message) == (Conflict, True)
+    assert await standing(cluster, one) == before
 
 
-def test_a_node_that_is_down():
+@simulated(4)
+async def test_a_node_that_is_down(cluster):
     """It is given nothing; what it holds goes to another, and is waited for as with any move."""
-
-    async def scenario(cluster):
-        one, *_, last = cluster.machines
-        await made(cluster, {**RANGES, "replication": 2})
-        await die(cluster, last)
-        for key in b"k", b"x":
-            before = await standing(cluster, one, key)
-            if "n4" in before:
-                told = await cluster.ask(one, "leave", "t", key, "n4", timeout_s=60)
-                assert (told["from"], told["slot"]) == ("n4", before["n4"][0])
-                assert told["to"] not in before
-            else:
-                error = await refused(cluster, one, "join", "t", key, "n4")
-                assert (type(error), "no member of this cluster that is alive" in error.message) == (Unavailable, True)
-
-    simulate(scenario, 1, machines=4)
+    one, *_, last = cluster.machines
+    await made(cluster, {**RANGES, "replication": 2})
+    await die(cluster, last)
+    for key in b"k", b"x":
+        before = await standing(cluster, one, key)
+        if "n4" in before:
+            told = await cluster.ask(one, "leave", "t", key, "n4", timeout_s=60)
+            assert (told["from"], told["slot"]) == ("n4", before["n4"][0])
+            assert told["to"] not in before
+        else:
+            error = await refused(cluster, one, "join", "t", key, "n4")
+            assert (type(error), "no member of this cluster that is alive" in error.message) == (Unavailable, True)
 
 
-def test_a_range_that_moves():
+@simulated(4)
+async def test_a_range_that_moves(cluster):
     """Who comes is called back by `leave`; another may not come meanwhile, nor who is about to go stay."""
-
-    async def scenario(cluster):
-        one, *_, last = cluster.machines
-        await made(cluster, {**RANGES, "replication": 2})
-        before = await standing(cluster, one)
-        source = next(machine for machine in cluster.machines if machine.name == next(iter(before)))
-        asked = one if source is not one else last
-        await die(cluster, source)  # Of two replicas both have to hear of it.
-        told = await cluster.ask(asked, "leave", "t", b"k", source.name, timeout_s=60)
-        (other,) = NODES - before.keys() - {told["to"]}
-        for method, node in ("join", other), ("join", source.name), ("leave", [*before][1]):
-            error = await refused(cluster, asked, method, "t", b"k", node)
-            assert type(error) is Conflict
-            assert f"moves from {source.name} to {told['to']}: say it afterwards" in error.message
-        back = await said(cluster, asked, "leave", "t", b"k", told["to"])
-        assert back == {**told, "from": told["to"], "to": source.name}
-        assert await standing(cluster, asked) == before
-
-    simulate(scenario, 1, machines=4)
+    one, *_, last = cluster.machines
+    await made(cluster, {**RANGES, "replication": 2})
+    before = await standing(cluster, one)
+    source = next(machine for machine in cluster.machines if machine.name == next(iter(before)))
+    asked = one if source is not one else last
+    await die(cluster, source)  # Of two replicas both have to hear of it.
+    told = await cluster.ask(asked, "leave", "t", b"k", source.name, timeout_s=60)
+    (other,) = NODES - before.keys() - {told["to"]}
+    for method, node in ("join", other), ("join", source.name), ("leave", [*before][1]):
+        error = await refused(cluster, asked, method, "t", b"k", node)
+        assert type(error) is Conflict
+        assert f"moves from {source.name} to {told['to']}: say it afterwards" in error.message
+    back = await said(cluster, asked, "leave", "t", b"k", told["to"])
+    assert back == {**told, "from": told["to"], "to": source.name}
+    assert await standing(cluster, asked) == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf, nan
 
 import pytest
 import trio
@@ -32,7 +32,7 @@ class Host:
         self.copies = {(TABLE, one): copy_of(one) for one in partitions}
         self.answers = answers or {}
         self.measured = []
-        self.measuring = Measuring(self, self, self._ask, LastHour())
+        self.replicas, self.measuring = self, Measuring(self, self._ask, LastHour())
 
     def measure(self, copy):
         """As `Replication`."""
@@ -133,6 +133,7 @@ def test_what_nodes_say_is_put_together():
         b"old": packb([[2, 900], [4, 40]]),
         b"silent": Unavailable("it is down"),
         b"odd": packb([[1], ["x", 1], 5, [1, 2, 3], [9, "y", 0, 0]]),
+        b"false": packb([[9, -1], [9, 1, -1, 0], [9, 1, 1, nan], [9, 1, 1, inf]]),
         b"odder": b"\xc1",
     }
     found = trio.run(host.measuring.of, TABLE, [b"me", *host.answers])
@@ -160,7 +161,7 @@ def test_it_counts_now_and_then():
     assert host.copies[TABLE, 1].requests == 0
 
 
-def test_what_was_said_counts_for_a_while():
+async def test_what_was_said_counts_for_a_while(autojump_clock):
     """Nobody is asked twice within it, also by two at once; then, and of another table, all are asked anew."""
     host = Host()
     host.answers = {b"a": packb([[1, 100, 1, 1.0]]), b"b": packb([[1, 90, 3, 1.5], [2, 5, 1, 0.0]])}
@@ -173,16 +174,12 @@ def test_what_was_said_counts_for_a_while():
 
     host.measuring._ask = noted
     lately = host.measuring.lately
-
-    async def scenario():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lately, TABLE, {b"a"})
-            nursery.start_soon(lately, TABLE, {b"a", b"b"})
-        assert await lately(TABLE, {b"b"}) == {1: Measure(100, 3, 2.5), 2: Measure(5, 1, 0.0)}
-        assert sorted(asked) == [b"a", b"b"]
-        await trio.sleep(FRESH_S)
-        host.answers[b"a"] = packb([[1, 200, 1, 0.0]])
-        assert await lately(TABLE, {b"a"}) == {1: Measure(200, 1, 0.0)}
-        assert sorted(asked) == [b"a", b"a", b"b"]
-
-    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lately, TABLE, {b"a", b"b"})
+        nursery.start_soon(lately, TABLE, {b"a", b"b"})
+    assert await lately(TABLE, {b"b"}) == {1: Measure(100, 3, 2.5), 2: Measure(5, 1, 0.0)}
+    assert sorted(asked) == [b"a", b"b"]
+    await trio.sleep(FRESH_S)
+    host.answers[b"a"] = packb([[1, 200, 1, 0.0]])
+    assert await lately(TABLE, {b"a"}) == {1: Measure(200, 1, 0.0)}
+    assert sorted(asked) == [b"a", b"a", b"b"]

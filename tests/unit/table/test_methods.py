@@ -29,7 +29,7 @@ from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.trace import Trace
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulate, simulated
 
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 BETWEEN_NODES = {
@@ -48,86 +48,77 @@ def keys_on_the_page(heading):
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_life_of_a_table():
+@simulated(1)
+async def test_the_life_of_a_table(cluster):
     """Made, listed, shown and dropped at a node alone; answers are as the page for clients says."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        assert await cluster.ask(machine, "metadata_status", None) == []
-        made = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
-        assert set(made) == {"table", "config"}
-        assert re.fullmatch("[0-9a-f]{32}", made["table"])
-        again = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
-        assert again == made
-        assert isinstance(await refused(cluster, machine, "create_table", "orders", ONE_COPY), Conflict)
-        assert await cluster.ask(machine, "databases") == [{"name": "orders", "kind": "hash"}]
-        shown = await cluster.ask(machine, "partition_map", "orders")
-        assert (shown["table"], shown["config"], shown["kind"]) == (made["table"], made["config"], "hash")
-        assert [one["start"] for one in shown["partitions"]] == [b"\0\0\0\0", b"\0\0\0\1"]
-        (assignment,) = shown["partitions"][0]["assignments"]
-        assert (assignment["node"], assignment["slot"], assignment["state"]) == ("n1", 0, "AVAILABLE")
-        assert re.fullmatch("[0-9a-f]{16}", assignment["id"])
-        registers = await cluster.ask(machine, "metadata_status", None)
-        assert [one["table"] for one in registers] == [None, "orders"]
-        (acceptor,) = registers[0]["new"]
-        assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {"kind", "partitions", "operation", "bounds", "timeout_ms", "time_key", "smear"}
-        page = keys_on_the_page("tables") - options - {"owners"}
-        assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
-        assert page <= {*shown, *registers[0]}
-        dropped = await cluster.ask(machine, "drop_table", "orders")
-        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
-        assert dropped["before"] is False
-        assert await cluster.ask(machine, "databases") == []
-        assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
-        error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
-        assert isinstance(error, Conflict)
-        assert "dropped since" in error.message
-        second = await cluster.ask(machine, "create_table", "orders", ONE_COPY)
-        assert second["table"] != made["table"]
-        await machine.stop()
-        await machine.start()
-        assert (await cluster.ask(machine, "partition_map", "orders"))["table"] == second["table"]
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    assert await cluster.ask(machine, "metadata_status", None) == []
+    made = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert set(made) == {"table", "config"}
+    assert re.fullmatch("[0-9a-f]{32}", made["table"])
+    again = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert again == made
+    assert isinstance(await refused(cluster, machine, "create_table", "orders", ONE_COPY), Conflict)
+    assert await cluster.ask(machine, "databases") == [{"name": "orders", "kind": "hash"}]
+    shown = await cluster.ask(machine, "partition_map", "orders")
+    assert (shown["table"], shown["config"], shown["kind"]) == (made["table"], made["config"], "hash")
+    assert [one["start"] for one in shown["partitions"]] == [b"\0\0\0\0", b"\0\0\0\1"]
+    (assignment,) = shown["partitions"][0]["assignments"]
+    assert (assignment["node"], assignment["slot"], assignment["state"]) == ("n1", 0, "AVAILABLE")
+    assert re.fullmatch("[0-9a-f]{16}", assignment["id"])
+    registers = await cluster.ask(machine, "metadata_status", None)
+    assert [one["table"] for one in registers] == [None, "orders"]
+    (acceptor,) = registers[0]["new"]
+    assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
+    options = {"kind", "partitions", "operation", "bounds", "timeout_ms", "time_key", "smear"}
+    page = keys_on_the_page("tables") - options - {"owners"}
+    assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
+    assert page <= {*shown, *registers[0]}
+    dropped = await cluster.ask(machine, "drop_table", "orders")
+    assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
+    assert dropped["before"] is False
+    assert await cluster.ask(machine, "databases") == []
+    assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
+    error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert isinstance(error, Conflict)
+    assert "dropped since" in error.message
+    second = await cluster.ask(machine, "create_table", "orders", ONE_COPY)
+    assert second["table"] != made["table"]
+    await machine.stop()
+    await machine.start()
+    assert (await cluster.ask(machine, "partition_map", "orders"))["table"] == second["table"]
 
 
-def test_a_time_key_is_told(monkeypatch):
+@simulated(1)
+async def test_a_time_key_is_told(cluster, monkeypatch):
     """By the map, and in the list of databases; there is none before all members read such maps."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
-        monkeypatch.setattr(Gossiping, "speaks", lambda _: SPEAKS_OF_TIME - 1)
-        error = await refused(cluster, machine, "create_table", "readings", wanted)
-        assert (type(error), "upgrade them first" in error.message) == (Unavailable, True)
-        monkeypatch.undo()
-        await cluster.ask(machine, "create_table", "readings", wanted)
-        await cluster.ask(machine, "create_table", "plain", {**wanted, "smear": False})
-        shown = await cluster.ask(machine, "partition_map", "readings")
-        assert (shown["time_key"], shown["smear"]) == ([0, 8, "ms"], True)
-        told = {one["name"]: one for one in await cluster.ask(machine, "databases")}
-        assert (told["readings"]["time_key"], told["plain"]["smear"]) == ([0, 8, "ms"], False)
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
+    monkeypatch.setattr(Gossiping, "speaks", lambda _: SPEAKS_OF_TIME - 1)
+    error = await refused(cluster, machine, "create_table", "readings", wanted)
+    assert (type(error), "upgrade them first" in error.message) == (Unavailable, True)
+    monkeypatch.undo()
+    await cluster.ask(machine, "create_table", "readings", wanted)
+    await cluster.ask(machine, "create_table", "plain", {**wanted, "smear": False})
+    shown = await cluster.ask(machine, "partition_map", "readings")
+    assert (shown["time_key"], shown["smear"]) == ([0, 8, "ms"], True)
+    told = {one["name"]: one for one in await cluster.ask(machine, "databases")}
+    assert (told["readings"]["time_key"], told["plain"]["smear"]) == ([0, 8, "ms"], False)
 
 
-def test_a_map_in_pieces():
+@simulated(1)
+async def test_a_map_in_pieces(cluster):
     """As many partitions as are wanted, and where the next one begins; from anywhere on."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        bounds = [b"b", b"c", b"d"]
-        await cluster.ask(machine, "create_table", "t", {"kind": "range", "bounds": bounds, "replication": 1})
-        first = await cluster.ask(machine, "partition_map", "t", {"limit": 3})
-        assert ([one["start"] for one in first["partitions"]], first["next"]) == ([b"", b"b", b"c"], b"d")
-        rest = await cluster.ask(machine, "partition_map", "t", {"start": first["next"], "limit": 3})
-        assert ([one["start"] for one in rest["partitions"]], rest["next"]) == ([b"d"], None)
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    bounds = [b"b", b"c", b"d"]
+    await cluster.ask(machine, "create_table", "t", {"kind": "range", "bounds": bounds, "replication": 1})
+    first = await cluster.ask(machine, "partition_map", "t", {"limit": 3})
+    assert ([one["start"] for one in first["partitions"]], first["next"]) == ([b"", b"b", b"c"], b"d")
+    rest = await cluster.ask(machine, "partition_map", "t", {"start": first["next"], "limit": 3})
+    assert ([one["start"] for one in rest["partitions"]], rest["next"]) == ([b"d"], None)
 
 
 WRONG = [
@@ -166,19 +157,16 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_what_is_no_request():
+@simulated(1)
+async def test_what_is_no_request(cluster):
     """Is refused with one clear error, at a node that takes part."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        await cluster.ask(machine, "create_table", "t", ONE_COPY)
-        for method, params, words in WRONG:
-            error = await refused(cluster, machine, method, *params)
-            assert isinstance(error, BadRequest), (method, params, error.code, error.message)
-            assert words in error.message, (method, params, error.message)
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    for method, params, words in WRONG:
+        error = await refused(cluster, machine, method, *params)
+        assert isinstance(error, BadRequest), (method, params, error.code, error.message)
+        assert words in error.message, (method, params, error.message)
 
 
 def anything(draw, depth=2):
@@ -239,163 +227,142 @@ def test_methods_are_on_the_page():
     assert {method for method in BETWEEN_NODES if f"`{method}`" not in methods} == set()
 
 
-def test_a_node_that_never_had_tables():
+@simulated(1)
+async def test_a_node_that_never_had_tables(cluster):
     """Says so, in a clear word, whatever it is asked; it founds nothing and makes no store."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        for method, *params in (
-            ("drop_table", "t"), ("partition_map", "t"), ("metadata_join", None, "n1"), ("metadata_leave", None, "n1"),
-            ("register", b""), ("metadata_pages", bytes(16), []),
-        ):  # fmt: skip
-            error = await refused(cluster, machine, method, *params)
-            assert isinstance(error, NotReady | UnknownDatabase), (method, error.code)
-            assert "table" in error.message
-        assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    for method, *params in (
+        ("drop_table", "t"), ("partition_map", "t"), ("metadata_join", None, "n1"), ("metadata_leave", None, "n1"),
+        ("register", b""), ("metadata_pages", bytes(16), []),
+    ):  # fmt: skip
+        error = await refused(cluster, machine, method, *params)
+        assert isinstance(error, NotReady | UnknownDatabase), (method, error.code)
+        assert "table" in error.message
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
 
 
-def test_an_invitation_of_another_cluster():
+@simulated(1)
+async def test_an_invitation_of_another_cluster(cluster):
     """Is refused, and has no effect; one of its own is taken, and told the store."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        await trio.sleep(5)  # Until it has drawn an id.
-        error = await refused(cluster, machine, "metadata_invite", b"another!")
-        assert isinstance(error, NotReady)
-        assert "is of the cluster" in error.message
-        assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
-        store = await cluster.ask(machine, "metadata_invite", bytes.fromhex(error.message.split()[6].rstrip(",")))
-        assert f"{store:016x}" == (await cluster.ask(machine, "info"))["tables"]["store"]
-
-    simulate(scenario, 1, machines=1)
+    (machine,) = cluster.machines
+    await machine.start()
+    await trio.sleep(5)  # Until it has drawn an id.
+    error = await refused(cluster, machine, "metadata_invite", b"another!")
+    assert isinstance(error, NotReady)
+    assert "is of the cluster" in error.message
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+    store = await cluster.ask(machine, "metadata_invite", bytes.fromhex(error.message.split()[6].rstrip(",")))
+    assert f"{store:016x}" == (await cluster.ask(machine, "info"))["tables"]["store"]
 
 
-def test_who_decides_is_changed_by_command():
+@simulated(3)
+async def test_who_decides_is_changed_by_command(cluster):
     """One leaves and joins a table's register; twice is once; the last one cannot leave."""
+    await begin(cluster)
+    one, other, _ = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
 
-    async def scenario(cluster):
-        await begin(cluster)
-        one, other, _ = cluster.machines
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    async def decides(machine, method, *params):
+        told = await cluster.ask(machine, method, "t", *params, timeout_s=30)
+        assert told["old"] == told["new"]
+        return sorted(each["node"] for each in told["new"])
 
-        async def decides(machine, method, *params):
-            told = await cluster.ask(machine, method, "t", *params, timeout_s=30)
-            assert told["old"] == told["new"]
-            return sorted(each["node"] for each in told["new"])
-
-        assert await decides(one, "metadata_leave", "n2") == ["n1", "n3"]
-        assert await decides(other, "metadata_leave", "n2") == ["n1", "n3"]
-        assert await decides(other, "metadata_leave", "n1") == ["n3"]
-        assert isinstance(await refused(cluster, one, "metadata_leave", "t", "n3"), BadRequest)
-        assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
-        assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
-        assert (await refused(cluster, one, "metadata_join", "t", "n9")).message == "no member n9 is known"
-        assert isinstance(await refused(cluster, one, "metadata_join", "nothing", "n1"), UnknownDatabase)
-        assert isinstance(await refused(cluster, one, "metadata_force", "t", ["n2", "n3"]), Conflict)
-
-    simulate(scenario, 1, machines=3)
+    assert await decides(one, "metadata_leave", "n2") == ["n1", "n3"]
+    assert await decides(other, "metadata_leave", "n2") == ["n1", "n3"]
+    assert await decides(other, "metadata_leave", "n1") == ["n3"]
+    assert isinstance(await refused(cluster, one, "metadata_leave", "t", "n3"), BadRequest)
+    assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
+    assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
+    assert (await refused(cluster, one, "metadata_join", "t", "n9")).message == "no member n9 is known"
+    assert isinstance(await refused(cluster, one, "metadata_join", "nothing", "n1"), UnknownDatabase)
+    assert isinstance(await refused(cluster, one, "metadata_force", "t", ["n2", "n3"]), Conflict)
 
 
-def test_a_node_that_is_gone_is_replaced():
+@simulated(4)
+async def test_a_node_that_is_gone_is_replaced(cluster):
     """On each register by one question; what stands in the way of one of them, or of all, is said in so many words."""
+    await begin(cluster)
+    one, *others = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    await grown_to(cluster, one, 3)
+    deciding = await deciders(cluster, one)
+    old = next(machine for machine in others if machine.name in deciding)
+    (new,) = (machine for machine in cluster.machines if machine.name not in deciding)
 
-    async def scenario(cluster):
-        await begin(cluster)
-        one, *others = cluster.machines
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        await grown_to(cluster, one, 3)
-        deciding = await deciders(cluster, one)
-        old = next(machine for machine in others if machine.name in deciding)
-        (new,) = (machine for machine in cluster.machines if machine.name not in deciding)
+    async def words(*params):
+        error = await refused(cluster, one, "metadata_replace", *params)
+        return error.message, error.details.get("register")
 
-        async def words(*params):
-            error = await refused(cluster, one, "metadata_replace", *params)
-            return error.message, error.details.get("register")
-
-        assert (await words(None, "n9", new.name))[0].startswith("no member n9 is known: `gossipkv metadata status`")
-        assert await words(None, old.name, "n9") == ("no member n9 is known", None)
-        assert isinstance(await refused(cluster, one, "metadata_replace", "nothing", old.name, "n1"), UnknownDatabase)
-        old.kill()
-        await shown(cluster, old, "dead", 60)
-        assert "no member of this cluster that is alive" in (await words(None, one.name, old.name))[0]
-        for table in (None, "t"):
-            had = old.name in await deciders(cluster, one, table)
-            for is_new in (had, False):
-                told = await cluster.ask(one, "metadata_replace", table, old.name, new.name, timeout_s=30)
-                assert (told["table"], told["replaced"]) == (table, is_new)
-            assert sorted(told["nodes"]) == await deciders(cluster, one, table)
-            assert (len(told["nodes"]), old.name in told["nodes"]) == (3, False)
-            assert not (await cluster.ask(one, "metadata_replace", table, "n1", "n1", timeout_s=30))["replaced"]
-        message, register = await words(None, new.name, one.name)
-        assert ("no other node that could" in message, register) == (True, "the catalogue")
-        for machine in others:
-            machine.kill()
-        message, register = await words("t", new.name, one.name)
-        assert ("`gossipkv metadata force --help`" in message, register) == (True, "t")
-
-    simulate(scenario, 1, machines=4)
+    assert (await words(None, "n9", new.name))[0].startswith("no member n9 is known: `gossipkv metadata status`")
+    assert await words(None, old.name, "n9") == ("no member n9 is known", None)
+    assert isinstance(await refused(cluster, one, "metadata_replace", "nothing", old.name, "n1"), UnknownDatabase)
+    old.kill()
+    await shown(cluster, old, "dead", 60)
+    assert "no member of this cluster that is alive" in (await words(None, one.name, old.name))[0]
+    for table in (None, "t"):
+        had = old.name in await deciders(cluster, one, table)
+        for is_new in (had, False):
+            told = await cluster.ask(one, "metadata_replace", table, old.name, new.name, timeout_s=30)
+            assert (told["table"], told["replaced"]) == (table, is_new)
+        assert sorted(told["nodes"]) == await deciders(cluster, one, table)
+        assert (len(told["nodes"]), old.name in told["nodes"]) == (3, False)
+        assert not (await cluster.ask(one, "metadata_replace", table, "n1", "n1", timeout_s=30))["replaced"]
+    message, register = await words(None, new.name, one.name)
+    assert ("no other node that could" in message, register) == (True, "the catalogue")
+    for machine in others:
+        machine.kill()
+    message, register = await words("t", new.name, one.name)
+    assert ("`gossipkv metadata force --help`" in message, register) == (True, "t")
 
 
-def test_a_node_that_has_lost_its_store_takes_its_own_place():
+@simulated(3)
+async def test_a_node_that_has_lost_its_store_takes_its_own_place(cluster):
     """It has the name that it had, and another uuid, which is found where nobody else is gone."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        one, other, third = cluster.machines
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        await grown_to(cluster, one, 3)
-        for machine in (other, third):
-            machine.kill()
-            await shown(cluster, machine, "dead", 60)
-            machine.lose_disk()
-            machine.config = replace(machine.config, join=(one.address,))
-            await machine.start()
-            await shown(cluster, machine, "alive", 60)
-            for table in (None, "t"):
-                told = await cluster.ask(one, "metadata_replace", table, machine.name, machine.name, timeout_s=30)
-                assert (told["replaced"], machine.name in told["nodes"]) == (True, True)
+    await begin(cluster)
+    one, other, third = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    await grown_to(cluster, one, 3)
+    for machine in (other, third):
+        machine.kill()
+        await shown(cluster, machine, "dead", 60)
+        machine.lose_disk()
+        machine.config = replace(machine.config, join=(one.address,))
+        await machine.start()
+        await shown(cluster, machine, "alive", 60)
         for table in (None, "t"):
-            assert await deciders(cluster, one, table) == ["n1", "n2", "n3"]
+            told = await cluster.ask(one, "metadata_replace", table, machine.name, machine.name, timeout_s=30)
+            assert (told["replaced"], machine.name in told["nodes"]) == (True, True)
+    for table in (None, "t"):
+        assert await deciders(cluster, one, table) == ["n1", "n2", "n3"]
 
-    simulate(scenario, 1, machines=3)
 
-
-def test_a_node_without_a_store_takes_no_place():
+@simulated(2)
+async def test_a_node_without_a_store_takes_no_place(cluster):
     """It is said of it, with the reason, and not of the register."""
-
-    async def scenario(cluster):
-        one, other = cluster.machines
-        await one.start()
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        other.config = replace(other.config, join=(one.address,))
-        await other.start()
-        await shown(cluster, other, "alive", 60)
-        other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
-        error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
-        assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
-        assert "register" not in error.details
-
-    simulate(scenario, 1, machines=2)
+    one, other = cluster.machines
+    await one.start()
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    other.config = replace(other.config, join=(one.address,))
+    await other.start()
+    await shown(cluster, other, "alive", 60)
+    other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+    error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
+    assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
+    assert "register" not in error.details
 
 
-def test_tables_that_were_made_on_one_node_grow():
+@simulated(3)
+async def test_tables_that_were_made_on_one_node_grow(cluster):
     """As the catalogue does, with the nodes that come later."""
-
-    async def scenario(cluster):
-        one, *others = cluster.machines
-        await one.start()
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        for machine in others:
-            machine.config = replace(machine.config, join=(one.address,))
-            await machine.start()
-        await grown_to(cluster, one, 3)
-        await grown_to(cluster, one, 3, "t")
-
-    simulate(scenario, 1, machines=3)
+    one, *others = cluster.machines
+    await one.start()
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    for machine in others:
+        machine.config = replace(machine.config, join=(one.address,))
+        await machine.start()
+    await grown_to(cluster, one, 3)
+    await grown_to(cluster, one, 3, "t")
 
 
 async def deciders(cluster, machine, table=None):
@@ -404,34 +371,31 @@ async def deciders(cluster, machine, table=None):
     return sorted(each["node"] for each in told[0]["new"])
 
 
-def test_a_majority_that_is_lost():
+@simulated(3)
+async def test_a_majority_that_is_lost(cluster):
     """Nothing is decided until a force names all that are left; it says what may be lost; then all goes on."""
+    await begin(cluster)
+    one, *others = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    await grown_to(cluster, one, 3)
+    for machine in others:
+        machine.kill()
+    error = await refused(cluster, one, "create_table", "u", ONE_COPY)
+    assert isinstance(error, Unavailable | Unknown)
+    assert await cluster.ask(one, "databases") == [{"name": "t", "kind": "hash"}]
+    told = await cluster.ask(one, "metadata_force", None, ["n1"], timeout_s=60)
+    assert [each["node"] for each in told["new"]] == ["n1"]
+    assert re.search("what (n2, n3|n3, n2) alone had accepted is lost", told["lost"])
+    await cluster.ask(one, "create_table", "u", ONE_COPY, timeout_s=60)
+    for machine in others:
+        await machine.start()
 
-    async def scenario(cluster):
-        await begin(cluster)
-        one, *others = cluster.machines
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        await grown_to(cluster, one, 3)
-        for machine in others:
-            machine.kill()
-        error = await refused(cluster, one, "create_table", "u", ONE_COPY)
-        assert isinstance(error, Unavailable | Unknown)
-        assert await cluster.ask(one, "databases") == [{"name": "t", "kind": "hash"}]
-        told = await cluster.ask(one, "metadata_force", None, ["n1"], timeout_s=60)
-        assert [each["node"] for each in told["new"]] == ["n1"]
-        assert re.search("what (n2, n3|n3, n2) alone had accepted is lost", told["lost"])
-        await cluster.ask(one, "create_table", "u", ONE_COPY, timeout_s=60)
-        for machine in others:
-            await machine.start()
+    async def follows():
+        """They follow: what they alone knew counts for nothing."""
+        told = [await cluster.ask(machine, "databases") for machine in cluster.machines]
+        return all(len(each) == 2 for each in told)
 
-        async def follows():
-            """They follow: what they alone knew counts for nothing."""
-            told = [await cluster.ask(machine, "databases") for machine in cluster.machines]
-            return all(len(each) == 2 for each in told)
-
-        await cluster.until(follows, within_s=90)
-
-    simulate(scenario, 1, machines=3)
+    await cluster.until(follows, within_s=90)
 
 
 async def grown_to(cluster, machine, count, table=None):
@@ -472,117 +436,105 @@ def test_a_node_that_is_stopped():
     assert [line for line in trace.lines if " error event=" in line] == []
 
 
-def test_a_table_that_is_listed_and_not_known_yet():
+@simulated(3)
+async def test_a_table_that_is_listed_and_not_known_yet(cluster):
     """A node that has heard of a new table says NOT_READY until it has the map, and never that there is none."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        one, *others = cluster.machines
-        await cluster.ask(one, "create_table", "first", ONE_COPY, timeout_s=30)
-        await trio.sleep(10)
-        seen = set()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(cluster.ask, one, "create_table", "t", ONE_COPY)
-            for other in others:
-                while True:
-                    listed = [each["name"] for each in await cluster.ask(other, "databases")]
-                    try:
-                        await cluster.ask(other, "partition_map", "t")
-                        break
-                    except GossipKVError as error:
-                        if "t" in listed:
-                            seen.add(type(error))
-                    await trio.sleep(0.001)
-        assert seen == {NotReady}
-
-    simulate(scenario, 1, machines=3)
+    await begin(cluster)
+    one, *others = cluster.machines
+    await cluster.ask(one, "create_table", "first", ONE_COPY, timeout_s=30)
+    await trio.sleep(10)
+    seen = set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.ask, one, "create_table", "t", ONE_COPY)
+        for other in others:
+            while True:
+                listed = [each["name"] for each in await cluster.ask(other, "databases")]
+                try:
+                    await cluster.ask(other, "partition_map", "t")
+                    break
+                except GossipKVError as error:
+                    if "t" in listed:
+                        seen.add(type(error))
+                await trio.sleep(0.001)
+    assert seen == {NotReady}
 
 
-def test_who_asks_a_peer_may_wait_for_a_config_id():
+@simulated(1)
+async def test_who_asks_a_peer_may_wait_for_a_config_id(cluster):
     """It answers when that is reached, or when the time is over with what it knows; who does not wait hears at once."""
+    (machine,) = cluster.machines
+    await machine.start()
+    made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    register, told = bytes.fromhex(made["table"]), []
 
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
-        register, told = bytes.fromhex(made["table"]), []
+    async def wait(config, wait_ms):
+        hint = decode_hint(
+            await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
+        )
+        told.append((hint.config, trio.current_time()))
 
-        async def wait(config, wait_ms):
-            hint = decode_hint(
-                await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
-            )
-            told.append((hint.config, trio.current_time()))
-
-        async with trio.open_nursery() as nursery:
-            began = trio.current_time()
-            nursery.start_soon(wait, 2, 4_000)
-            nursery.start_soon(wait, 3, 1_000)
-            await wait(1, 4_000)
-            await trio.sleep(2)
-            shown = await cluster.ask(machine, "partition_map", "t")
-            first = shown["partitions"][0]
-            operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
-            await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
-        assert [config for config, _ in told] == [1, 1, 2]
-        assert [round(at - began) for _, at in told] == [0, 1, 2]
-
-    simulate(scenario, 1, machines=1)
-
-
-def test_a_decision_ends_in_the_time_that_the_client_allows():
-    """Where two of three are stopped, at whichever step it is; who says nothing gets ten seconds."""
-
-    async def scenario(cluster):
-        await begin(cluster)
-        one, *others = cluster.machines
-        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
-        await trio.sleep(20)
-        cluster.network.partition([one.host], [other.host for other in others])
-        for method, params in (("create_table", ("u", ONE_COPY)), ("drop_table", ("t", {}))):
-            for timeout_ms in (300, 2_000, None):
-                began = trio.current_time()
-                error = await refused(cluster, one, method, params[0], {**params[1], "timeout_ms": timeout_ms})
-                assert isinstance(error, Unavailable | Unknown), error
-                assert trio.current_time() - began <= (timeout_ms or 10_000) / 1000 + 0.1
-
-    simulate(scenario, 1, machines=3)
-
-
-def test_a_disk_that_fails_below_the_tables():
-    """Decisions are refused with the reason, what was decided is read; when the disk is well the node decides again."""
-
-    async def scenario(cluster):
-        (machine,) = cluster.machines
-        await machine.start()
-        await cluster.ask(machine, "create_table", "t", ONE_COPY)
-        known = await cluster.ask(machine, "partition_map", "t")
-        life = (await cluster.ask(machine, "info"))["tables"]["life"]
-        machine.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
-        for _ in range(2):
-            error = await refused(cluster, machine, "create_table", "u", ONE_COPY)
-            assert isinstance(error, Unavailable | Unknown), error.code
-            assert isinstance(await refused(cluster, machine, "drop_table", "t"), Unavailable | Unknown)
-        assert (await cluster.ask(machine, "info"))["tables"]["state"] == "closed"
-        assert await cluster.ask(machine, "databases") == [{"name": "t", "kind": "hash"}]
-        assert (await cluster.ask(machine, "partition_map", "t")) == known
-        (status,) = await cluster.ask(machine, "metadata_status", "t")
-        assert "cannot be written" in status["new"][0]["why"]
-        machine.strike()
-        while (told := (await cluster.ask(machine, "info"))["tables"])["state"] == "closed":
-            assert "opened again" in told["why"]
-            await trio.sleep(0.5)
+    async with trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(wait, 2, 4_000)
+        nursery.start_soon(wait, 3, 1_000)
+        await wait(1, 4_000)
         await trio.sleep(2)
-        assert told["life"] > life
-        assert (await cluster.ask(machine, "partition_map", "t")) == known
-        error = None
-        try:
-            await cluster.ask(machine, "create_table", "u", ONE_COPY)
-        except (Unavailable, Unknown) as refusal:
-            error = refusal
-        assert error is None
-        await cluster.ask(machine, "drop_table", "t")
-        machine.kill()
-        await machine.start()
-        assert [each["name"] for each in await cluster.ask(machine, "databases")] == ["u"]
+        shown = await cluster.ask(machine, "partition_map", "t")
+        first = shown["partitions"][0]
+        operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
+        await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
+    assert [config for config, _ in told] == [1, 1, 2]
+    assert [round(at - began) for _, at in told] == [0, 1, 2]
 
-    simulate(scenario, 1, machines=1)
+
+@simulated(3)
+async def test_a_decision_ends_in_the_time_that_the_client_allows(cluster):
+    """Where two of three are stopped, at whichever step it is; who says nothing gets ten seconds."""
+    await begin(cluster)
+    one, *others = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    await trio.sleep(20)
+    cluster.network.partition([one.host], [other.host for other in others])
+    for method, params in (("create_table", ("u", ONE_COPY)), ("drop_table", ("t", {}))):
+        for timeout_ms in (300, 2_000, None):
+            began = trio.current_time()
+            error = await refused(cluster, one, method, params[0], {**params[1], "timeout_ms": timeout_ms})
+            assert isinstance(error, Unavailable | Unknown), error
+            assert trio.current_time() - began <= (timeout_ms or 10_000) / 1000 + 0.1
+
+
+@simulated(1)
+async def test_a_disk_that_fails_below_the_tables(cluster):
+    """Decisions are refused with the reason, what was decided is read; when the disk is well the node decides again."""
+    (machine,) = cluster.machines
+    await machine.start()
+    await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    known = await cluster.ask(machine, "partition_map", "t")
+    life = (await cluster.ask(machine, "info"))["tables"]["life"]
+    machine.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+    for _ in range(2):
+        error = await refused(cluster, machine, "create_table", "u", ONE_COPY)
+        assert isinstance(error, Unavailable | Unknown), error.code
+        assert isinstance(await refused(cluster, machine, "drop_table", "t"), Unavailable | Unknown)
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "closed"
+    assert await cluster.ask(machine, "databases") == [{"name": "t", "kind": "hash"}]
+    assert (await cluster.ask(machine, "partition_map", "t")) == known
+    (status,) = await cluster.ask(machine, "metadata_status", "t")
+    assert "cannot be written" in status["new"][0]["why"]
+    machine.strike()
+    while (told := (await cluster.ask(machine, "info"))["tables"])["state"] == "closed":
+        assert "opened again" in told["why"]
+        await trio.sleep(0.5)
+    await trio.sleep(2)
+    assert told["life"] > life
+    assert (await cluster.ask(machine, "partition_map", "t")) == known
+    error = None
+    try:
+        await cluster.ask(machine, "create_table", "u", ONE_COPY)
+    except (Unavailable, Unknown) as refusal:
+        error = refusal
+    assert error is None
+    await cluster.ask(machine, "drop_table", "t")
+    machine.kill()
+    await machine.start()
+    assert [each["name"] for each in await cluster.ask(machine, "databases")] == ["u"]

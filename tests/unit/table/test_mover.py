@@ -6,7 +6,9 @@ import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import NotReady
+from gossipkv.placement.measures import Limits
 from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
+from gossipkv.table.planning import Hosts
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 STALL_S = 60.0
@@ -27,6 +29,7 @@ class Mover:
             random=world.random,
             most=most,
             stall_s=STALL_S,
+            hosts=Hosts(None, None, Limits(0, 0), is_on=True),  # Those of ranges.
         )
 
     async def _beside(self, do):
@@ -152,86 +155,70 @@ async def fails(mover, *, loads=True):
     await trio.sleep(STALL_S)
 
 
-def test_who_fails_twice_is_passed_over():
+async def test_who_fails_twice_is_passed_over(autojump_clock):
     """What it was to hold stays where it is."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world)
-
-    async def scenario():
-        for number in range(FAILURES):
-            assert mover.moving.passed_over == {}
-            await fails(mover, loads=number > 0)
-        assert await mover.looks(2) == []
-        assert mover.moving.passed_over == {node(4): trio.current_time() + PASSED_OVER_S}
-
-    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+    for number in range(FAILURES):
+        assert mover.moving.passed_over == {}
+        await fails(mover, loads=number > 0)
+    assert await mover.looks(2) == []
+    assert mover.moving.passed_over == {node(4): trio.current_time() + PASSED_OVER_S}
 
 
-def test_who_was_passed_over_is_a_target_again():
+async def test_who_was_passed_over_is_a_target_again(autojump_clock):
     """After an hour, though neither the map nor the nodes have changed since; it may fail twice again."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world)
-
-    async def scenario():
-        for _ in range(FAILURES):
-            await fails(mover)
-        assert await mover.looks() == []
-        await trio.sleep(PASSED_OVER_S - 1)
-        assert await mover.looks() == []
-        await trio.sleep(1)
+    for _ in range(FAILURES):
         await fails(mover)
-        assert len(await mover.looks()) == 1
+    assert await mover.looks() == []
+    await trio.sleep(PASSED_OVER_S - 1)
+    assert await mover.looks() == []
+    await trio.sleep(1)
+    await fails(mover)
+    assert len(await mover.looks()) == 1
 
-    trio.run(scenario, clock=MockClock(autojump_threshold=0))
 
-
-def test_who_has_come_once_has_not_failed():
+async def test_who_has_come_once_has_not_failed(autojump_clock):
     """Failures are counted in a row, and of who was given up."""
     world = MovedMap()
     mover = Mover(world)
-
-    async def scenario():
-        for _ in range(FAILURES + 1):
-            remove(world, 3)
-            await fails(mover)
-            assignment, *_ = assigned(await mover.looks(2))
-            world.have("advance", assignment, 2)
-            assert await mover.looks() == []
-            world.have("advance", assignment, 3)
-            assert await mover.looks() == []
-            world.have("unassign", next(one.id for one in world.partitions[0].assignments if one.node == node(3)))
-            assert await mover.looks() == []
-            world.named[node(3)] = world.named[node(3)]._replace(weight=1)
-            remove(world, 4)
-            back, *_ = assigned(await mover.looks(2))
-            for state in (2, 3):
-                world.have("advance", back, state)
-            world.have("unassign", assignment)
-            world.have("settle", tuple((one, 0) for one in world.partitions[0].former))
-            world.named[node(4)] = world.named[node(4)]._replace(weight=1)
-        assert mover.moving.passed_over == {}
-
-    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+    for _ in range(FAILURES + 1):
+        remove(world, 3)
+        await fails(mover)
+        assignment, *_ = assigned(await mover.looks(2))
+        world.have("advance", assignment, 2)
+        assert await mover.looks() == []
+        world.have("advance", assignment, 3)
+        assert await mover.looks() == []
+        world.have("unassign", next(one.id for one in world.partitions[0].assignments if one.node == node(3)))
+        assert await mover.looks() == []
+        world.named[node(3)] = world.named[node(3)]._replace(weight=1)
+        remove(world, 4)
+        back, *_ = assigned(await mover.looks(2))
+        for state in (2, 3):
+            world.have("advance", back, state)
+        world.have("unassign", assignment)
+        world.have("settle", tuple((one, 0) for one in world.partitions[0].former))
+        world.named[node(4)] = world.named[node(4)]._replace(weight=1)
+    assert mover.moving.passed_over == {}
 
 
-def test_what_is_not_wanted_any_more_is_taken_back():
+async def test_what_is_not_wanted_any_more_is_taken_back():
     """That is no failure of its target."""
     world = MovedMap()
     mover = Mover(world)
-
-    async def scenario():
-        for _ in range(FAILURES + 1):
-            remove(world, 3)
-            assignment, *_ = assigned(await mover.looks(2))
-            world.named[node(3)] = world.named[node(3)]._replace(weight=1)
-            remove(world, 4)
-            assert await mover.looks(2) == [("unassign", assignment)]
-            world.named[node(4)] = world.named[node(4)]._replace(weight=1)
-        assert mover.moving.passed_over == {}
-
-    trio.run(scenario)
+    for _ in range(FAILURES + 1):
+        remove(world, 3)
+        assignment, *_ = assigned(await mover.looks(2))
+        world.named[node(3)] = world.named[node(3)]._replace(weight=1)
+        remove(world, 4)
+        assert await mover.looks(2) == [("unassign", assignment)]
+        world.named[node(4)] = world.named[node(4)]._replace(weight=1)
+    assert mover.moving.passed_over == {}
 
 
 def test_what_is_wanted_is_computed_when_nodes_change():

@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.metadata.catalogue import Catalogue
 from tests.world.nodes.phases import begin, refused, shown
-from tests.world.nodes.whole_cluster import USUAL, simulate
+from tests.world.nodes.whole_cluster import USUAL, simulated
 
 TWO_COPIES = {"kind": "hash", "partitions": 12, "replication": 2}
 
@@ -76,262 +76,233 @@ async def placed(cluster, machine, table="t"):
             await trio.sleep(1)
 
 
-def test_each_command_once_and_twice():
+@simulated(4)
+async def test_each_command_once_and_twice(cluster):
     """At whichever node it is said; the second time it finds that done, and what was wanted at last is reached."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, but=newcomer)
-        await come(cluster, newcomer)
-        steps = [
-            ("add_node", ["n4"], 1), ("add_node", ["n4", {"weight": 3, "isolation_group": "r"}], (3, "r")),
-            ("add_node", ["n4", {"isolation_group": "none"}], 3), ("set_weight", ["n4", 1000], 1000),
-            ("remove_node", ["n4"], 0), ("add_node", ["n4", {"weight": 2}], 2),
-        ]  # fmt: skip
-        for method, params, expected in steps:
-            for machine, is_new in ((newcomer, True), (one, False)):
-                nodes = {"n1": 1, "n2": 1, "n3": 1, "n4": expected}
-                assert await say(cluster, machine, method, *params) == (is_new, nodes), (method, params)
-        for is_new in (True, False):
-            assert await say(cluster, one, "remove_node", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 0, "n4": 2})
-        for is_new in (True, False):  # With the share of the one whose place it takes.
-            assert await say(cluster, one, "replace_node", "n4", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 2, "n4": 0})
-        assert "was taken out" in (await refused(cluster, one, "set_weight", "n4", 5)).message
-        told = await cluster.ask(newcomer, "placement_nodes")
-        assert standing(told) == {"n1": 1, "n2": 1, "n3": 2, "n4": 0}
-        assert {(row["member"], row["alive"], len(row["uuid"])) for row in told["nodes"]} == {(True, True, 32)}
-        await placed(cluster, one)
-        assert await holding(cluster, one, "t") == {"n1", "n2", "n3"}
-
-    simulate(scenario, 1, machines=4)
+    *_, newcomer = cluster.machines
+    one = await made(cluster, but=newcomer)
+    await come(cluster, newcomer)
+    steps = [
+        ("add_node", ["n4"], 1), ("add_node", ["n4", {"weight": 3, "isolation_group": "r"}], (3, "r")),
+        ("add_node", ["n4", {"isolation_group": "none"}], 3), ("set_weight", ["n4", 1000], 1000),
+        ("remove_node", ["n4"], 0), ("add_node", ["n4", {"weight": 2}], 2),
+    ]  # fmt: skip
+    for method, params, expected in steps:
+        for machine, is_new in ((newcomer, True), (one, False)):
+            nodes = {"n1": 1, "n2": 1, "n3": 1, "n4": expected}
+            assert await say(cluster, machine, method, *params) == (is_new, nodes), (method, params)
+    for is_new in (True, False):
+        assert await say(cluster, one, "remove_node", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 0, "n4": 2})
+    for is_new in (True, False):  # With the share of the one whose place it takes.
+        assert await say(cluster, one, "replace_node", "n4", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 2, "n4": 0})
+    assert "was taken out" in (await refused(cluster, one, "set_weight", "n4", 5)).message
+    told = await cluster.ask(newcomer, "placement_nodes")
+    assert standing(told) == {"n1": 1, "n2": 1, "n3": 2, "n4": 0}
+    assert {(row["member"], row["alive"], len(row["uuid"])) for row in told["nodes"]} == {(True, True, 32)}
+    await placed(cluster, one)
+    assert await holding(cluster, one, "t") == {"n1", "n2", "n3"}
 
 
-def test_what_is_said_at_once():
+@simulated(4)
+async def test_what_is_said_at_once(cluster):
     """Each is done or refused as after another: all nodes come, or of two that may not both go one stays."""
+    *_, newcomer = cluster.machines
+    one = await made(cluster, but=newcomer)
+    await come(cluster, newcomer)
+    errors = []
 
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, but=newcomer)
-        await come(cluster, newcomer)
-        errors = []
+    async def ask(machine, method, *params):
+        try:
+            await cluster.ask(machine, method, *params, timeout_s=60)
+        except GossipKVError as error:
+            errors.append(error)
 
-        async def ask(machine, method, *params):
-            try:
-                await cluster.ask(machine, method, *params, timeout_s=60)
-            except GossipKVError as error:
-                errors.append(error)
+    async def at_once(*commands):
+        errors.clear()
+        async with trio.open_nursery() as nursery:
+            for number, command in enumerate(commands):
+                nursery.start_soon(ask, cluster.machines[number % 4], *command)
+        return standing(await cluster.ask(one, "placement_nodes")), [type(error) for error in errors]
 
-        async def at_once(*commands):
-            errors.clear()
-            async with trio.open_nursery() as nursery:
-                for number, command in enumerate(commands):
-                    nursery.start_soon(ask, cluster.machines[number % 4], *command)
-            return standing(await cluster.ask(one, "placement_nodes")), [type(error) for error in errors]
-
-        same = {"n1": 1, "n2": 1, "n3": 1}
-        assert await at_once(*[("add_node", "n4")] * 4) == ({**same, "n4": 1}, [])
-        weights = [("set_weight", f"n{number}", number) for number in range(1, 5)]
-        assert await at_once(*weights) == ({"n1": 1, "n2": 2, "n3": 3, "n4": 4}, [])
-        nodes, failed = await at_once(("set_weight", "n4", 1), ("remove_node", "n4"), ("add_node", "n4"))
-        assert nodes["n4"] in {0, 1, 4}
-        assert {*failed} <= {BadRequest}  # Its weight, once it is out.
-        await cluster.ask(one, "remove_node", "n4", timeout_s=60)
-        nodes, failed = await at_once(("remove_node", "n2"), ("remove_node", "n3"))
-        assert (sorted(map(bool, nodes.values())), failed) == ([False, False, True, True], [Conflict])
-
-    simulate(scenario, 1, machines=4)
+    same = {"n1": 1, "n2": 1, "n3": 1}
+    assert await at_once(*[("add_node", "n4")] * 4) == ({**same, "n4": 1}, [])
+    weights = [("set_weight", f"n{number}", number) for number in range(1, 5)]
+    assert await at_once(*weights) == ({"n1": 1, "n2": 2, "n3": 3, "n4": 4}, [])
+    nodes, failed = await at_once(("set_weight", "n4", 1), ("remove_node", "n4"), ("add_node", "n4"))
+    assert nodes["n4"] in {0, 1, 4}
+    assert {*failed} <= {BadRequest}  # Its weight, once it is out.
+    await cluster.ask(one, "remove_node", "n4", timeout_s=60)
+    nodes, failed = await at_once(("remove_node", "n2"), ("remove_node", "n3"))
+    assert (sorted(map(bool, nodes.values())), failed) == ([False, False, True, True], [Conflict])
 
 
-def test_nodes_that_are_none():
+@simulated(4)
+async def test_nodes_that_are_none(cluster):
     """One that never was, of another cluster, or not alive comes nowhere; only one that is there goes."""
-
-    async def scenario(cluster):
-        *_, stranger = cluster.machines
-        one = await made(cluster, but=stranger)
-        await die(cluster, cluster.machines[2])
-        await stranger.start()
-        await trio.sleep(5)  # Until it has a cluster of its own.
-        await cluster.ask(stranger, "create_table", "t", {"kind": "hash", "replication": 1})
-        uuid = (await cluster.ask(stranger, "placement_nodes"))["nodes"][0]["uuid"]
-        for name, words in {
-            "n9": "no member n9 is known", "n4": "no member n4 is known", "": "no member  is known",
-            "n3": "no member of this cluster that is alive", uuid: "no member of this cluster that is alive",
-        }.items():  # fmt: skip
-            for params in (("add_node", name), ("replace_node", "n2", name)):
-                error = await refused(cluster, one, *params)
-                assert (type(error), words in error.message) == (Unavailable, True), (params, error)
-        for params in (
-            ("remove_node", "n9"),
-            ("remove_node", uuid),
-            ("set_weight", "n4", 2),
-            ("replace_node", "n9", "n2"),
-        ):
+    *_, stranger = cluster.machines
+    one = await made(cluster, but=stranger)
+    await die(cluster, cluster.machines[2])
+    await stranger.start()
+    await trio.sleep(5)  # Until it has a cluster of its own.
+    await cluster.ask(stranger, "create_table", "t", {"kind": "hash", "replication": 1})
+    uuid = (await cluster.ask(stranger, "placement_nodes"))["nodes"][0]["uuid"]
+    for name, words in {
+        "n9": "no member n9 is known", "n4": "no member n4 is known", "": "no member  is known",
+        "n3": "no member of this cluster that is alive", uuid: "no member of this cluster that is alive",
+    }.items():  # fmt: skip
+        for params in (("add_node", name), ("replace_node", "n2", name)):
             error = await refused(cluster, one, *params)
-            assert (type(error), "node of tables; these are: n1, " in error.message) == (BadRequest, True), (
-                params,
-                error,
-            )
-        error = await refused(cluster, one, "replace_node", "n1", "n1")
-        assert error.message == "n1 is no other node of tables; these are: n2, n3"
-        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1, "n2": 1, "n3": 1}
+            assert (type(error), words in error.message) == (Unavailable, True), (params, error)
+    for params in (
+        ("remove_node", "n9"),
+        ("remove_node", uuid),
+        ("set_weight", "n4", 2),
+        ("replace_node", "n9", "n2"),
+    ):
+        error = await refused(cluster, one, *params)
+        assert (type(error), "node of tables; these are: n1, " in error.message) == (BadRequest, True), (
+            params,
+            error,
+        )
+    error = await refused(cluster, one, "replace_node", "n1", "n1")
+    assert error.message == "n1 is no other node of tables; these are: n2, n3"
+    assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1, "n2": 1, "n3": 1}
 
-    simulate(scenario, 1, machines=4)
 
-
-def test_shares_and_groups_that_cannot_be():
+@simulated(1)
+async def test_shares_and_groups_that_cannot_be(cluster):
     """Are refused before anybody is asked, as wrong requests."""
     wrong = [0, -1, 1001, 1 << 63, "1", 0.5, True, None]
-
-    async def scenario(cluster):
-        one = await made(cluster, {"kind": "hash", "replication": 1})
-        questions = [("set_weight", "n1", weight) for weight in wrong]
-        questions += [("add_node", "n1", {"weight": weight}) for weight in wrong if weight is not None]
-        questions += [
-            ("replace_node", "n1", "n1", {"weight": 0}),
-            ("reshard", "t", -1),
-            ("reshard", "t", (1 << 17) + 1),
-        ]
-        questions += [("add_node", "n1", {"isolation_group": group}) for group in ("a b", "x" * 65, "ä", 1)]
-        for method, *params in questions:
-            assert isinstance(await refused(cluster, one, method, *params), BadRequest), (method, params)
-        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1}
-
-    simulate(scenario, 1, machines=1)
+    one = await made(cluster, {"kind": "hash", "replication": 1})
+    questions = [("set_weight", "n1", weight) for weight in wrong]
+    questions += [("add_node", "n1", {"weight": weight}) for weight in wrong if weight is not None]
+    questions += [
+        ("replace_node", "n1", "n1", {"weight": 0}),
+        ("reshard", "t", -1),
+        ("reshard", "t", (1 << 17) + 1),
+    ]
+    questions += [("add_node", "n1", {"isolation_group": group}) for group in ("a b", "x" * 65, "ä", 1)]
+    for method, *params in questions:
+        assert isinstance(await refused(cluster, one, method, *params), BadRequest), (method, params)
+    assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1}
 
 
-def test_as_many_nodes_stay_as_there_are_replicas():
+@simulated(4)
+async def test_as_many_nodes_stay_as_there_are_replicas(cluster):
     """The last of them do not go, in no order; they may be replaced.  A table with more replicas cannot be."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, but=newcomer)
-        assert isinstance(
-            await refused(cluster, one, "create_table", "u", {"kind": "hash", "replication": 4}), Unavailable
-        )
-        await cluster.ask(one, "remove_node", "n2", timeout_s=30)
-        error = await refused(cluster, one, "remove_node", "n3")
-        assert (type(error), "1 other nodes have a weight, and tables need 2" in error.message) == (Conflict, True)
-        assert isinstance(await refused(cluster, one, "replace_node", "n3", "n1"), Conflict)
-        await come(cluster, newcomer)
-        assert (await say(cluster, one, "replace_node", "n3", "n4"))[1] == {"n1": 1, "n2": 0, "n3": 0, "n4": 1}
-        moves, _ = await planned(cluster, one)
-        assert {target for _, target in moves} <= {"n1", "n4"}
-
-    simulate(scenario, 1, machines=4)
+    *_, newcomer = cluster.machines
+    one = await made(cluster, but=newcomer)
+    assert isinstance(await refused(cluster, one, "create_table", "u", {"kind": "hash", "replication": 4}), Unavailable)
+    await cluster.ask(one, "remove_node", "n2", timeout_s=30)
+    error = await refused(cluster, one, "remove_node", "n3")
+    assert (type(error), "1 other nodes have a weight, and tables need 2" in error.message) == (Conflict, True)
+    assert isinstance(await refused(cluster, one, "replace_node", "n3", "n1"), Conflict)
+    await come(cluster, newcomer)
+    assert (await say(cluster, one, "replace_node", "n3", "n4"))[1] == {"n1": 1, "n2": 0, "n3": 0, "n4": 1}
+    moves, _ = await planned(cluster, one)
+    assert {target for _, target in moves} <= {"n1", "n4"}
 
 
-def test_groups():
+@simulated(8)
+async def test_groups(cluster):
     """As many as have enough nodes each; twice is once; a group's nodes do not go below that; who replaces inherits."""
+    *_, newcomer = cluster.machines
+    one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
 
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
+    async def grouped(count):
+        told = await cluster.ask(one, "reshard", "t", count, timeout_s=30)
+        return told["changed"], sorted(map(len, told["groups"]))
 
-        async def grouped(count):
-            told = await cluster.ask(one, "reshard", "t", count, timeout_s=30)
-            return told["changed"], sorted(map(len, told["groups"]))
-
-        for count in (4, 7):
-            error = await refused(cluster, one, "reshard", "t", count)
-            assert f"t cannot have {count} groups: 7 nodes are too few" in error.message
-        assert await grouped(0) == (False, [])
-        for count, sizes in {1: [7], 2: [3, 4], 3: [2, 2, 3], 0: []}.items():
-            assert await grouped(count) == (True, sizes)
-            assert await grouped(count) == (False, sizes)
-        assert (await planned(cluster, one))[1]["moves_count"] == 0
-        await grouped(3)
-        groups = (await cluster.ask(one, "reshard", "t", 3))["groups"]
-        small = next(group for group in groups if len(group) == 2)
-        old = next(name for name in small if name != "n1")
-        error = await refused(cluster, one, "remove_node", old)
-        assert (type(error), "needs 2 nodes in each group" in error.message) == (Conflict, True)
-        other = next(name for group in groups if group != small for name in group)
-        assert isinstance(await refused(cluster, one, "replace_node", old, other), Conflict)
-        await come(cluster, newcomer)
-        await cluster.ask(one, "replace_node", old, "n8", timeout_s=30)
-        moves, _ = await planned(cluster, one)
-        targets = Counter(target for (_, target), count in moves.items() for _ in range(count))
-        assert (targets["n8"], targets[old]) == (8, 0)  # Of 24 shards its group has 8, each on both of its nodes.
-        assert isinstance(await refused(cluster, one, "remove_node", "n8"), Conflict)
-        machine = cluster.machines[int(old[1:]) - 1]
-        await die(cluster, machine)
-        assert (await say(cluster, one, "remove_node", old, {"force": True}))[1][old] is None
-        told = await cluster.ask(one, "reshard", "t", 3, timeout_s=30)
-        assert sorted("n8" if name == old else name for name in small) in [sorted(group) for group in told["groups"]]
-
-    simulate(scenario, 1, machines=8)
+    for count in (4, 7):
+        error = await refused(cluster, one, "reshard", "t", count)
+        assert f"t cannot have {count} groups: 7 nodes are too few" in error.message
+    assert await grouped(0) == (False, [])
+    for count, sizes in {1: [7], 2: [3, 4], 3: [2, 2, 3], 0: []}.items():
+        assert await grouped(count) == (True, sizes)
+        assert await grouped(count) == (False, sizes)
+    assert (await planned(cluster, one))[1]["moves_count"] == 0
+    await grouped(3)
+    groups = (await cluster.ask(one, "reshard", "t", 3))["groups"]
+    small = next(group for group in groups if len(group) == 2)
+    old = next(name for name in small if name != "n1")
+    error = await refused(cluster, one, "remove_node", old)
+    assert (type(error), "needs 2 nodes in each group" in error.message) == (Conflict, True)
+    other = next(name for group in groups if group != small for name in group)
+    assert isinstance(await refused(cluster, one, "replace_node", old, other), Conflict)
+    await come(cluster, newcomer)
+    await cluster.ask(one, "replace_node", old, "n8", timeout_s=30)
+    moves, _ = await planned(cluster, one)
+    targets = Counter(target for (_, target), count in moves.items() for _ in range(count))
+    assert (targets["n8"], targets[old]) == (8, 0)  # Of 24 shards its group has 8, each on both of its nodes.
+    assert isinstance(await refused(cluster, one, "remove_node", "n8"), Conflict)
+    machine = cluster.machines[int(old[1:]) - 1]
+    await die(cluster, machine)
+    assert (await say(cluster, one, "remove_node", old, {"force": True}))[1][old] is None
+    told = await cluster.ask(one, "reshard", "t", 3, timeout_s=30)
+    assert sorted("n8" if name == old else name for name in small) in [sorted(group) for group in told["groups"]]
 
 
-def test_tables_without_groups():
+@simulated(3)
+async def test_tables_without_groups(cluster):
     """One of ranges has none, and of one that there is not nothing is planned."""
-
-    async def scenario(cluster):
-        one = await made(cluster, {"kind": "range", "bounds": [b"m"], "replication": 2})
-        assert "has ranges" in (await refused(cluster, one, "reshard", "t", 1)).message
-        for method, *params in (("reshard", "u", 1), ("plan", "u")):
-            assert isinstance(await refused(cluster, one, method, *params), UnknownDatabase)
-        await cluster.ask(one, "create_table", "u", TWO_COPIES, timeout_s=30)
-        assert [told["table"] for told in await cluster.ask(one, "plan", None)] == ["t", "u"]
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, {"kind": "range", "bounds": [b"m"], "replication": 2})
+    assert "has ranges" in (await refused(cluster, one, "reshard", "t", 1)).message
+    for method, *params in (("reshard", "u", 1), ("plan", "u")):
+        assert isinstance(await refused(cluster, one, method, *params), UnknownDatabase)
+    await cluster.ask(one, "create_table", "u", TWO_COPIES, timeout_s=30)
+    assert [told["table"] for told in await cluster.ask(one, "plan", None)] == ["t", "u"]
 
 
-def test_a_plan_has_its_moves_and_their_bytes():
+@simulated(4)
+async def test_a_plan_has_its_moves_and_their_bytes(cluster):
     """A newcomer gets its share, of which holders say the sizes; of too few isolation groups it is warned."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
-        for number in range(100):
-            await cluster.ask(one, "put", "t", b"%d" % number, bytes(100))
-        await come(cluster, newcomer)
-        await cluster.ask(one, "add_node", "n4", timeout_s=30)
-        moves, told = await planned(cluster, one)
-        assert moves == {("n1", "n4"): 4, ("n2", "n4"): 4, ("n3", "n4"): 4}
-        assert (told["unknown"], told["warning"]) == (0, None)
-        assert told["bytes"] == sum(move["bytes"] for move in told["moves"]) > 12 * 200
-        assert (await planned(cluster, newcomer))[0] == moves
-        for name in ("n1", "n2", "n3", "n4"):
-            await cluster.ask(one, "add_node", name, {"isolation_group": "r"}, timeout_s=30)
-        assert "4 nodes in 1 isolation groups are to hold 2 replicas" in (await planned(cluster, one))[1]["warning"]
-
-    simulate(scenario, 1, machines=4)
+    *_, newcomer = cluster.machines
+    one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
+    for number in range(100):
+        await cluster.ask(one, "put", "t", b"%d" % number, bytes(100))
+    await come(cluster, newcomer)
+    await cluster.ask(one, "add_node", "n4", timeout_s=30)
+    moves, told = await planned(cluster, one)
+    assert moves == {("n1", "n4"): 4, ("n2", "n4"): 4, ("n3", "n4"): 4}
+    assert (told["unknown"], told["warning"]) == (0, None)
+    assert told["bytes"] == sum(move["bytes"] for move in told["moves"]) > 12 * 200
+    assert (await planned(cluster, newcomer))[0] == moves
+    for name in ("n1", "n2", "n3", "n4"):
+        await cluster.ask(one, "add_node", name, {"isolation_group": "r"}, timeout_s=30)
+    assert "4 nodes in 1 isolation groups are to hold 2 replicas" in (await planned(cluster, one))[1]["warning"]
 
 
-def test_ranges_are_planned():
+@simulated(4, limit_s=3600, config=replace(USUAL, max_moves=1))
+async def test_ranges_are_planned(cluster):
     """A newcomer gets its share of what there is, it is said why; who is removed hands over all; then it is quiet."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        bounds = [b"%02d" % number for number in range(1, 12)]
-        one = await made(cluster, {"kind": "range", "bounds": bounds, "replication": 2}, but=newcomer)
-        for number in range(120):
-            await cluster.ask(one, "put", "t", b"%02d %d" % (number % 12, number), bytes(1000))
-        assert (await planned(cluster, one))[1]["splits"] == []
-        await come(cluster, newcomer)
-        await cluster.ask(one, "add_node", "n4", timeout_s=30)
-        moves, told = await planned(cluster, one)
-        assert {target for _, target in moves} == {"n4"}
-        assert told["bytes"] > 0 == told["unknown"]
-        assert all(move["why"] == f"{move['from']} has 1.33 x its share of partitions" for move in told["moves"])
-        await placed(cluster, one)
-        assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
-        for machine in cluster.machines:  # All say what the mover says.
-            assert not (await planned(cluster, machine))[0]
-            assert len(await cluster.ask(machine, "plan", "t", {"local": True})) == 1
-        await cluster.ask(one, "remove_node", "n2", timeout_s=30)
-        moves, told = await planned(cluster, newcomer)
-        assert {*moves} == {source for source in moves if source[0] == "n2"}
-        assert {move["why"] for move in told["moves"]} == {"n2 was removed"}
-        await placed(cluster, one)
-        counts = await held(cluster, one)
-        assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
-        await trio.sleep(30)  # What was moved settles.
-        config = (await cluster.ask(one, "partition_map", "t"))["config"]
-        await trio.sleep(900)
-        assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
-
-    simulate(scenario, 1, machines=4, limit_s=3600, config=replace(USUAL, max_moves=1))
+    *_, newcomer = cluster.machines
+    bounds = [b"%02d" % number for number in range(1, 12)]
+    one = await made(cluster, {"kind": "range", "bounds": bounds, "replication": 2}, but=newcomer)
+    for number in range(120):
+        await cluster.ask(one, "put", "t", b"%02d %d" % (number % 12, number), bytes(1000))
+    assert (await planned(cluster, one))[1]["splits"] == []
+    await come(cluster, newcomer)
+    await cluster.ask(one, "add_node", "n4", timeout_s=30)
+    moves, told = await planned(cluster, one)
+    assert {target for _, target in moves} == {"n4"}
+    assert told["bytes"] > 0 == told["unknown"]
+    assert all(move["why"] == f"{move['from']} has 1.33 x its share of partitions" for move in told["moves"])
+    await placed(cluster, one)
+    assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
+    for machine in cluster.machines:  # All say what the mover says.
+        assert not (await planned(cluster, machine))[0]
+        assert len(await cluster.ask(machine, "plan", "t", {"local": True})) == 1
+    await cluster.ask(one, "remove_node", "n2", timeout_s=30)
+    moves, told = await planned(cluster, newcomer)
+    assert {*moves} == {source for source in moves if source[0] == "n2"}
+    assert {move["why"] for move in told["moves"]} == {"n2 was removed"}
+    await placed(cluster, one)
+    counts = await held(cluster, one)
+    assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
+    await trio.sleep(30)  # What was moved settles.
+    config = (await cluster.ask(one, "partition_map", "t"))["config"]
+    await trio.sleep(900)
+    assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
 
 
 async def held(cluster, machine):
@@ -343,155 +314,133 @@ async def held(cluster, machine):
 @pytest.mark.parametrize(("method", "params"), [
     ("add_node", ["n1"]), ("set_weight", ["n2", 5]), ("remove_node", ["n2"]), ("reshard", ["t", 1]),
 ])  # fmt: skip
-def test_a_catalogue_that_names_no_nodes(monkeypatch, method, params):
+@simulated(3)
+async def test_a_catalogue_that_names_no_nodes(cluster, monkeypatch, method, params):
     """As of before there were such: nothing is planned; the first command has those named that hold partitions."""
 
     async def nothing(*_):
         """Name nobody."""
 
-    async def scenario(cluster):
-        with monkeypatch.context() as patched:
-            patched.setattr(Catalogue, "put_in", nothing)
-            one = await made(cluster)
-        assert (await cluster.ask(one, "placement_nodes"))["nodes"] == []
-        moves, told = await planned(cluster, one)
-        assert (moves, told["warning"]) == ({}, None)
-        await cluster.ask(one, method, *params, timeout_s=30)
-        named = standing(await cluster.ask(one, "placement_nodes"))
-        assert named == {"n1": 1, "n2": {"set_weight": 5, "remove_node": 0}.get(method, 1), "n3": 1}
-
-    simulate(scenario, 1, machines=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Catalogue, "put_in", nothing)
+        one = await made(cluster)
+    assert (await cluster.ask(one, "placement_nodes"))["nodes"] == []
+    moves, told = await planned(cluster, one)
+    assert (moves, told["warning"]) == ({}, None)
+    await cluster.ask(one, method, *params, timeout_s=30)
+    named = standing(await cluster.ask(one, "placement_nodes"))
+    assert named == {"n1": 1, "n2": {"set_weight": 5, "remove_node": 0}.get(method, 1), "n3": 1}
 
 
-def test_who_was_removed_and_lives_has_no_part_of_later_tables():
+@simulated(4)
+async def test_who_was_removed_and_lives_has_no_part_of_later_tables(cluster):
     """Nor has one that is gone for good and lives after all; what they hold stays until it is moved."""
-
-    async def scenario(cluster):
-        one, _, third, fourth = cluster.machines
-        await made(cluster)
-        await cluster.ask(one, "remove_node", "n3", timeout_s=30)
-        await die(cluster, fourth)
-        await cluster.ask(one, "remove_node", "n4", {"force": True}, timeout_s=30)
-        await fourth.start()
-        await shown(cluster, fourth, "alive", 60)
-        await cluster.ask(third, "create_table", "u", TWO_COPIES, timeout_s=30)
-        assert await holding(cluster, one, "u") == {"n1", "n2"}
-        assert await holding(cluster, one, "t") == {"n1", "n2", "n3", "n4"}
-        await cluster.ask(one, "add_node", "n4", timeout_s=30)
-        await cluster.ask(one, "create_table", "v", TWO_COPIES, timeout_s=30)
-        assert await holding(cluster, one, "v") == {"n1", "n2", "n4"}
-
-    simulate(scenario, 1, machines=4)
+    one, _, third, fourth = cluster.machines
+    await made(cluster)
+    await cluster.ask(one, "remove_node", "n3", timeout_s=30)
+    await die(cluster, fourth)
+    await cluster.ask(one, "remove_node", "n4", {"force": True}, timeout_s=30)
+    await fourth.start()
+    await shown(cluster, fourth, "alive", 60)
+    await cluster.ask(third, "create_table", "u", TWO_COPIES, timeout_s=30)
+    assert await holding(cluster, one, "u") == {"n1", "n2"}
+    assert await holding(cluster, one, "t") == {"n1", "n2", "n3", "n4"}
+    await cluster.ask(one, "add_node", "n4", timeout_s=30)
+    await cluster.ask(one, "create_table", "v", TWO_COPIES, timeout_s=30)
+    assert await holding(cluster, one, "v") == {"n1", "n2", "n4"}
 
 
-def test_a_name_that_is_used_again():
+@simulated(3)
+async def test_a_name_that_is_used_again(cluster):
     """The node that has lost its disk is another one under the name: it takes the place of the former, or is put in."""
-
-    async def scenario(cluster):
-        one, _, third = cluster.machines
-        await made(cluster)
-        await cluster.ask(one, "set_weight", "n3", 7, timeout_s=30)
-        await die(cluster, third)
-        third.lose_disk()
-        await come(cluster, third)
-        assert "is no other node" in (await refused(cluster, one, "replace_node", "n2", "n2")).message
-        for is_new in (True, False):
-            told = await cluster.ask(one, "replace_node", "n3", "n3", {"force": True}, timeout_s=60)
-            rows = sorted(
-                (row["node"], row["member"], row["alive"], row["weight"])
-                for row in told["nodes"]
-                if row["node"] == "n3"
-            )
-            assert (told["changed"], told["node"], told["waits_for"]) == (is_new, "n3", [])
-            assert rows == [("n3", False, False, None), ("n3", True, True, 7)]
-        await cluster.ask(one, "set_weight", "n3", 2, timeout_s=30)  # That which lives.
-        named = (await cluster.ask(one, "placement_nodes"))["nodes"]
-        assert {row["weight"] for row in named if row["node"] == "n3"} == {None, 2}
-        former = next(row["uuid"] for row in named if not row["member"])
-        assert "was taken out" in (await refused(cluster, one, "set_weight", former, 2)).message
-
-    simulate(scenario, 1, machines=3)
+    one, _, third = cluster.machines
+    await made(cluster)
+    await cluster.ask(one, "set_weight", "n3", 7, timeout_s=30)
+    await die(cluster, third)
+    third.lose_disk()
+    await come(cluster, third)
+    assert "is no other node" in (await refused(cluster, one, "replace_node", "n2", "n2")).message
+    for is_new in (True, False):
+        told = await cluster.ask(one, "replace_node", "n3", "n3", {"force": True}, timeout_s=60)
+        rows = sorted(
+            (row["node"], row["member"], row["alive"], row["weight"]) for row in told["nodes"] if row["node"] == "n3"
+        )
+        assert (told["changed"], told["node"], told["waits_for"]) == (is_new, "n3", [])
+        assert rows == [("n3", False, False, None), ("n3", True, True, 7)]
+    await cluster.ask(one, "set_weight", "n3", 2, timeout_s=30)  # That which lives.
+    named = (await cluster.ask(one, "placement_nodes"))["nodes"]
+    assert {row["weight"] for row in named if row["node"] == "n3"} == {None, 2}
+    former = next(row["uuid"] for row in named if not row["member"])
+    assert "was taken out" in (await refused(cluster, one, "set_weight", former, 2)).message
 
 
-def test_partitions_wait_for_who_is_down():
+@simulated(4)
+async def test_partitions_wait_for_who_is_down(cluster):
     """And has some, until it is said to be gone for good, which of one that lives is refused."""
+    *_, third, newcomer = cluster.machines
+    one = await made(cluster, but=newcomer)
+    await come(cluster, newcomer)
+    await cluster.ask(one, "add_node", "n4", timeout_s=30)
 
-    async def scenario(cluster):
-        *_, third, newcomer = cluster.machines
-        one = await made(cluster, but=newcomer)
-        await come(cluster, newcomer)
-        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+    async def waits(method, *params):
+        return (await cluster.ask(one, method, *params, timeout_s=30))["waits_for"]
 
-        async def waits(method, *params):
-            return (await cluster.ask(one, method, *params, timeout_s=30))["waits_for"]
-
-        for method, *params in (("remove_node", "n3"), ("replace_node", "n3", "n4")):
-            error = await refused(cluster, one, method, *params, {"force": True})
-            assert (type(error), "n3 is alive, and --force" in error.message) == (Conflict, True)
-        await die(cluster, third)
-        assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
-        assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
-        assert await waits("remove_node", "n3", {"force": True}) == []
-        assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It does not come back by that.
-
-    simulate(scenario, 1, machines=4)
+    for method, *params in (("remove_node", "n3"), ("replace_node", "n3", "n4")):
+        error = await refused(cluster, one, method, *params, {"force": True})
+        assert (type(error), "n3 is alive, and --force" in error.message) == (Conflict, True)
+    await die(cluster, third)
+    assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
+    assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
+    assert await waits("remove_node", "n3", {"force": True}) == []
+    assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It does not come back by that.
 
 
-def test_a_command_ends_in_the_time_that_is_allowed():
+@simulated(4)
+async def test_a_command_ends_in_the_time_that_is_allowed(cluster):
     """Where the newcomer, or a majority of those that decide, is cut off and not known to be dead yet."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one = await made(cluster, but=newcomer)
-        await come(cluster, newcomer)
-        for away in ([newcomer], cluster.machines[1:]):
-            await trio.sleep(20)
-            cluster.network.partition([one.host], [machine.host for machine in away])
-            began = trio.current_time()
-            error = await refused(cluster, one, "add_node", "n4", {"timeout_ms": 1000})
-            assert (type(error) in {Unavailable, Unknown}, trio.current_time() - began < 1.2) == (True, True), error
-            assert standing(await cluster.ask(one, "placement_nodes", timeout_s=0.9)) == {"n1": 1, "n2": 1, "n3": 1}
-            cluster.network.heal()
-
-    simulate(scenario, 1, machines=4)
+    *_, newcomer = cluster.machines
+    one = await made(cluster, but=newcomer)
+    await come(cluster, newcomer)
+    for away in ([newcomer], cluster.machines[1:]):
+        await trio.sleep(20)
+        cluster.network.partition([one.host], [machine.host for machine in away])
+        began = trio.current_time()
+        error = await refused(cluster, one, "add_node", "n4", {"timeout_ms": 1000})
+        assert (type(error) in {Unavailable, Unknown}, trio.current_time() - began < 1.2) == (True, True), error
+        assert standing(await cluster.ask(one, "placement_nodes", timeout_s=0.9)) == {"n1": 1, "n2": 1, "n3": 1}
+        cluster.network.heal()
 
 
-def test_there_are_no_tables_yet():
+@simulated(2, config=replace(USUAL, isolation_group="r", weight=5))
+async def test_there_are_no_tables_yet(cluster):
     """A node that takes no part says so, and nobody is made to take part; what the settings say is put in later."""
-
-    async def scenario(cluster):
-        one, other = cluster.machines
-        await begin(cluster)
-        for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
-            error = await refused(cluster, one, method, *params)
-            assert (type(error), "no table was ever made here" in error.message) == (NotReady, True)
-        assert (await cluster.ask(other, "info"))["tables"]["state"] == "none"
-        await cluster.ask(one, "create_table", "t", TWO_COPIES, timeout_s=30)
-        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": (5, "r"), "n2": (5, "r")}
-
-    simulate(scenario, 1, machines=2, config=replace(USUAL, isolation_group="r", weight=5))
+    one, other = cluster.machines
+    await begin(cluster)
+    for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
+        error = await refused(cluster, one, method, *params)
+        assert (type(error), "no table was ever made here" in error.message) == (NotReady, True)
+    assert (await cluster.ask(other, "info"))["tables"]["state"] == "none"
+    await cluster.ask(one, "create_table", "t", TWO_COPIES, timeout_s=30)
+    assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": (5, "r"), "n2": (5, "r")}
 
 
-def test_who_has_just_come_says_so():
+@simulated(4, config=USUAL)
+async def test_who_has_just_come_says_so(cluster):
     """From when it hears of others: clients wait, and none is told that a table is not there or a request wrong."""
-
-    async def scenario(cluster):
-        newcomer = cluster.machines[-1]
-        one = await made(cluster, but=newcomer)
-        token = await cluster.ask(one, "put", "t", b"k", b"v")
-        await come(cluster, newcomer)
-        asked = [("get", b"k", {"token": token, "wait_ms": 5}), ("get", b"k"), ("put", b"k", b"v")]
-        told, seen = Counter(), Counter()
-        while seen["ok"] < len(asked):
-            seen["ok"] = 0
-            for method, *params in asked:
-                try:
-                    await cluster.ask(newcomer, method, "t", *params)
-                    seen["ok"] += 1
-                except GossipKVError as error:
-                    told[error.code, error.details.get("coming")] += 1
-            await trio.sleep(0.01)
-        assert {*told} <= {("NOT_READY", True)}
-        assert told.total() > 0
-
-    simulate(scenario, 1, machines=4, config=USUAL)
+    newcomer = cluster.machines[-1]
+    one = await made(cluster, but=newcomer)
+    token = await cluster.ask(one, "put", "t", b"k", b"v")
+    await come(cluster, newcomer)
+    asked = [("get", b"k", {"token": token, "wait_ms": 5}), ("get", b"k"), ("put", b"k", b"v")]
+    told, seen = Counter(), Counter()
+    while seen["ok"] < len(asked):
+        seen["ok"] = 0
+        for method, *params in asked:
+            try:
+                await cluster.ask(newcomer, method, "t", *params)
+                seen["ok"] += 1
+            except GossipKVError as error:
+                told[error.code, error.details.get("coming")] += 1
+        await trio.sleep(0.01)
+    assert {*told} <= {("NOT_READY", True)}
+    assert told.total() > 0

@@ -196,7 +196,7 @@ def test_hosts_are_asked_to_divide():
         times.append((at, len(planner.divided)))
 
     during(planner, then=look)
-    assert planner.divided[:3] == [(1, 1), (1, 3), (1, 1)]
+    assert planner.divided[:3] == [(1, 3), (1, 1), (1, 3)]
     assert len(planner.divided) in range(int(LATELY_S / AGAIN_S), int(LATELY_S / AGAIN_S) + 2)
     first = next(at for at, count in times if count)
     assert LARGE_S <= first <= LARGE_S + ASK_S + 5

@@ -8,7 +8,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, WriteLost
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulated
 
 ALL = {"level": "all", "timeout_ms": 20_000}
 
@@ -94,80 +94,71 @@ async def lost(cluster, *, kept):
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_range_begins_anew(kept):
+@simulated(5)
+async def test_a_range_begins_anew(cluster, kept):
     """With what was kept; sessions that have seen more are told; its hosts of before are nobody's when they come."""
-
-    async def scenario(cluster):
-        one, node, (first, second) = await lost(cluster, kept=kept)
-        gone, before = await one.hosts()
-        (copy,) = [name for _, name, _ in await one.aside()] or [None]
-        told = await one.ask("force_join", "t", b"k", node)
-        assert (told["node"], told["copy"], told["partition"] == before) == (node, copy, False)
-        assert ("with the copy" in told["may_be_lost"]) is kept
-        again = await one.ask("force_join", "t", b"k", node)
-        assert again["partition"] == told["partition"]
-        assert (await one.hosts())[1] == told["partition"]
-        value = b"first" if kept else None
-        read = await one.until(lambda: one.ask("get", "t", b"k"))
-        assert read[0] == value
-        assert type(await one.refused("get", "t", b"k", {"token": second})) is WriteLost
-        # What all hosts had is not named by a token: nobody is told that it is lost.
-        assert (await one.ask("get", "t", b"k", {"token": first}))[0] == value
-        assert await one.aside() == []
-        await one.ask("put", "t", b"k", b"third", {"level": "one"}, of=node)
-        for name in gone:
-            await come(cluster, one.machines[name])
-        with trio.fail_after(120):
-            while len(await one.aside()) < len(gone):
-                await trio.sleep(0.5)
-        assert (await one.ask("get", "t", b"k"))[0] == b"third"
-        assert {name for name, _, _ in await one.aside()} == {*gone}
-
-    simulate(scenario, 1, machines=5)
+    one, node, (first, second) = await lost(cluster, kept=kept)
+    gone, before = await one.hosts()
+    (copy,) = [name for _, name, _ in await one.aside()] or [None]
+    told = await one.ask("force_join", "t", b"k", node)
+    assert (told["node"], told["copy"], told["partition"] == before) == (node, copy, False)
+    assert ("with the copy" in told["may_be_lost"]) is kept
+    again = await one.ask("force_join", "t", b"k", node)
+    assert again["partition"] == told["partition"]
+    assert (await one.hosts())[1] == told["partition"]
+    value = b"first" if kept else None
+    read = await one.until(lambda: one.ask("get", "t", b"k"))
+    assert read[0] == value
+    assert type(await one.refused("get", "t", b"k", {"token": second})) is WriteLost
+    # What all hosts had is not named by a token: nobody is told that it is lost.
+    assert (await one.ask("get", "t", b"k", {"token": first}))[0] == value
+    assert await one.aside() == []
+    await one.ask("put", "t", b"k", b"third", {"level": "one"}, of=node)
+    for name in gone:
+        await come(cluster, one.machines[name])
+    with trio.fail_after(120):
+        while len(await one.aside()) < len(gone):
+            await trio.sleep(0.5)
+    assert (await one.ask("get", "t", b"k"))[0] == b"third"
+    assert {name for name, _, _ in await one.aside()} == {*gone}
 
 
-def test_what_is_refused():
+@simulated(5)
+async def test_what_is_refused(cluster):
     """While a host lives, or may; shards; nodes that cannot hold it; copies that are not there."""
-
-    async def scenario(cluster):
-        one, node, _ = await lost(cluster, kept=False)
-        await one.ask("create_table", "h", {"kind": "hash", "partitions": 1, "replication": 1})
-        gone, _ = await one.hosts()
-        for kind, words, *params in (
-            (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
-            (BadRequest, "is no node of tables", "t", b"k", "n9"),
-            (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
-            (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
-        ):  # fmt: skip
-            error = await one.refused("force_join", *params)
-            assert (type(error), words in error.message) == (kind, True), (params, error)
-        await come(cluster, one.machines[gone[0]])
-        error = await one.refused("force_join", "t", b"k", node)
-        assert (type(error), error.details.get("hosts")) == (Conflict, [gone[0]]), error
-        assert (await one.until(lambda: one.ask("get", "t", b"k")))[0] == b"second"
-
-    simulate(scenario, 1, machines=5)
+    one, node, _ = await lost(cluster, kept=False)
+    await one.ask("create_table", "h", {"kind": "hash", "partitions": 1, "replication": 1})
+    gone, _ = await one.hosts()
+    for kind, words, *params in (
+        (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
+        (BadRequest, "is no node of tables", "t", b"k", "n9"),
+        (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
+        (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
+    ):  # fmt: skip
+        error = await one.refused("force_join", *params)
+        assert (type(error), words in error.message) == (kind, True), (params, error)
+    await come(cluster, one.machines[gone[0]])
+    error = await one.refused("force_join", "t", b"k", node)
+    assert (type(error), error.details.get("hosts")) == (Conflict, [gone[0]]), error
+    assert (await one.until(lambda: one.ask("get", "t", b"k")))[0] == b"second"
 
 
-def test_two_operators_at_once():
+@simulated(5)
+async def test_two_operators_at_once(cluster):
     """One has the range begin anew at its node; the other is told that it has changed, or who holds it by now."""
+    one, *_ = await lost(cluster, kept=False)
+    names, ends = one.living[:2], {}
 
-    async def scenario(cluster):
-        one, *_ = await lost(cluster, kept=False)
-        names, ends = one.living[:2], {}
+    async def force(name):
+        try:
+            ends[name] = await one.ask("force_join", "t", b"k", name, of=name)
+        except GossipKVError as error:
+            ends[name] = error
 
-        async def force(name):
-            try:
-                ends[name] = await one.ask("force_join", "t", b"k", name, of=name)
-            except GossipKVError as error:
-                ends[name] = error
-
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(force, name)
-        (winner,) = [name for name, end in ends.items() if isinstance(end, dict)]
-        (error,) = [end for end in ends.values() if not isinstance(end, dict)]
-        assert isinstance(error, Conflict), error
-        assert (await one.hosts())[1] == ends[winner]["partition"]
-
-    simulate(scenario, 1, machines=5)
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(force, name)
+    (winner,) = [name for name, end in ends.items() if isinstance(end, dict)]
+    (error,) = [end for end in ends.values() if not isinstance(end, dict)]
+    assert isinstance(error, Conflict), error
+    assert (await one.hosts())[1] == ends[winner]["partition"]

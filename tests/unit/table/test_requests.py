@@ -8,7 +8,7 @@ import pytest
 from gossipkv.errors import BadRequest
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.table import requests as table_requests
-from gossipkv.table.requests import DEFAULT_PARTITIONS, CreateTable, Force, Membership
+from gossipkv.table.requests import DEFAULT_PARTITIONS, CreateTable
 from gossipkv.wire.arguments import Arguments
 
 ID = bytes(range(20))
@@ -83,10 +83,10 @@ def test_a_table_that_cannot_be(params, message):
 
 def test_who_decides():
     """A table's register, or the catalogue's."""
-    assert table_requests.membership(arguments("t", "n1")) == Membership("t", "n1")
-    assert table_requests.membership(arguments(None, b"n1")) == Membership(None, "n1")
-    assert table_requests.force(arguments(None, ["n1", b"n2"])) == Force(None, ("n1", "n2"))
-    assert table_requests.force(arguments("t", [f"n{i}" for i in range(16)])).table == "t"
+    assert table_requests.membership(arguments("t", "n1")) == ("t", "n1")
+    assert table_requests.membership(arguments(None, b"n1")) == (None, "n1")
+    assert table_requests.force(arguments(None, ["n1", b"n2"])) == (None, ("n1", "n2"))
+    assert table_requests.force(arguments("t", [f"n{i}" for i in range(16)]))[0] == "t"
 
 
 @pytest.mark.parametrize(("read", "params", "message"), [

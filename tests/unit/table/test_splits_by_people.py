@@ -10,7 +10,7 @@ from gossipkv.errors import BadRequest, Conflict, NotServed, Unavailable, Unknow
 from gossipkv.node.gossip import Gossiping
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
-from tests.world.nodes.whole_cluster import USUAL, simulate
+from tests.world.nodes.whole_cluster import USUAL, simulated
 
 RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 
@@ -21,116 +21,98 @@ async def ranges(cluster, machine):
     return {one["start"]: (one["id"], [each["node"] for each in one["assignments"]]) for one in told["partitions"]}
 
 
-def test_a_range_is_divided():
+@simulated(3)
+async def test_a_range_is_divided(cluster):
     """At whichever node it is said, on the nodes that it is on; a second time nothing is done, and the same is told."""
-
-    async def scenario(cluster):
-        one = await made(cluster, RANGES)
-        before = await ranges(cluster, one)
-        told = await cluster.ask(cluster.machines[1], "split", "t", b"s")
-        after = await ranges(cluster, cluster.machines[1])
-        assert (told["table"], told["partition"]) == ("t", before[b"m"][0])
-        assert told["partitions"] == [{"id": after[first][0], "start": first} for first in (b"m", b"s")]
-        assert [*after] == [b"", b"m", b"s"]
-        assert after[b""] == before[b""]
-        assert after[b"m"][1] == after[b"s"][1] == before[b"m"][1]
-        assert len({id_ for id_, _ in (*before.values(), *after.values())}) == 4
-        error = await refused(cluster, cluster.machines[2], "split", "t", b"s")
-        assert (type(error), "divided at b's' already" in error.message) == (Conflict, True)
-        assert error.details["partitions"] == told["partitions"]
-        assert await ranges(cluster, cluster.machines[2]) == after
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, RANGES)
+    before = await ranges(cluster, one)
+    told = await cluster.ask(cluster.machines[1], "split", "t", b"s")
+    after = await ranges(cluster, cluster.machines[1])
+    assert (told["table"], told["partition"]) == ("t", before[b"m"][0])
+    assert told["partitions"] == [{"id": after[first][0], "start": first} for first in (b"m", b"s")]
+    assert [*after] == [b"", b"m", b"s"]
+    assert after[b""] == before[b""]
+    assert after[b"m"][1] == after[b"s"][1] == before[b"m"][1]
+    assert len({id_ for id_, _ in (*before.values(), *after.values())}) == 4
+    error = await refused(cluster, cluster.machines[2], "split", "t", b"s")
+    assert (type(error), "divided at b's' already" in error.message) == (Conflict, True)
+    assert error.details["partitions"] == told["partitions"]
+    assert await ranges(cluster, cluster.machines[2]) == after
 
 
-def test_what_is_not_divided():
+@simulated(3)
+async def test_what_is_not_divided(cluster):
     """No such table, shards, keys at which no range begins or one begins already, arguments that are none."""
-
-    async def scenario(cluster):
-        one = await made(cluster, RANGES)
-        await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
-        for kind, words, *params in (
-            (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "b'm' already", "t", b"m"),
-            (BadRequest, "1 to 255 bytes, not of 0", "t", b""), (BadRequest, "not of 256", "t", b"k" * 256),
-            (BadRequest, "key", "t", 5), (BadRequest, "key", "t"), (BadRequest, "depth", "t", b"k", {"depth": 1}),
-        ):  # fmt: skip
-            error = await refused(cluster, one, "split", *params)
-            assert (type(error), words in error.message) == (kind, True), (params, error)
-        assert [*await ranges(cluster, one)] == [b"", b"m"]
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, RANGES)
+    await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
+    for kind, words, *params in (
+        (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "b'm' already", "t", b"m"),
+        (BadRequest, "1 to 255 bytes, not of 0", "t", b""), (BadRequest, "not of 256", "t", b"k" * 256),
+        (BadRequest, "key", "t", 5), (BadRequest, "key", "t"), (BadRequest, "depth", "t", b"k", {"depth": 1}),
+    ):  # fmt: skip
+        error = await refused(cluster, one, "split", *params)
+        assert (type(error), words in error.message) == (kind, True), (params, error)
+    assert [*await ranges(cluster, one)] == [b"", b"m"]
 
 
-def test_a_host_divides_what_the_planner_asks_for():
+@simulated(3)
+async def test_a_host_divides_what_the_planner_asks_for(cluster):
     """At its middle key, once; one that has no two keys, or is elsewhere, is not divided."""
-
-    async def scenario(cluster):
-        one = await made(cluster, RANGES)
-        for number in range(40):
-            await cluster.ask(one, "put", "t", b"a%02d" % number, bytes(100))
-        before = await ranges(cluster, one)
-        table = bytes.fromhex((await cluster.ask(one, "partition_map", "t"))["table"])
-        assert await cluster.ask(one, "table_divide", table, before[b"m"][0]) is False
-        assert await cluster.ask(cluster.machines[1], "table_divide", table, before[b""][0]) is True
-        with trio.fail_after(60):
-            while len(after := await ranges(cluster, one)) == 2:
-                await trio.sleep(0.1)
-        (middle,) = after.keys() - before.keys()
-        assert b"a10" < middle < b"a30"
-        assert after[middle][1] == before[b""][1]
-        with trio.fail_after(60):
-            while not isinstance(await refused(cluster, one, "table_divide", table, before[b""][0]), NotServed):
-                await trio.sleep(0.1)  # It has not adopted that yet.
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, RANGES)
+    for number in range(40):
+        await cluster.ask(one, "put", "t", b"a%02d" % number, bytes(100))
+    before = await ranges(cluster, one)
+    table = bytes.fromhex((await cluster.ask(one, "partition_map", "t"))["table"])
+    assert await cluster.ask(one, "table_divide", table, before[b"m"][0]) is False
+    assert await cluster.ask(cluster.machines[1], "table_divide", table, before[b""][0]) is True
+    with trio.fail_after(60):
+        while len(after := await ranges(cluster, one)) == 2:
+            await trio.sleep(0.1)
+    (middle,) = after.keys() - before.keys()
+    assert b"a10" < middle < b"a30"
+    assert after[middle][1] == before[b""][1]
+    with trio.fail_after(60):
+        while not isinstance(await refused(cluster, one, "table_divide", table, before[b""][0]), NotServed):
+            await trio.sleep(0.1)  # It has not adopted that yet.
 
 
-def test_a_range_that_moves():
+@simulated(4, config=replace(USUAL, planner="off"))
+async def test_a_range_that_moves(cluster):
     """Between which nodes is said."""
-
-    async def scenario(cluster):
-        *_, third, newcomer = cluster.machines
-        one = await made(cluster, RANGES, but=newcomer)
-        await come(cluster, newcomer)
-        await cluster.ask(one, "add_node", "n4", timeout_s=60)
-        await die(cluster, third)
-        await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # What it alone has is waited for.
-        with trio.fail_after(60):
-            while not (moving := [first for first, (_, nodes) in (await ranges(cluster, one)).items() if nodes[3:]]):
-                await trio.sleep(0.1)
-        error = await refused(cluster, one, "split", "t", moving[0] + b"k")
-        assert type(error) is Conflict
-        assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
-
-    simulate(scenario, 1, machines=4, config=replace(USUAL, planner="off"))
+    *_, third, newcomer = cluster.machines
+    one = await made(cluster, RANGES, but=newcomer)
+    await come(cluster, newcomer)
+    await cluster.ask(one, "add_node", "n4", timeout_s=60)
+    await die(cluster, third)
+    await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # What it alone has is waited for.
+    with trio.fail_after(60):
+        while not (moving := [first for first, (_, nodes) in (await ranges(cluster, one)).items() if nodes[3:]]):
+            await trio.sleep(0.1)
+    error = await refused(cluster, one, "split", "t", moving[0] + b"k")
+    assert type(error) is Conflict
+    assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
 
 
-def test_who_holds_a_division_back():
+@simulated(3)
+async def test_who_holds_a_division_back(cluster):
     """All that hold the range are named when too many former ones are not settled, and who of them is down."""
-
-    async def scenario(cluster):
-        one = await made(cluster, RANGES)
-        await die(cluster, cluster.machines[2])
-        for number in range(21):
-            await cluster.ask(one, "split", "t", b"k%02d" % number)
-        error = await refused(cluster, one, "split", "t", b"k99")
-        assert type(error) is Conflict
-        assert "66 assignments of the range that b'k99' is in are not settled, 64 may be" in error.message
-        assert {*error.message.rpartition("answer: ")[2].split(", ")} == {"n1", "n2", "n3 (which is down)"}
-        await cluster.ask(one, "split", "t", b"x")  # Another range has its own.
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, RANGES)
+    await die(cluster, cluster.machines[2])
+    for number in range(21):
+        await cluster.ask(one, "split", "t", b"k%02d" % number)
+    error = await refused(cluster, one, "split", "t", b"k99")
+    assert type(error) is Conflict
+    assert "66 assignments of the range that b'k99' is in are not settled, 64 may be" in error.message
+    assert {*error.message.rpartition("answer: ")[2].split(", ")} == {"n1", "n2", "n3 (which is down)"}
+    await cluster.ask(one, "split", "t", b"x")  # Another range has its own.
 
 
-def test_nodes_that_know_of_no_division(monkeypatch):
+@simulated(3)
+async def test_nodes_that_know_of_no_division(cluster, monkeypatch):
     """Nothing is asked for while one of them lives."""
-
-    async def scenario(cluster):
-        one = await made(cluster, RANGES)
-        monkeypatch.setattr(Gossiping, "speaks", lambda _: 5)
-        error = await refused(cluster, one, "split", "t", b"k")
-        assert type(error) is Unavailable
-        assert error.message == "not all nodes run a release that divides ranges: upgrade them first"
-        assert [*await ranges(cluster, one)] == [b"", b"m"]
-
-    simulate(scenario, 1, machines=3)
+    one = await made(cluster, RANGES)
+    monkeypatch.setattr(Gossiping, "speaks", lambda _: 5)
+    error = await refused(cluster, one, "split", "t", b"k")
+    assert type(error) is Unavailable
+    assert error.message == "not all nodes run a release that divides ranges: upgrade them first"
+    assert [*await ranges(cluster, one)] == [b"", b"m"]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from gossipkv.errors import Corrupt, NotServed, Unavailable
 from gossipkv.placement.measures import Limits
@@ -91,13 +90,12 @@ class Splitter:
     def __init__(self, world, number=1, *, alive=(1, 2, 3), limits=LIMITS, metadata=None):
         self.world, self.number, self.alive, self.speak = world, number, alive, True
         self.sizes = Sizes()
-        self.replicas = SimpleNamespace(copies={})
+        self.sizes.replicas = self.replicas = SimpleNamespace(copies={})
         self.adopt()
         self.looked_at = []
         self.splitting = Splitting(
             metadata or world,
             world,
-            self.replicas,
             self.sizes,
             limits=limits,
             alive=lambda: [*map(node, self.alive)],
@@ -134,29 +132,26 @@ def world():
     return Ranges()
 
 
-def during(scenario):
-    """Run it in time that flies; what was said."""
-    with capture_logs() as said:
-        trio.run(scenario, clock=MockClock(autojump_threshold=0))
-    return [(line["event"], line["partition"]) for line in said]
+@pytest.fixture
+def said():
+    """What was said until now."""
+    with capture_logs() as lines:
+        yield lambda: [(line["event"], line["partition"]) for line in lines]
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE, (0, 11)])
-def test_a_range_is_divided_beyond_either_limit(world, size):
+async def test_a_range_is_divided_beyond_either_limit(world, size, said, autojump_clock):
     """At its middle key, once, on its nodes; one that is as large as the limit stays."""
     splitter = Splitter(world)
     splitter.sizes.of[8] = size
     is_divided = size != SMALL
-
-    async def scenario():
-        await splitter.looks(10)  # What it has adopted is the parent yet.
-        assert [*world.firsts] == ([b"", b"m", b"s"] if is_divided else [b"", b"m"])
-        assert len(world.asked) == is_divided
-        splitter.sizes.of |= dict.fromkeys(world.firsts.values(), SMALL)
-        splitter.adopt()
-        await splitter.looks(10)
-
-    assert during(scenario) == [("range_divided", 8)] * is_divided
+    await splitter.looks(10)  # What it has adopted is the parent yet.
+    assert [*world.firsts] == ([b"", b"m", b"s"] if is_divided else [b"", b"m"])
+    assert len(world.asked) == is_divided
+    splitter.sizes.of |= dict.fromkeys(world.firsts.values(), SMALL)
+    splitter.adopt()
+    await splitter.looks(10)
+    assert said() == [("range_divided", 8)] * is_divided
     assert len(world.asked) == is_divided
     assert splitter.looked_at == [TABLE] * is_divided
     for one in world.partitions[1:] if is_divided else ():
@@ -176,39 +171,33 @@ def test_limits_that_are_off():
 
 
 @pytest.mark.parametrize(
-    ("number", "alive", "turn"), [(1, (1, 2, 3), 0), (2, (1, 2, 3), 1), (3, (1, 2, 3), 2), (3, (3,), 0)]
+    ("host", "turn"), [((1, (1, 2, 3)), 0), ((2, (1, 2, 3)), 1), ((3, (1, 2, 3)), 2), ((3, (3,)), 0)]
 )
-def test_one_host_after_the_other(world, number, alive, turn):
+async def test_one_host_after_the_other(world, host, turn, said, autojump_clock):
     """The first that lives, in the order of slots, begins at once."""
+    number, alive = host
     splitter = Splitter(world, number, alive=alive)
     splitter.sizes.of[7] = LARGE
-
-    async def scenario():
-        began = trio.current_time()
-        while len(world.firsts) == 2:
-            await splitter.looks()
-        assert turn * TURN_S <= trio.current_time() - began - LOOK_S < turn * TURN_S + LOOK_S
-
-    during(scenario)
+    began = trio.current_time()
+    while len(world.firsts) == 2:
+        await splitter.looks()
+    assert turn * TURN_S <= trio.current_time() - began - LOOK_S < turn * TURN_S + LOOK_S
 
 
-def test_two_that_divide_at_once(world):
+async def test_two_that_divide_at_once(world, said, autojump_clock):
     """Of the second, which goes by the map of before, nothing becomes; it says nothing."""
     tree = world.tree(TABLE)
     before = SimpleNamespace(known=world.known, tree=lambda _: tree)
     one, other = Splitter(world), Splitter(world, 2, alive=(2, 3), metadata=before)
     one.sizes.of[7] = other.sizes.of[7] = LARGE
-
-    async def scenario():
-        await one.looks()
-        await other.looks(10)
-
-    assert during(scenario) == [("range_divided", 7)]
+    await one.looks()
+    await other.looks(10)
+    assert said() == [("range_divided", 7)]
     assert len(world.asked) > 1
     assert [*world.firsts] == [b"", b"f", b"m"]
 
 
-def test_what_is_not_divided_now(world):
+async def test_what_is_not_divided_now(world, said, autojump_clock):
     """Nothing while it moves, neither by a host nor by the target; of a hash table, or of one that is gone."""
 
     async def asks_for(number=1):
@@ -217,74 +206,62 @@ def test_what_is_not_divided_now(world):
         await splitter.looks(10)
         return len(world.asked)
 
-    async def scenario():
-        world.kind = HASH
-        assert await asks_for() == 0
-        world.kind, world.known[TABLE].head.ended = RANGE, True
-        assert await asks_for() == 0
-        world.known[TABLE].head.ended = False
-        world.ask("assign", 99, node(4), 2)
-        for number in (1, 4):
-            assert await asks_for(number) == 0
-        world.ask("unassign", 99)
-        assert await asks_for() == 1
-
-    during(scenario)
+    world.kind = HASH
+    assert await asks_for() == 0
+    world.kind, world.known[TABLE].head.ended = RANGE, True
+    assert await asks_for() == 0
+    world.known[TABLE].head.ended = False
+    world.ask("assign", 99, node(4), 2)
+    for number in (1, 4):
+        assert await asks_for(number) == 0
+    world.ask("unassign", 99)
+    assert await asks_for() == 1
 
 
-def test_a_range_of_one_key(world):
+async def test_a_range_of_one_key(world, said, autojump_clock):
     """It says so once, and serves on; once there are two it is divided."""
     splitter = Splitter(world)
     splitter.sizes.of |= {7: LARGE, 8: LARGE}
     splitter.sizes.middles = {7: None, 8: b"m"}  # One key; and two, of which the bound is one.
-
-    async def scenario():
-        await splitter.looks(20)
-        assert world.asked == []
-        splitter.sizes.middles = {7: b"f", 8: b"m" * 300}
-        await splitter.looks(20)
-
-    said = during(scenario)
-    assert sorted(said[:2]) == [("range_not_divided", 7), ("range_not_divided", 8)]
-    assert sorted(said[2:]) == [("range_divided", 7), ("range_divided", 8)]
+    await splitter.looks(20)
+    assert world.asked == []
+    splitter.sizes.middles = {7: b"f", 8: b"m" * 300}
+    await splitter.looks(20)
+    told = said()
+    assert sorted(told[:2]) == [("range_not_divided", 7), ("range_not_divided", 8)]
+    assert sorted(told[2:]) == [("range_divided", 7), ("range_divided", 8)]
     assert [*world.firsts] == [b"", b"f", b"m", b"m" * 255]
 
 
-def test_who_is_not_settled_is_waited_for(world):
+async def test_who_is_not_settled_is_waited_for(world, said, autojump_clock):
     """64 former ones are named, and no more; that is said once."""
     world.build(former=tuple(range(1000, 1000 + MOST_FORMER - 2)))
     splitter = Splitter(world)
     splitter.sizes.of[7] = LARGE
-
-    async def scenario():
-        await splitter.looks(20)
-        assert world.asked == []
-        world.ask("settle", ((1000, 5),))
-        await splitter.looks(20)
-
-    assert during(scenario) == [("division_waits", 7), ("range_divided", 7)]
+    await splitter.looks(20)
+    assert world.asked == []
+    world.ask("settle", ((1000, 5),))
+    await splitter.looks(20)
+    assert said() == [("division_waits", 7), ("range_divided", 7)]
 
 
-def test_nodes_that_know_of_no_division(world):
+async def test_nodes_that_know_of_no_division(world, said, autojump_clock):
     """Nothing is asked for while one lives, which is said once; a copy that cannot be read holds up no other."""
     splitter = Splitter(world)
     splitter.speak = False
     splitter.sizes.of |= {7: LARGE, 8: Corrupt("f", 1, "damaged")}
-
-    async def scenario():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(splitter.splitting.run)
-            await trio.sleep(20 * LOOK_S)
-            assert world.asked == []
-            splitter.speak = True
-            await trio.sleep(20 * LOOK_S)
-            nursery.cancel_scope.cancel()
-
-    assert during(scenario) == [("division_waits", 8), ("division_waits", None), ("range_divided", 7)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(splitter.splitting.run)
+        await trio.sleep(20 * LOOK_S)
+        assert world.asked == []
+        splitter.speak = True
+        await trio.sleep(20 * LOOK_S)
+        nursery.cancel_scope.cancel()
+    assert said() == [("division_waits", 8), ("division_waits", None), ("range_divided", 7)]
     assert len(world.asked) == 1
 
 
-def test_what_was_not_done_is_asked_for_again(world):
+async def test_what_was_not_done_is_asked_for_again(world, said, autojump_clock):
     """No majority of the servers has answered; not all the time."""
     splitter, transact = Splitter(world), world.transact
     splitter.sizes.of[7] = LARGE
@@ -294,36 +271,31 @@ def test_what_was_not_done_is_asked_for_again(world):
         times.append(trio.current_time())
         raise Unavailable("no majority answers")
 
-    async def scenario():
-        world.transact = refuses
-        await splitter.looks(20)
-        world.transact = transact
-        await splitter.looks(10)
-
-    assert during(scenario) == [("range_divided", 7)]
+    world.transact = refuses
+    await splitter.looks(20)
+    world.transact = transact
+    await splitter.looks(10)
+    assert said() == [("range_divided", 7)]
     assert min(later - at for at, later in pairwise(times)) >= AGAIN_S
 
 
-def test_a_range_is_divided_that_another_node_asks_for(world):
+async def test_a_range_is_divided_that_another_node_asks_for(world, said, autojump_clock):
     """Though it is small, by a host whose turn it is not; not one that is elsewhere, or while not all know."""
     splitter, other = Splitter(world, 2), Splitter(world, 4)
-
-    async def scenario():
-        splitter.speak = False
-        with pytest.raises(Unavailable):
-            await splitter.splitting.divide(TABLE, 7)
-        splitter.speak = True
-        for which, partition in ((splitter, 9), (other, 7)):
-            with pytest.raises(NotServed):
-                await which.splitting.divide(TABLE, partition)
-        assert await splitter.splitting.divide(TABLE, 7)
-        assert not await splitter.splitting.divide(TABLE, 7)  # It has not adopted that yet.
-
-    assert during(scenario) == [("range_divided", 7)]
+    splitter.speak = False
+    with pytest.raises(Unavailable):
+        await splitter.splitting.divide(TABLE, 7)
+    splitter.speak = True
+    for which, partition in ((splitter, 9), (other, 7)):
+        with pytest.raises(NotServed):
+            await which.splitting.divide(TABLE, partition)
+    assert await splitter.splitting.divide(TABLE, 7)
+    assert not await splitter.splitting.divide(TABLE, 7)  # It has not adopted that yet.
+    assert said() == [("range_divided", 7)]
     assert [*world.firsts] == [b"", b"f", b"m"]
 
 
-def test_many_copies_have_their_turns(world):
+async def test_many_copies_have_their_turns(world, autojump_clock):
     """Not all are measured in one look."""
     splitter = Splitter(world)
     one = splitter.replicas.copies[TABLE, 7]
@@ -332,7 +304,7 @@ def test_many_copies_have_their_turns(world):
         copy.rules, copy.hosts = one.rules, one.hosts
         splitter.replicas.copies[TABLE, number] = copy
         splitter.sizes.of[number] = SMALL
-    during(splitter.looks)
+    await splitter.looks()
     assert len(splitter.sizes.measured) == MOST_MEASURED
-    during(splitter.looks)
+    await splitter.looks()
     assert {*splitter.sizes.measured} == {id_ for _, id_ in splitter.replicas.copies}

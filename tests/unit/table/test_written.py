@@ -38,6 +38,9 @@ def test_an_hour():
     assert hour.of(TABLE, 33 * PIECE_S) == [Written(b"a", 2200, 2350, 2 * (6 + 5), 3300)]
     assert hour.of(TABLE, 35 * PIECE_S) == []
     assert hour._series == {}
+    hour.note(TABLE, [write(1)], 36 * PIECE_S)
+    hour.forget(TABLE)
+    assert hour._series == hour.keys == {}
 
 
 def test_several_series():

@@ -8,6 +8,8 @@
 
     run = simulate(scenario, seed, machines=3)
 
+A test that is no more than that is `@simulated(3)`, and has the cluster as its first parameter.
+
 The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
 but an error of ours; a log line `internal_error` or `invariant_broken`) ends the run and is raised.
 """
@@ -17,8 +19,10 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import update_wrapper
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, final
 from unittest.mock import patch
 
 import trio
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.node.directory import DataDirectory
     from gossipkv.wire.rpc import Value
+
+P = ParamSpec("P")
 
 LIMIT_S: Final = 3600.0
 CLIENT: Final = "10.1.0.1"  # The machine that clients are on.
@@ -149,6 +155,26 @@ def simulate(
             return scheduling.run(main, seed, limit_s=limit_s)
         except BaseExceptionGroup as group:
             raise gravest(group) from None
+
+
+def simulated(
+    machines: int, *, seed: int = 1, limit_s: float = LIMIT_S, config: Config = USUAL
+) -> Callable[[Callable[Concatenate[SimulatedCluster, P], Awaitable[None]]], Callable[P, None]]:
+    """A test that is a scenario: its first parameter is the cluster, the others are the test's."""
+
+    def decorate(scenario: Callable[Concatenate[SimulatedCluster, P], Awaitable[None]]) -> Callable[P, None]:
+        def test(*args: P.args, **given: P.kwargs) -> None:
+            def whole(cluster: SimulatedCluster) -> Awaitable[None]:
+                return scenario(cluster, *args, **given)
+
+            simulate(whole, seed, machines=machines, limit_s=limit_s, config=config)
+
+        _, *parameters = signature(scenario).parameters.values()
+        update_wrapper(test, scenario)
+        test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # By which pytest goes.
+        return test
+
+    return decorate
 
 
 def gravest(group: BaseExceptionGroup[BaseException]) -> BaseException:

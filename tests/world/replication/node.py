@@ -137,7 +137,7 @@ class Life:
             stall_s=STALL_S,
             look_at=self.look_at,
         )
-        self.measuring = Measuring(self.replication.replicas, self.replication, self._ask_sizes, last_hour)
+        self.measuring = Measuring(self.replication, self._ask_sizes, last_hour)
         self._moving = Moving(
             metadata,
             tables,

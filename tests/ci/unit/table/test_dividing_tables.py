@@ -10,8 +10,9 @@ import trio
 
 from gossipkv.errors import Conflict, NotReady, TimedOut, Unavailable, Unknown, UnknownDatabase
 from tests.unit.table.divided_cluster import KEYS, Traffic, everywhere, ranges, rest, shown_by
-from tests.unit.table.moved_cluster import CONFIG, begin, come, die, hosts, moves, placed
+from tests.unit.table.moved_cluster import CONFIG, begin, come, die, hosts, placed
 from tests.world.nodes.phases import shown
+from tests.world.nodes.whole_cluster import simulated
 from tests.world.replication.scans import Asked
 
 RANGE = {"kind": "range", "replication": 3}
@@ -66,165 +67,147 @@ async def split(cluster, machine, key):
                 return
 
 
-def test_by_size_and_by_people():
+@simulated(3, config=SMALL)
+async def test_by_size_and_by_people(cluster):
     """No read, no write and no scan fails; nothing former is left, and then it is quiet."""
-
-    async def scenario(cluster):
-        machines = await laid(cluster)
-        traffic = Traffic(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(traffic.run)
-            await divided(cluster, machines[0], 3)
-            for machine, key in zip(machines, (b"k", b"k2", b"k33+"), strict=True):
-                await cluster.ask(machine, "split", "t", key)
-            await trio.sleep(20)
-            nursery.cancel_scope.cancel()
-        assert (min(traffic.done.values()) > 20, {**traffic.failed}) == (True, {})
-        found = await rest(cluster, machines[0])
-        assert len(found) >= 6
-        assert {b"", b"k", b"k2", b"k33+"} <= {*found}
-        await everywhere(cluster, traffic, machines)
-
-    moves(scenario, machines=3, config=SMALL)
+    machines = await laid(cluster)
+    traffic = Traffic(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(traffic.run)
+        await divided(cluster, machines[0], 3)
+        for machine, key in zip(machines, (b"k", b"k2", b"k33+"), strict=True):
+            await cluster.ask(machine, "split", "t", key)
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert (min(traffic.done.values()) > 20, {**traffic.failed}) == (True, {})
+    found = await rest(cluster, machines[0])
+    assert len(found) >= 6
+    assert {b"", b"k", b"k2", b"k33+"} <= {*found}
+    await everywhere(cluster, traffic, machines)
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_nodes_that_crash(power):
+@simulated(3, config=SMALL)
+async def test_nodes_that_crash(cluster, power):
     """One after the other, amid divisions, and again soon after it is back: all that was acknowledged is there."""
-
-    async def scenario(cluster):
-        machines = await laid(cluster)
-        traffic = Traffic(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(traffic.run)
-            for number in range(6):
-                victim = machines[number % 3]
-                others = [one for one in machines if one is not victim]
-                at = cluster.chance.choice(KEYS) + b"+%d" % number
-                async with trio.open_nursery() as both:
-                    both.start_soon(split, cluster, others[0], at)
-                    await trio.sleep(cluster.chance.uniform(0, 0.05))
-                    victim.lose_power() if power else victim.kill()
-                await trio.sleep(cluster.chance.uniform(0, 10))
-                await victim.start()
-                await trio.sleep(cluster.chance.uniform(0, 10))
-            nursery.cancel_scope.cancel()
-        assert {(what, kind) for what, kind, _ in traffic.failed} <= AMID_DEATHS
-        assert len(await rest(cluster, machines[0])) >= 6
-        await everywhere(cluster, traffic, machines)
-
-    moves(scenario, machines=3, config=SMALL)
-
-
-def test_a_node_more_and_one_less():
-    """What was divided moves, and what moves is divided afterwards: who was removed has nothing any more."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one, *_ = await laid(cluster, newcomer)
-        traffic = Traffic(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(traffic.run)
-            await divided(cluster, one, 3)
-            await come(cluster, newcomer)
-            for command, name, left in (("add_node", "n4", 4), ("remove_node", "n2", 3)):
-                await cluster.ask(one, command, name, timeout_s=30)
-                for key in KEYS[5::10]:
-                    await split(cluster, one, key + name.encode())
-                traffic.machines = cluster.machines
-                await placed(cluster, one)
-                assert len({node for node, _ in await hosts(cluster, one)}) == left
-            nursery.cancel_scope.cancel()
-        assert (min(traffic.done.values()) > 20, {**traffic.failed}) == (True, {})
-        await rest(cluster, one)
-        await everywhere(cluster, traffic, cluster.machines)
-        left = await cluster.ask(cluster.machines[1], "info")
-        assert left["tables"]["copies"] == 0
-
-    moves(scenario, config=SMALL)
-
-
-def test_one_that_is_gone_for_good_is_replaced():
-    """With its disk, amid divisions: all that was acknowledged outlives the next loss, too."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one, second, gone = await laid(cluster, newcomer)
-        traffic = Traffic(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(traffic.run)
-            await divided(cluster, one, 3)
-            await come(cluster, newcomer)
+    machines = await laid(cluster)
+    traffic = Traffic(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(traffic.run)
+        for number in range(6):
+            victim = machines[number % 3]
+            others = [one for one in machines if one is not victim]
+            at = cluster.chance.choice(KEYS) + b"+%d" % number
             async with trio.open_nursery() as both:
-                both.start_soon(split, cluster, second, b"k20+")
-                gone.kill()
-                gone.lose_disk()
-            await shown(cluster, gone, "dead", 60)
-            await split(cluster, one, b"k22+")
-            await cluster.ask(one, "replace_node", "n3", "n4", {"force": True}, timeout_s=30)
-            await split(cluster, one, b"k33+")
+                both.start_soon(split, cluster, others[0], at)
+                await trio.sleep(cluster.chance.uniform(0, 0.05))
+                victim.lose_power() if power else victim.kill()
+            await trio.sleep(cluster.chance.uniform(0, 10))
+            await victim.start()
+            await trio.sleep(cluster.chance.uniform(0, 10))
+        nursery.cancel_scope.cancel()
+    assert {(what, kind) for what, kind, _ in traffic.failed} <= AMID_DEATHS
+    assert len(await rest(cluster, machines[0])) >= 6
+    await everywhere(cluster, traffic, machines)
+
+
+@simulated(4, config=SMALL)
+async def test_a_node_more_and_one_less(cluster):
+    """What was divided moves, and what moves is divided afterwards: who was removed has nothing any more."""
+    *_, newcomer = cluster.machines
+    one, *_ = await laid(cluster, newcomer)
+    traffic = Traffic(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(traffic.run)
+        await divided(cluster, one, 3)
+        await come(cluster, newcomer)
+        for command, name, left in (("add_node", "n4", 4), ("remove_node", "n2", 3)):
+            await cluster.ask(one, command, name, timeout_s=30)
+            for key in KEYS[5::10]:
+                await split(cluster, one, key + name.encode())
+            traffic.machines = cluster.machines
             await placed(cluster, one)
-            nursery.cancel_scope.cancel()
-        assert {(what, kind) for what, kind, _ in traffic.failed} <= AMID_DEATHS
-        left = [one, second, newcomer]
-        assert {node for node, _ in await hosts(cluster, one)} == {"n1", "n2", "n4"}
-        await rest(cluster, one)
-        await everywhere(cluster, traffic, left)
-        await die(cluster, second)
-        await shown_by(cluster, traffic, [one, newcomer])
-
-    moves(scenario, config=SMALL)
+            assert len({node for node, _ in await hosts(cluster, one)}) == left
+        nursery.cancel_scope.cancel()
+    assert (min(traffic.done.values()) > 20, {**traffic.failed}) == (True, {})
+    await rest(cluster, one)
+    await everywhere(cluster, traffic, cluster.machines)
+    left = await cluster.ask(cluster.machines[1], "info")
+    assert left["tables"]["copies"] == 0
 
 
-def test_one_that_was_away_for_many_divisions():
+@simulated(4, config=SMALL)
+async def test_one_that_is_gone_for_good_is_replaced(cluster):
+    """With its disk, amid divisions: all that was acknowledged outlives the next loss, too."""
+    *_, newcomer = cluster.machines
+    one, second, gone = await laid(cluster, newcomer)
+    traffic = Traffic(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(traffic.run)
+        await divided(cluster, one, 3)
+        await come(cluster, newcomer)
+        async with trio.open_nursery() as both:
+            both.start_soon(split, cluster, second, b"k20+")
+            gone.kill()
+            gone.lose_disk()
+        await shown(cluster, gone, "dead", 60)
+        await split(cluster, one, b"k22+")
+        await cluster.ask(one, "replace_node", "n3", "n4", {"force": True}, timeout_s=30)
+        await split(cluster, one, b"k33+")
+        await placed(cluster, one)
+        nursery.cancel_scope.cancel()
+    assert {(what, kind) for what, kind, _ in traffic.failed} <= AMID_DEATHS
+    left = [one, second, newcomer]
+    assert {node for node, _ in await hosts(cluster, one)} == {"n1", "n2", "n4"}
+    await rest(cluster, one)
+    await everywhere(cluster, traffic, left)
+    await die(cluster, second)
+    await shown_by(cluster, traffic, [one, newcomer])
+
+
+@simulated(3, config=SMALL)
+async def test_one_that_was_away_for_many_divisions(cluster):
     """Of divisions of what was divided: it goes straight to the last ones, with what it had."""
-
-    async def scenario(cluster):
-        one, *_, away = machines = await laid(cluster)
-        traffic = Traffic(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(traffic.run)
-            await divided(cluster, one, 3)
-            await die(cluster, away)
-            for key in KEYS[1::6]:
-                await split(cluster, one, key)
-            await trio.sleep(10)
-            traffic.failed.clear()
-            await away.start()
-            await shown(cluster, away, "alive", 60)
-            await trio.sleep(10)
-            nursery.cancel_scope.cancel()
-        assert {**traffic.failed} == {}
-        assert {*KEYS[1::6]} <= {*await rest(cluster, machines[0])}
-        await everywhere(cluster, traffic, machines)
-
-    moves(scenario, machines=3, config=SMALL)
+    one, *_, away = machines = await laid(cluster)
+    traffic = Traffic(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(traffic.run)
+        await divided(cluster, one, 3)
+        await die(cluster, away)
+        for key in KEYS[1::6]:
+            await split(cluster, one, key)
+        await trio.sleep(10)
+        traffic.failed.clear()
+        await away.start()
+        await shown(cluster, away, "alive", 60)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert {**traffic.failed} == {}
+    assert {*KEYS[1::6]} <= {*await rest(cluster, machines[0])}
+    await everywhere(cluster, traffic, machines)
 
 
-def test_a_cursor_that_is_held_for_long():
+@simulated(4, config=CONFIG)
+async def test_a_cursor_that_is_held_for_long(cluster):
     """For ten minutes, across ten divisions and moves to other nodes, in both directions, two records at a time."""
-
-    async def scenario(cluster):
-        *_, newcomer = cluster.machines
-        one, *_ = await laid(cluster, newcomer)
-        traffic = Traffic(cluster)
+    *_, newcomer = cluster.machines
+    one, *_ = await laid(cluster, newcomer)
+    traffic = Traffic(cluster)
+    with trio.move_on_after(10):
+        await traffic.run()
+    async with trio.open_nursery() as nursery:
+        for reverse in (False, True):
+            nursery.start_soon(traffic.scan, Asked(b"", None, reverse), 2, HELD_S / (len(KEYS) / 2))
+        await trio.sleep(100)
+        for number in range(10):
+            await split(cluster, one, KEYS[4 * number + 1])
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        traffic.machines = cluster.machines
         with trio.move_on_after(10):
             await traffic.run()
-        async with trio.open_nursery() as nursery:
-            for reverse in (False, True):
-                nursery.start_soon(traffic.scan, Asked(b"", None, reverse), 2, HELD_S / (len(KEYS) / 2))
-            await trio.sleep(100)
-            for number in range(10):
-                await split(cluster, one, KEYS[4 * number + 1])
-            await come(cluster, newcomer)
-            await cluster.ask(one, "add_node", "n4", timeout_s=30)
-            traffic.machines = cluster.machines
-            with trio.move_on_after(10):
-                await traffic.run()
-            await cluster.ask(one, "remove_node", "n1", timeout_s=30)
-            await placed(cluster, one)
-        assert len(await rest(cluster, cluster.machines[0])) >= 10
-        assert {**traffic.failed} == {}
-        await everywhere(cluster, traffic, cluster.machines)
-
-    moves(scenario)
+        await cluster.ask(one, "remove_node", "n1", timeout_s=30)
+        await placed(cluster, one)
+    assert len(await rest(cluster, cluster.machines[0])) >= 10
+    assert {**traffic.failed} == {}
+    await everywhere(cluster, traffic, cluster.machines)

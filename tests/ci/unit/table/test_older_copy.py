@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.errors import GossipKVError
 from tests.world.nodes.phases import begin
-from tests.world.nodes.whole_cluster import simulate
+from tests.world.nodes.whole_cluster import simulated
 
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -64,48 +64,42 @@ async def put_back(cluster, *, c_has_seen_more):
     return [table["table"] for table in made]
 
 
-def test_who_is_there_has_seen_more():
+@simulated(3, seed=3, limit_s=600)
+async def test_who_is_there_has_seen_more(cluster):
     """Nothing is decided with the store that is behind, which says so, also alone; what was told is found again."""
+    a, b, c = cluster.machines
+    made = await put_back(cluster, c_has_seen_more=True)
+    await until_behind(cluster, b)
+    for machine in (b, c):
+        with pytest.raises(GossipKVError):
+            await cluster.ask(machine, "create_table", "t0", ONE_COPY, timeout_s=30)
+    await a.start()
 
-    async def scenario(cluster):
-        a, b, c = cluster.machines
-        made = await put_back(cluster, c_has_seen_more=True)
-        await until_behind(cluster, b)
-        for machine in (b, c):
-            with pytest.raises(GossipKVError):
-                await cluster.ask(machine, "create_table", "t0", ONE_COPY, timeout_s=30)
-        await a.start()
+    async def holds():
+        names = [one["name"] for one in await cluster.ask(c, "databases")]
+        return {"first", "second", "t0", "t1"} == set(names)
 
-        async def holds():
-            names = [one["name"] for one in await cluster.ask(c, "databases")]
-            return {"first", "second", "t0", "t1"} == set(names)
-
-        await cluster.until(holds, within_s=60)
-        assert [(await cluster.ask(a, "partition_map", name))["table"] for name in ("t0", "t1")] == made
-        for machine in (a, c, b):
-            await machine.stop()
-        await b.start()
-        await until_behind(cluster, b)
-
-    simulate(scenario, 3, machines=3, limit_s=600)
+    await cluster.until(holds, within_s=60)
+    assert [(await cluster.ask(a, "partition_map", name))["table"] for name in ("t0", "t1")] == made
+    for machine in (a, c, b):
+        await machine.stop()
+    await b.start()
+    await until_behind(cluster, b)
 
 
-def test_who_has_seen_more_is_away():
+@simulated(3, seed=3, limit_s=600)
+async def test_who_has_seen_more_is_away(cluster):
     """Then nobody can tell, and it is decided twice; who comes back tells, and nothing more is decided with it."""
+    a, b, c = cluster.machines
+    await put_back(cluster, c_has_seen_more=False)
 
-    async def scenario(cluster):
-        a, b, c = cluster.machines
-        await put_back(cluster, c_has_seen_more=False)
+    async def decided_again():
+        try:
+            return bool(await cluster.ask(c, "create_table", "t0", ONE_COPY, timeout_s=30))
+        except GossipKVError:
+            return False
 
-        async def decided_again():
-            try:
-                return bool(await cluster.ask(c, "create_table", "t0", ONE_COPY, timeout_s=30))
-            except GossipKVError:
-                return False
-
-        await cluster.until(decided_again, within_s=60)
-        assert (await state_of(cluster, b))["state"] == "open"
-        await a.start()
-        await until_behind(cluster, b)
-
-    simulate(scenario, 3, machines=3, limit_s=600)
+    await cluster.until(decided_again, within_s=60)
+    assert (await state_of(cluster, b))["state"] == "open"
+    await a.start()
+    await until_behind(cluster, b)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import trio
 
-from tests.unit.table.moved_cluster import CONFIG, begin, moves
+from tests.unit.table.moved_cluster import CONFIG, begin
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes import process
+from tests.world.nodes.whole_cluster import simulated
 
 ACCEPTED = {"accepted": True}
 NOW = 1_700_000_000
@@ -59,30 +60,28 @@ async def waiting(cluster, machine):
     return 0 if told is None else told["puts"]
 
 
-def test_nodes_that_smear_lose_power(monkeypatch):
+@simulated(4, config=STILL)
+async def test_nodes_that_smear_lose_power(cluster, monkeypatch):
     """As do hosts amid what they are given; all comes, and what was written meanwhile stays, by clocks in step."""
     monkeypatch.setattr(process, "MOST_WALL_OFFSET_MS", 1000)
 
-    async def scenario(cluster):
-        hosts, (smearer, other) = await laid(cluster)
-        await put(cluster, smearer, 0)
-        smearer.lose_power()
-        await smearer.start()
-        await cluster.until(lambda: known(cluster, smearer), within_s=60)
-        await put(cluster, smearer, PUTS)
-        assert await waiting(cluster, smearer) > PUTS
-        await put(cluster, other, 2 * PUTS)
-        await trio.sleep(3)
-        await cluster.ask(other, "put", "t", key(0), b"late", {"level": "majority"})
-        await trio.sleep(30)
-        hosts[0].lose_power()
-        await trio.sleep(5)
-        await hosts[0].start()
-        await arrived(cluster, other, 3 * PUTS)
-        assert (await cluster.ask(other, "get", "t", key(0)))[0] == b"late"
-        assert await waiting(cluster, smearer) == await waiting(cluster, other) == 0
-
-    moves(scenario, machines=4, config=STILL)
+    hosts, (smearer, other) = await laid(cluster)
+    await put(cluster, smearer, 0)
+    smearer.lose_power()
+    await smearer.start()
+    await cluster.until(lambda: known(cluster, smearer), within_s=60)
+    await put(cluster, smearer, PUTS)
+    assert await waiting(cluster, smearer) > PUTS
+    await put(cluster, other, 2 * PUTS)
+    await trio.sleep(3)
+    await cluster.ask(other, "put", "t", key(0), b"late", {"level": "majority"})
+    await trio.sleep(30)
+    hosts[0].lose_power()
+    await trio.sleep(5)
+    await hosts[0].start()
+    await arrived(cluster, other, 3 * PUTS)
+    assert (await cluster.ask(other, "get", "t", key(0)))[0] == b"late"
+    assert await waiting(cluster, smearer) == await waiting(cluster, other) == 0
 
 
 async def known(cluster, machine):
@@ -90,60 +89,51 @@ async def known(cluster, machine):
     return "t" in {one["name"] for one in await cluster.ask(machine, "databases")}
 
 
-def test_who_is_stopped_forwards_all_first():
+@simulated(4, config=STILL)
+async def test_who_is_stopped_forwards_all_first(cluster):
     """Within its time to drain; with hosts away it keeps what waits, and forwards it when it is back."""
-
-    async def scenario(cluster):
-        hosts, (smearer, other) = await laid(cluster)
-        await put(cluster, smearer, 0)
-        await smearer.stop()
-        await arrived(cluster, other, PUTS, within_s=1)
-        await smearer.start()
-        await cluster.until(lambda: known(cluster, smearer), within_s=60)
-        await put(cluster, smearer, PUTS)
-        for host in hosts:
-            host.kill()
-        await smearer.stop()
-        for machine in (*hosts, smearer):
-            await machine.start()
-        await arrived(cluster, other, 2 * PUTS)
-
-    moves(scenario, machines=4, config=STILL)
+    hosts, (smearer, other) = await laid(cluster)
+    await put(cluster, smearer, 0)
+    await smearer.stop()
+    await arrived(cluster, other, PUTS, within_s=1)
+    await smearer.start()
+    await cluster.until(lambda: known(cluster, smearer), within_s=60)
+    await put(cluster, smearer, PUTS)
+    for host in hosts:
+        host.kill()
+    await smearer.stop()
+    for machine in (*hosts, smearer):
+        await machine.start()
+    await arrived(cluster, other, 2 * PUTS)
 
 
-def test_a_full_disk_smears_nothing():
+@simulated(4, config=STILL)
+async def test_a_full_disk_smears_nothing(cluster):
     """Puts are written at once; so are those that say so."""
-
-    async def scenario(cluster):
-        _, (smearer, other) = await laid(cluster)
-        await put(cluster, smearer, 0, 5)
-        smearer.strike(Fault(0, Action.FAIL, CHANGING, errno.ENOSPC, lasting=True))
-        for number in range(5, 20):
-            answer = await cluster.ask(smearer, "put", "t", key(number), b"%d" % number)
-            if isinstance(answer, bytes):
-                break
-        assert isinstance(answer, bytes)
-        assert (await cluster.ask(other, "get", "t", key(number)))[0] == b"%d" % number
-
-    moves(scenario, machines=4, config=STILL)
+    _, (smearer, other) = await laid(cluster)
+    await put(cluster, smearer, 0, 5)
+    smearer.strike(Fault(0, Action.FAIL, CHANGING, errno.ENOSPC, lasting=True))
+    for number in range(5, 20):
+        answer = await cluster.ask(smearer, "put", "t", key(number), b"%d" % number)
+        if isinstance(answer, bytes):
+            break
+    assert isinstance(answer, bytes)
+    assert (await cluster.ask(other, "get", "t", key(number)))[0] == b"%d" % number
 
 
-def test_a_range_is_divided_and_the_table_dropped_while_puts_wait():
+@simulated(4, config=STILL)
+async def test_a_range_is_divided_and_the_table_dropped_while_puts_wait(cluster):
     """They go to the children; what waits for the table that is gone goes with it."""
+    _, (smearer, other) = await laid(cluster)
+    await put(cluster, smearer, 0)
+    await cluster.ask(other, "split", "t", key(25))
+    await put(cluster, smearer, PUTS)
+    await arrived(cluster, other, 2 * PUTS)
+    await put(cluster, smearer, 2 * PUTS)
+    await cluster.ask(other, "drop_table", "t")
 
-    async def scenario(cluster):
-        _, (smearer, other) = await laid(cluster)
-        await put(cluster, smearer, 0)
-        await cluster.ask(other, "split", "t", key(25))
-        await put(cluster, smearer, PUTS)
-        await arrived(cluster, other, 2 * PUTS)
-        await put(cluster, smearer, 2 * PUTS)
-        await cluster.ask(other, "drop_table", "t")
+    async def holds():
+        told = (await cluster.ask(smearer, "info"))["tables"]
+        return told["smeared_waiting"] == 0 and told["smeared_dropped"] > 0
 
-        async def holds():
-            told = (await cluster.ask(smearer, "info"))["tables"]
-            return told["smeared_waiting"] == 0 and told["smeared_dropped"] > 0
-
-        await cluster.until(holds, within_s=300, every_s=5)
-
-    moves(scenario, machines=4, config=STILL)
+    await cluster.until(holds, within_s=300, every_s=5)
