@@ -207,7 +207,8 @@ class Pump:
         """Have a thread serve, and answer what it hands off."""
         assert self._threads is not None, "a pump that has turns has a thread"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._threads.run, self._loop.serve_alone, SERVE_US)
+            run = partial(self._threads.run, limiter=trio.CapacityLimiter(1))  # It takes nobody's place for ever.
+            nursery.start_soon(run, self._loop.serve_alone, SERVE_US)
             try:
                 await self._serve_rounds()
             finally:

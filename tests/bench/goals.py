@@ -17,6 +17,7 @@ TWO_MISSES = "two misses"
 IDLE, BEFORE, AT_REST = "idle", "before", "at rest"
 INFLATE_AND_PASS, INFLATE_AND_PASS_AGAIN = "ISA-L + a copy, new memory", "ISA-L + a copy"
 ONE_CORE = "one core"
+BOTH_CORES, ONE_PUMP = "what two cores can do", "one pump"
 ONE_EACH = "a child each"
 FLOOR = "constant in C"
 WITHOUT = "without"
@@ -133,6 +134,15 @@ NETWORK_PINGS = (
     Row("ping behind 32 x 8 scans of 1,000, CPU before it", "ms", 2.0),
     Row("ping behind all of these, CPU before it", "ms", 2.0),
 )
+PUMPS = tuple(
+    (
+        Row(f"two pumps, two cores: {what}, time a request", "us", {BOTH_CORES: 1.11}),
+        Row(f"two pumps, two cores: {what}, CPU of the node", "us", {ONE_PUMP: 1.05}),
+    )
+    for what in ("get, 64 connections", "get, 64 connections, 16 in flight", "get_many of 100, 16 connections")
+)
+PUMPS_REST = Row("a node of two pumps that nobody asks, a second", "ms", {ONE_PUMP: 1.1})
+PUMPS_MEMORY = Row("memory of a further pump", "MiB", 8.0)
 NETWORK_HANDED_OFF = Row("answered by Python, 64 connections, 16 in flight, CPU", "us", 1.3)
 NETWORK_DATABASES = Row("`databases`, 64 connections, 16 in flight, CPU", "us")
 NETWORK_FORWARDED_ONE = Row("forwarded get, 64 connections, CPU", "us", {REDIS: 1.0}, ours=ELSEWHERE)

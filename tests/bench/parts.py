@@ -13,7 +13,7 @@ from tests.bench.gossip import figures as gossip
 from tests.bench.http import gateway, generator, numbers
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
-from tests.bench.network import one_core, pings
+from tests.bench.network import one_core, pings, several_pumps
 from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
@@ -123,6 +123,10 @@ NETWORK = {
         one_core.thread, [goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON], keys=1_000, run_s=0.05, rounds=1
     ),
     "network-lone": part(one_core.lone, [goals.NETWORK_LONE], keys=1_000, idle_s=1.2, rounds=1),
+    "network-pumps": part(
+        several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
+        keys=1_000, run_s=0.05, rounds=1, idle_s=0.2,
+    ),
     "network-pings": part(
         pings.measure, goals.NETWORK_PINGS, keys=1_000, batches=(4, 100), gets=(4, 20), scans=(2, 2), rounds=1
     ),

@@ -606,9 +606,9 @@ cdef class Loop:
 
     cdef void arm(self) noexcept nogil:
         """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
-        cdef int64_t due_ns = min(
-            self.sweep_ns, max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
-        )
+        cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
+        if self.connections.connection_count > 0 or not self.accepting:
+            due_ns = min(due_ns, self.sweep_ns)
         if due_ns < self.armed_ns:
             self.armed_ns = due_ns
             self.transport.set_timer(due_ns)

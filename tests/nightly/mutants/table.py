@@ -27,6 +27,7 @@ from tests.nightly.mutants.moves import MUTANTS_OF_MOVES
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
+from tests.nightly.mutants.pumps import MUTANTS_OF_PUMPS
 from tests.nightly.mutants.ranges import MUTANTS_OF_RANGES
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.refounding import MUTANTS_OF_REFOUNDING
@@ -376,6 +377,7 @@ MUTANTS = (
     *MUTANTS_OF_SCANS,
     *MUTANTS_OF_THE_LOAD_TEST,
     *MUTANTS_OF_LOST_MAPS,
+    *MUTANTS_OF_PUMPS,
     *MUTANTS_OF_SORTING,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,

@@ -169,15 +169,17 @@ async def test_whoever_comes_is_served_by_the_pump_with_fewest(tmp_path: Path) -
             assert running.each("connections")[lonely] == wanted
 
 
-async def test_limits_hold_for_all_pumps_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("most", "of_address"), [(7, 0), (100, 7)])
+async def test_limits_hold_for_all_pumps_together(tmp_path: Path, most: int, of_address: int) -> None:
     """Of connections, exactly; a place that is free again is taken, whichever pump it was at."""
-    async with serving(tmp_path, max_connections=7, max_connections_per_address=7) as running:
+    async with serving(tmp_path, max_connections=most, max_connections_per_address=of_address) as running:
         clients = [await running.connect() for _ in range(7)]
         for client in clients:
             assert await running.ask(client, "ping") == "pong"
         for _ in range(3):
             assert await trio.to_thread.run_sync((await running.connect()).is_closed)
-        assert running.pumps.counters()["connections_refused_by_address"] == 3
+        counters = running.pumps.counters()
+        assert counters["connections_refused" + ("_by_address" if of_address else "")] == 3
         clients[4].socket.close()
         while sum(running.each("connections")) > 6:
             await trio.sleep(0.01)

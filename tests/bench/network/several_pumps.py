@@ -1,0 +1,110 @@
+"""Two pumps on two cores, beside one: clients are on the same two, as processes of their own.
+
+What two cores can do at most follows from a run of one pump, in which nobody waits for a core: a request takes so much
+of the server's processor time, and so much of its client's, and two cores have twice a second of both.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, partial
+from multiprocessing import get_context
+from time import process_time, sleep
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.bench import data, goals, machine
+from tests.bench.measurement import OURS
+from tests.bench.network import rows
+from tests.bench.network.rows import MICROSECONDS, Shape
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, Server, node, pin
+from tests.load import RpcDialect
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
+    from tests.bench.measurement import Bench
+
+PUMPS = 2
+KIB = 1024
+SHAPES = (Shape(64), Shape(64, 16), Shape(16, 1, 100))
+
+
+class Run(NamedTuple):
+    """What a run of all clients took; of a request."""
+
+    wall_us: float
+    server_us: float
+    client_us: float
+
+
+def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: int = 7, idle_s: float = 5.0) -> None:
+    """Requests a second, and processor time of the server a request; what a further pump takes at rest."""
+    records = data.make(keys).records
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(PUMPS, get_context("spawn")))
+        servers = []
+        for pumps in (1, PUMPS):
+            options = (*NO_POLLING, "--pumps", str(pumps))
+            server = stack.enter_context(
+                node(bench.directory / f"of-{pumps}", records, Cores.of_this_machine(), *options)
+            )
+            pin(server.pid, None)
+            servers.append(server)
+        one, several = servers
+        order = [(goals.ONE_PUMP, one), (OURS, several)]
+        shapes = [replace(shape, run_s=run_s) for shape in SHAPES]
+        for (wall, cpu), shape in zip(goals.PUMPS, shapes, strict=True):
+            machine.say(f"  {wall}")
+            for number in range(1 + rounds):
+                runs = {name: _run(pool, keys, server, shape) for name, server in order[:: 1 - 2 * (number % 2)]}
+                if number:
+                    alone, together = runs[goals.ONE_PUMP], runs[OURS]
+                    bench.add(wall, together.wall_us)
+                    bench.add(wall, (alone.server_us + alone.client_us) / PUMPS, goals.BOTH_CORES)
+                    bench.add(cpu, together.server_us)
+                    bench.add(cpu, alone.server_us, goals.ONE_PUMP)
+        sides = {OURS: partial(_rest_ms, several, idle_s), goals.ONE_PUMP: partial(_rest_ms, one, idle_s)}
+        bench.compare(goals.PUMPS_REST, sides, min(rounds, 3))
+        grown = (several.resident_bytes() - one.resident_bytes()) / KIB / KIB / (PUMPS - 1)
+        bench.add(goals.PUMPS_MEMORY, grown)
+    cores = len(os.sched_getaffinity(0))
+    bench.notes.append(
+        f"pumps: {keys:,} records, {PUMPS} pumps, {PUMPS} clients as processes, all on the same {cores} cores; what two "
+        "cores can do is half of the processor time that a request takes of server and client with one pump"
+    )
+
+
+def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> Run:
+    share = replace(shape, connections=shape.connections // PUMPS)
+    before_ns = server.cpu_ns()
+    asked = [pool.submit(ask, server.address, keys, share) for _ in range(PUMPS)]
+    outcomes = [each.result() for each in asked]
+    used_us = (server.cpu_ns() - before_ns) / rows.MICROSECOND_NS
+    requests = sum(outcome[0] for outcome in outcomes)
+    rate = sum(outcome[0] / outcome[1] for outcome in outcomes)
+    return Run(
+        MICROSECONDS / rate, used_us / requests, MICROSECONDS * sum(outcome[2] for outcome in outcomes) / requests
+    )
+
+
+def ask(address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
+    """Ask as a client of its own: how many were answered, in which time, and its processor time; all are checked."""
+    server = Server("node", None, address, RpcDialect(DATABASE, _records(keys)))
+    with rows.opened_for_once(server, shape) as traffic:
+        began_s = process_time()
+        outcome = rows.checked(traffic.run(duration_s=shape.run_s), server.name)
+        return outcome.requests, outcome.duration_s, process_time() - began_s
+
+
+@cache
+def _records(keys: int) -> list[data.Record]:
+    return data.make(keys).records
+
+
+def _rest_ms(server: Server, idle_s: float) -> float:
+    """Milliseconds of processor time a second that a node takes which nobody asks anything."""
+    before_ns = server.cpu_ns()
+    sleep(idle_s)
+    return (server.cpu_ns() - before_ns) / 1e6 / idle_s
