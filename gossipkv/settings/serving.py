@@ -97,7 +97,7 @@ class ServingSettings:
         why="auto: while requests follow each other that closely, and only if it may run on a second core",
     )  # fmt: skip
     pumps: int = count(
-        1, 1, 64, words={"auto": _AUTO},
+        _AUTO, 1, 64, words={"auto": _AUTO},
         meaning="threads that serve; auto: as many as the cores granted, at most 8",
         why="each serves connections of its own with a core of its own",
     )  # fmt: skip

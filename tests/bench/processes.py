@@ -203,8 +203,9 @@ def serve(
     python: tuple[str, ...] = (sys.executable,),
     module: tuple[str, ...] = SERVE,
 ) -> list[str]:
-    """The command of a node as a user starts it, on a free port."""
+    """The command of a node as a user starts it, on a free port; with one pump, unless `options` say otherwise."""
     command = [*python, *module, "--data", str(data), "--listen", "127.0.0.1:0", "--log-level", "warning"]
+    command += ["--pumps", "1"]
     return [*command, *(("--source", str(source)) if source else ()), *options]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NAME = f"bench-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
 SETTINGS = {"cluster": NAME, "time_to_converge": "1s", "log_level": "warning", "max_connections_per_address": "off"}
+SETTINGS |= {"pumps": "1"}  # What is measured of a node is so on one core.
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 USER_TICKS, CHILDREN_TICKS_END = 11, 15  # Of user and kernel, of a process and of the children that it has waited for.
 FIRST_TABLE = {"kind": "hash", "partitions": 8, "replication": 1}

@@ -71,8 +71,8 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
         bench.add(goals.PUMPS_MEMORY, grown)
     cores = len(os.sched_getaffinity(0))
     bench.notes.append(
-        f"pumps: {keys:,} records, {PUMPS} pumps, {PUMPS} clients as processes, all on the same {cores} cores; what two "
-        "cores can do is half of the processor time that a request takes of server and client with one pump"
+        f"pumps: {keys:,} records, {PUMPS} pumps, {PUMPS} clients as processes, all on the same {cores} cores; what "
+        "two cores can do is half of the processor time that a request takes of server and client with one pump"
     )
 
 

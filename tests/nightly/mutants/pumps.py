@@ -42,12 +42,6 @@ MUTANTS_OF_PUMPS = (
             "count_in_flight(self.crew, 1)",
             "pass",
         ),
-        (
-            "what a drained pump is asked is dropped",
-            "gossipkv.serving.pumps:Pumps.drain",
-            "for pump in self._pumps:",
-            "for pump in self._pumps[:1]:",
-        ),
     ),
     *planted_at(
         "tests/unit/storage/test_twins.py",

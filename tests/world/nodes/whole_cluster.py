@@ -53,7 +53,7 @@ CLIENT: Final = "10.1.0.1"  # The machine that clients are on.
 
 
 # Clocks are hours off each other, and nodes write all the same.
-USUAL: Final = Config(data=Path("/data"), cluster="simulated", max_clock_skew=86_400_000)
+USUAL: Final = Config(data=Path("/data"), cluster="simulated", max_clock_skew=86_400_000, pumps=1)
 
 
 class Defect(Exception):
