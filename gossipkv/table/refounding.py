@@ -13,7 +13,7 @@ import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
-from gossipkv.placement.partition import MOST_ENDS, State
+from gossipkv.placement.partition import State
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.replication import clock
@@ -47,19 +47,24 @@ class Kept(NamedTuple):
 
     name: str  # There.
     bounds: Bounds
-    clock: bytes | None  # What it has; None: it was not whole.
+    clock: bytes | None  # Up to where it has all of each assignment; None: it was not whole.
     bytes: int
+    assignment: int  # Under which it was held, by which the map names it.
 
 
 def kept_here(replication: Replication, table: bytes, bounds: Bounds) -> bytes:
-    """What is set aside here of a table with some of these keys: `[[name, first, end, clock or nil, bytes], ...]`."""
+    """What is set aside here of a table with some of these keys.
+
+    `[[name, first, end, clock or nil, bytes, assignment], ...]`, packed.
+    """
     found: list[Value] = []
     for one in replication.replicas.spaces.all_aside():
         common = one.identity.bounds.clip(bounds)
         if one.identity.table == table and (common.end is None or common.first < common.end):
             was = replication.kept(one)
             size_bytes = replication.size_bytes(one.space, common)
-            found.append([one.name, *one.identity.bounds, None if was is None else was.appended, size_bytes])
+            reach = None if was is None else was.reach
+            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment])
     packed: bytes = msgpack.packb(found)
     return packed
 
@@ -102,12 +107,20 @@ class Refounding:
         counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
         if kept is not None and kept.clock is not None:
             counters |= dict(clock.entries(kept.clock))
-        new = draw_id(self._random)
+        new, ends = draw_id(self._random), tuple(sorted(counters.items()))
 
         def argued(tree: Tree, _nodes: Sequence[Node]) -> Change:
             if range_of(tree, wanted.key) != (first, partition):
                 raise Conflict(f"the range that {wanted.key[:40]!r} is in has changed meanwhile: look at it again")
-            return *REFOUND, (first, partition.id, new, draw_id(self._random), node, tuple(sorted(counters.items())))
+            return *REFOUND, (
+                first,
+                partition.id,
+                new,
+                draw_id(self._random),
+                node,
+                ends,
+                0 if kept is None else kept.assignment,
+            )
 
         await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
         return self._told(wanted, partition._replace(id=new), kept)
@@ -179,10 +192,7 @@ def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | N
         words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
         raise BadRequest(f"{words}; these have some of it: {said}")
     if wanted.copy is not None or len(usable) == 1:
-        chosen = usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
-        if chosen.clock is not None and len(clock.entries(chosen.clock)) > MOST_ENDS:
-            raise Conflict(f"the copy {chosen.name} names more than {MOST_ENDS} assignments")
-        return chosen
+        return usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
     if kept:
         raise Conflict(
             f"{wanted.node} has set aside copies with some of the range: {said}. Say which of them it is to go on "
@@ -194,8 +204,8 @@ def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | N
 
 def _kept_of(row: Value) -> Kept:
     match row:
-        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size_bytes)]:
+        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size_bytes), int(id_)]:
             if packed is not None:
                 clock.check(packed)
-            return Kept(name, Bounds(first, end), packed, size_bytes)
-    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes]")
+            return Kept(name, Bounds(first, end), packed, size_bytes, id_)
+    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment]")

@@ -27,8 +27,36 @@ MUTANTS_OF_REFOUNDING: tuple[Mutant, ...] = (
     planted(
         "the old copy is merged",
         IN_HOLDING,
-        "if was is not None and dict(clock.entries(was.appended)).items() <= ends.items():",
-        "if was is not None:",
+        "is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)",
+        "is_it = one.identity.table == identity.table",
+        HOLDING,
+    ),
+    planted(
+        "children forget with which copy their range began anew",
+        "gossipkv.register.metadata.partitions:_divide",
+        "after = Partition(child.partition, (), found.named, found.ends, found.kept)",
+        "after = Partition(child.partition, (), found.named, found.ends)",
+        OPERATION,
+    ),
+    planted(
+        "where a forced assignment is settled is not its end, if that was later",
+        "gossipkv.register.metadata.partitions:_settle",
+        "ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)",
+        "ends = tuple(End(one, max(end or 0, settled[one]) if one in settled else end) for one, end in found.ends)",
+        f"{UNIT}/register/metadata/test_partitions.py",
+    ),
+    planted(
+        "of who has ended what is set aside does not say what it has",
+        "gossipkv.replication.copy:Copy.reach",
+        "return clock.merge(self.appended, self.ended)",
+        "return self.appended",
+        HOLDING,
+    ),
+    planted(
+        "where others ended is forgotten as a range goes on with a copy",
+        "gossipkv.replication.dividing:_put",
+        "if ended := heir.rules.ended(heir.named):",
+        "if False and (ended := heir.rules.ended(heir.named)):",
         HOLDING,
     ),
     planted(
@@ -41,15 +69,15 @@ MUTANTS_OF_REFOUNDING: tuple[Mutant, ...] = (
     planted(
         "what was assigned is former, too",
         IN_OPERATION,
-        "after = Partition(new, (), (), ends[-MOST_ENDS:])",
-        "after = Partition(new, (), found.named, ends[-MOST_ENDS:])",
+        "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
+        "after = Partition(new, (), found.named, ends[-MOST_ENDS:], kept)",
         OPERATION,
     ),
     planted(
         "what was kept most is let go of first",
         IN_OPERATION,
-        "after = Partition(new, (), (), ends[-MOST_ENDS:])",
-        "after = Partition(new, (), (), ends[:MOST_ENDS])",
+        "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
+        "after = Partition(new, (), (), ends[:MOST_ENDS], kept)",
         OPERATION,
     ),
     planted(
@@ -83,8 +111,8 @@ MUTANTS_OF_REFOUNDING: tuple[Mutant, ...] = (
     planted(
         "the rest has no clock",
         "gossipkv.replication.dividing:_put_aside",
-        "for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), (ASIDE, part.why.encode())):",
-        "for key, value in ((IDENTITY, part.identity.encode()), (ASIDE, part.why.encode())):",
+        "for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), *ended, (ASIDE, part.why.encode())):",
+        "for key, value in ((IDENTITY, part.identity.encode()), *ended, (ASIDE, part.why.encode())):",
         HOLDING,
     ),
     planted(

@@ -29,15 +29,19 @@ class Held:
         self.node.call("put", "t", b"a", b"1", {"level": "one"})
         self.aside, self.departed = [], {}
 
-    def look(self):
-        """Take up the map."""
-        around = SimpleNamespace(
+    @property
+    def around(self):
+        """As `Replication` is."""
+        return SimpleNamespace(
             replicas=self.node.replicas, append=self.node.append, goes_by=self.node.goes_by, maps=self.node.maps,
             departed=self.departed, departs=lambda copy: self.departed.update({copy: None}), let_go=self.let_go,
-            kept=lambda one: Replication.kept(SimpleNamespace(_store=self.node), one),
+            kept=lambda one: Replication.kept(SimpleNamespace(_store=self.node), one), size_bytes=lambda *_: 0,
         )  # fmt: skip
+
+    def look(self):
+        """Take up the map."""
         me = SimpleNamespace(me=SimpleNamespace(node=self.node.uuid), known=self.records.known, tree=self.records.tree)
-        trio.run(Holding(me, self.records, around, LastHour()).look)
+        trio.run(Holding(me, self.records, self.around, LastHour()).look)
         self.records.run()
 
     def let_go(self, copy, *, why=""):

@@ -11,8 +11,10 @@ Code came first here.  What the model has changed of it:
 * *A copy has what its clock says, and of whom that is silent all up to its end* (`ended_forgotten`): the clock names
   nobody any more who was forced out and settled, and the range began anew with an end of 0 there.  Who read what that
   had written was told at the next request that it is lost, again and again.
-* *What is kept is just what the ends say*, no less (`less_is_kept`): of two copies that are set aside a range went on
-  with one that has less than what was chosen.
+* *The map names the copy that is kept* (`kept_by_its_ends`): it was found by what it had.  Of who has ended unforced
+  nothing tells: a range that was to begin with nothing went on with a copy to which nobody had written since.
+* *Where a forced assignment is settled is its end* (`settled_below_its_end`): its end was what had been kept, and who
+  alone had that was forced out as well; once it was settled, sessions that had seen it were shown what was before.
 
     lost        what was acknowledged since a range began anew, or was kept, is not there in the end
     unequal     copies of one clock have other records
@@ -42,11 +44,12 @@ PLANTED = {  # A rule that is broken: a seed that shows it, and by what.
     "old_copy_taken_up": (12, "merged"),
     "replaced_are_former": (36, "merged"),
     "ends_of_the_map": (0, "session"),
-    "part_kept": (16, "session"),
-    "unwhole_kept": (106, "told lost"),
+    "part_kept": (233, "session"),
+    "unwhole_kept": (712, "told lost"),
     "kept_without_time": (13, "shadowed"),
     "ended_forgotten": (9, "told lost"),
-    "less_is_kept": (1224, "merged"),
+    "kept_by_its_ends": (176, "merged"),
+    "settled_below_its_end": (1008, "session"),
 }
 STEPS, NODES, MOST_NODES, MOST_PARTS, KEYS, SLOTS, SESSIONS, SKEW = 1500, 5, 20, 3, 6, 3, 3, 800
 Clock = dict[int, int]  # By assignment.
@@ -70,6 +73,7 @@ class Part:
     hosts: dict[int, tuple[int, bool]]
     former: frozenset[int] = frozenset()
     ends: Clock = field(default_factory=dict)
+    kept: int = 0  # The assignment of the copy that it goes on with, since it began anew.
 
     @property
     def named(self) -> frozenset[int]:
@@ -150,11 +154,6 @@ class Question(NamedTuple):
     answers: bool
 
 
-def said(clock: Clock) -> Clock:
-    """Without what is 0."""
-    return {one: count for one, count in clock.items() if count}
-
-
 @final
 class Run:
     """Nodes, maps, sessions, people."""
@@ -218,12 +217,15 @@ class Run:
             return
         cut = self.chance.randrange(part.first + 1, part.end)
         children = [
-            Part(self._id(), first, end, {node: (self._id(), True) for node in part.hosts}, part.named, part.ends)
+            replace(part, id=self._id(), first=first, end=end, hosts=self._anew(part), former=part.named)
             for first, end in ((part.first, cut), (cut, part.end))
         ]
         self._decide(children, gone=part)
         low, high = (one.id for one in children)
         self.acked = [(id_ if id_ != part.id else low if key < cut else high, key, one) for id_, key, one in self.acked]
+
+    def _anew(self, part: Part) -> dict[int, tuple[int, bool]]:
+        return {node: (self._id(), True) for node in part.hosts}
 
     def _join(self) -> None:
         part, node = self._part(), self.chance.choice(self.nodes)
@@ -279,10 +281,14 @@ class Run:
             return
         counts = {one: {copy.clock[one] if one in copy.part.former else None for copy in there} for one in part.former}
         settled = {one: some.pop() or 0 for one, some in counts.items() if len(some) == 1 and None not in some}
-        ends = {one: max(end, settled.get(one, 0)) for one, end in part.ends.items()}
+        ends = part.ends | {one: count for one, count in settled.items() if self._ends_at(part, one, count)}
         if settled:
             self._decide([replace(part, former=part.former - settled.keys(), ends=ends)])
             self.counts["settled"] += 1
+
+    def _ends_at(self, part: Part, one: int, count: int) -> bool:
+        """Whether the end of what was settled is there."""
+        return one in part.ends and ("settled_below_its_end" not in self.planted or count > part.ends[one])
 
     # -- people ------------------------------------------------------------------------------------------------------
 
@@ -295,10 +301,7 @@ class Run:
         if answers or not node.is_up:
             return
         usable: list[Copy | None] = [one for one in node.aside if self._may_be_kept(one, part)]
-        if all(said(one.has(self.planted)) for one in usable if one is not None):
-            usable.append(None)  # Else nothing tells that apart from what has been written to by nobody since.
-        if usable:
-            self.question = Question(part, node, self.chance.choice(usable[:2]), any(answer))
+        self.question = Question(part, node, self.chance.choice([*usable[:2], None]), any(answer))
 
     def _may_be_kept(self, one: Copy, part: Part) -> bool:
         if "part_kept" in self.planted:
@@ -318,7 +321,15 @@ class Run:
         if "ends_of_the_map" in self.planted:
             ends = {one: max((dot[1] for dot in self.written if dot[0] == one), default=0) for one in ends}
         former = part.named if "replaced_are_former" in self.planted else frozenset[int]()
-        new = Part(self._id(), part.first, part.end, {node.number: (self._id(), True)}, former, ends)
+        new = Part(
+            self._id(),
+            part.first,
+            part.end,
+            {node.number: (self._id(), True)},
+            former,
+            ends,
+            0 if kept is None else kept.assignment,
+        )
         self._decide([new], gone=part, root=new.id)
         self.kept[new.id] = kept
         is_fair = part == was and not answers  # Else nothing may be lost.
@@ -393,11 +404,9 @@ class Run:
     def _is_kept(self, one: Copy, part: Part) -> bool:
         if "old_copy_merged" in self.planted:
             return True
-        if "ends_of_the_map" in self.planted:
-            return one is self.kept[self.roots[part.id]]
-        if "less_is_kept" in self.planted:
+        if "kept_by_its_ends" in self.planted:
             return one.has(self.planted).items() <= part.ends.items()
-        return said(one.has(self.planted)) == said(part.ends)
+        return one.assignment == part.kept
 
     def _keep(self, node: Node, one: Copy, new: Copy) -> None:
         node.aside.remove(one)
@@ -517,18 +526,15 @@ class Run:
 
     def _heal(self) -> None:
         """Whose hosts are all lost begins anew; all others come; what is acknowledged is there, and all answer."""
-        for _ in range(300):
-            self._ask()
-            self._refound()
         for node in self.nodes:
             node.is_up = not node.is_lost
-        for _ in range(60):
+        for _ in range(100):
             for node in self.nodes:
                 self._hears(node, len(self.maps) - 1 if node.is_up else node.known)
             for part in self.maps[-1].values():
                 for one, other in permutations(part.hosts, 2):
                     self._feed(self.nodes[one], self.nodes[other])
-            for do in (self._force, self._load, self._settle):
+            for do in (self._ask, self._refound, self._force, self._load, self._settle):
                 do()
         for part in self.maps[-1].values():
             self._check_final([self.nodes[one].copies.get(part.id) for one in part.hosts])
