@@ -14,7 +14,7 @@ IN_FAULTS = "gossipkv.register.metadata.partitions:_fault_of_children"
 IN_DIVIDE = "gossipkv.register.metadata.partitions:_divide"
 IN_SPLITTING = "gossipkv.table.splitting"
 
-CHILD = "after = Partition(child.partition, (), found.named, found.ends)"
+CHILD = "after = Partition(child.partition, (), found.named, found.ends, found.kept)"
 TILES = "tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))"
 
 MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
@@ -23,21 +23,21 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
         "a child lacks what was former in its parent",
         IN_DIVIDE,
         CHILD,
-        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)",
+        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends, found.kept)",
         DIVIDING,
     ),
     planted(
         "a child lacks its parent's assignments",
         IN_DIVIDE,
         CHILD,
-        "after = Partition(child.partition, (), found.former, found.ends)",
+        "after = Partition(child.partition, (), found.former, found.ends, found.kept)",
         DIVIDING,
     ),
     planted(
         "a child lacks its parent's forced ends",
         IN_DIVIDE,
         CHILD,
-        "after = Partition(child.partition, (), found.named)",
+        "after = Partition(child.partition, (), found.named, (), found.kept)",
         DIVIDING,
     ),
     planted(
