@@ -103,24 +103,13 @@ class Refounding:
         with deadline.step("asking the range's hosts whether they live"):
             await self._check_gone(wanted, partition)
         with deadline.step(f"asking {wanted.node} what it has set aside"):
-            kept = _chosen(wanted, bounds, await self._kept(node, table, bounds))
-        counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
-        if kept is not None and kept.clock is not None:
-            counters |= dict(clock.entries(kept.clock))
-        new, ends = draw_id(self._random), tuple(sorted(counters.items()))
+            kept = chosen(wanted, bounds, await self._kept(node, table, bounds))
+        new = draw_id(self._random)
 
         def argued(tree: Tree, _nodes: Sequence[Node]) -> Change:
             if range_of(tree, wanted.key) != (first, partition):
                 raise Conflict(f"the range that {wanted.key[:40]!r} is in has changed meanwhile: look at it again")
-            return *REFOUND, (
-                first,
-                partition.id,
-                new,
-                draw_id(self._random),
-                node,
-                ends,
-                0 if kept is None else kept.assignment,
-            )
+            return *REFOUND, (first, partition.id, new, draw_id(self._random), node, *begins(partition, kept))
 
         await self._changing.change_map(wanted.table, argued, deadline, is_shown=True)
         return self._told(wanted, partition._replace(id=new), kept)
@@ -156,8 +145,7 @@ class Refounding:
             told: Value = kept_here(self._deciding.replicating(), table, bounds)
         else:
             told = await self._deciding.asking.ask(node, "table_kept", [table, *bounds], ASK_S)
-        rows = unpacked(told)
-        return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
+        return read_kept(told)
 
     def _told(self, wanted: ForceJoin, partition: Partition, kept: Kept | None) -> Value:
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
@@ -177,7 +165,21 @@ def _is_done(partition: Partition, node: bytes) -> bool:
     return not others and one.node == node and bool(partition.ends) and not partition.former
 
 
-def _chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
+def read_kept(told: Value) -> list[Kept]:
+    """What `kept_here` has said.  Raises ProtocolError."""
+    rows = unpacked(told)
+    return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
+
+
+def begins(partition: Partition, kept: Kept | None) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that."""
+    counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
+    if kept is not None and kept.clock is not None:
+        counters |= dict(clock.entries(kept.clock))
+    return tuple(sorted(counters.items())), 0 if kept is None else kept.assignment
+
+
+def chosen(wanted: ForceJoin, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
     """What the range is to go on with; None: nothing.
 
     Raises:

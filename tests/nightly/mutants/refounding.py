@@ -89,7 +89,7 @@ MUTANTS_OF_REFOUNDING: tuple[Mutant, ...] = (
     ),
     planted(
         "ends say that all was kept",
-        f"{IN_REFOUNDING}:Refounding.force_join",
+        f"{IN_REFOUNDING}:begins",
         "counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)",
         "counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 1 << 40)",
         REFOUNDING,
