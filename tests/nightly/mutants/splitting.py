@@ -23,7 +23,7 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
         "a child lacks what was former in its parent",
         IN_DIVIDE,
         CHILD,
-        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends, found.kept)",
+        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)",
         DIVIDING,
     ),
     planted(

@@ -137,6 +137,7 @@ class Hopping:
         self._begun: Counter[int] = Counter()  # How often each was begun anew, since what it had seen is lost.
         self._did: list[list[Did]] = []
         self._values = 0
+        self._kept: set[int] = set()  # The ranges that began anew of which it is said what that was with.
 
     async def hop(self, name: int, random: Random, pause_s: float) -> None:
         """Be a session: ask another node each time."""
@@ -198,8 +199,14 @@ class Hopping:
     def _key(self, answer: Answer, partition: int, key: bytes) -> tuple[int, bytes]:
         """What a key is called in the whole table: each shard has one of that name, and a range that began anew."""
         if self._cluster.is_range:
-            root = self._cluster.witness.moves.refounded.root(answer.partition or partition)
-            return root if root in self._cluster.witness.moves.refounded.ends else 0, key
+            refounded = self._cluster.witness.moves.refounded
+            root = refounded.root(partition if answer.partition is None else answer.partition)
+            if root not in refounded.ends:
+                return 0, key
+            kept = refounded.base(root) if root not in self._kept else {}
+            self._kept.add(root)
+            self._did += [[Did(root, WRITES, (root, one), record.value(data))] for one, data in kept.items()]
+            return root, key
         return partition, key
 
     def _session(self, name: int) -> tuple[int, int]:

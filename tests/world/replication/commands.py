@@ -233,11 +233,25 @@ class Operator:
         return True
 
     async def heal(self) -> None:
-        """Have all that are lost be taken out, where enough others are left."""
+        """Have all that are lost be taken out, where enough others are left; what they alone held begins anew."""
         cluster = self._cluster
+        while gone := self._gone():
+            up = [
+                node for node in cluster.nodes if node.uuid in cluster.network.lives and node.uuid in self._of_weight()
+            ]
+            if not up or not await self.refound(self._random.choice(gone), self._random.choice(up)):
+                await trio.sleep(0.1)
         for node in cluster.nodes:
             while node.uuid in cluster.lost and self._may_go(node) and not await self.force(node):
                 await trio.sleep(0.1)
+
+    def _gone(self) -> list[Part]:
+        """The ranges whose hosts are all lost."""
+        table, lost = self._cluster.table, self._cluster.lost
+        parts = parts_of(self._cluster.register.tree(table)) if self._cluster.is_range else ()
+        return [
+            one for one in parts if all(two.node in lost for two in one.partition.assignments if two.state in _HELD)
+        ]
 
     def _may_go(self, node: Node) -> bool:
         """Whether a node that is lost is named, and not taken out by force yet, and may be."""

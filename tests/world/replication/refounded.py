@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from gossipkv.placement.partition import State
 from tests.world.replication.copies import dot_of, order_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Refounded:
                 witness.counts["acknowledged, and not kept"] += 1
 
     def left(self, model: Model, *, is_dropped: bool) -> None:
-        """A copy of what was replaced is set aside; only one that was never whole may be dropped."""
+        """A copy of what was replaced is set aside, if it was AVAILABLE by the map that it has adopted last."""
         self._moves.witness.counts["set aside, of what was replaced"] += not is_dropped
-        if is_dropped and model.joining is None:
+        by = self._moves.map_of(model)
+        own = None if by is None else by.assignment(model.assignment)
+        if is_dropped and own is not None and own.state is State.AVAILABLE:
             self._moves.witness.found("refounded", f"{model.assignment} is dropped, of a partition that was replaced")
