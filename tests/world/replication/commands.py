@@ -174,19 +174,24 @@ class Operator:
     async def strike_refound(self, _: Node) -> None:
         """All hosts of a range are gone, and it begins anew; they come back, then or in the end, with their disks."""
         cluster = self._cluster
-        part = self._random.choice([*parts_of(cluster.register.tree(cluster.table))])
+        free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node.uuid not in cluster.lost]
+        pairs = [
+            (part, node)
+            for part in parts_of(cluster.register.tree(cluster.table))
+            for node in free
+            if node.life is not None and node.uuid not in {one.node for one in part.partition.assignments}
+        ]
+        if not pairs:
+            return
+        has = [pair for pair in pairs if _has_kept(*pair)]
+        part, begins_at = self._random.choice(has if has and happens(self._random, 0.8) else pairs)
         held = {one.node for one in part.partition.assignments}
         hosts = [node for node in cluster.nodes if node.uuid in held and not node.is_lost]
-        free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node not in hosts]
-        free = [node for node in free if node.uuid not in cluster.lost and node.life is not None]
-        has = [node for node in free if node.life is not None and [*node.life.replication.replicas.spaces.all_aside()]]
-        if not free:
-            return
         for node in hosts:
             node.is_lost = True
             node.stop(power=happens(self._random, 0.5))
         await trio.sleep(self._random.uniform(0.05, 1.0))
-        await self.refound(part, self._random.choice(has if has and happens(self._random, 0.8) else free))
+        await self.refound(part, begins_at)
         await trio.sleep(self._random.choice((0.0, 0.5, 2.0)))
         for node in hosts:
             node.is_lost = node.uuid in cluster.lost
@@ -263,3 +268,9 @@ class Operator:
     def _leaves_enough(self, node: Node) -> bool:
         left = [uuid for uuid in self._of_weight() if uuid != node.uuid]
         return len(left) >= self._cluster.slots
+
+
+def _has_kept(part: Part, node: Node) -> bool:
+    """Whether a node has set aside a copy with all keys of a range."""
+    there = () if node.life is None else node.life.replication.replicas.spaces.all_aside()
+    return any(one.identity.bounds.covers(part.bounds) for one in there)
