@@ -8,6 +8,7 @@ UNIT = "tests/unit"
 REFOUNDING = f"{UNIT}/table/test_refounding.py"
 HOLDING = f"{UNIT}/table/test_refounded_holding.py"
 OPERATION = f"{UNIT}/register/metadata/test_refounding.py"
+WORLD = "tests/simulation/test_refounding.py"
 READY = f"{UNIT}/table/test_ready_on_the_way.py"
 
 IN_OPERATION = "gossipkv.register.metadata.partitions:_refound"
@@ -72,6 +73,20 @@ MUTANTS_OF_REFOUNDING: tuple[Mutant, ...] = (
         "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
         "after = Partition(new, (), found.named, ends[-MOST_ENDS:], kept)",
         OPERATION,
+    ),
+    planted(
+        "what was assigned is former, as worlds see it",
+        IN_OPERATION,
+        "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
+        "after = Partition(new, (), found.named, ends[-MOST_ENDS:], kept)",
+        WORLD,
+    ),
+    planted(
+        "ends say that all was kept, as worlds see it",
+        f"{IN_REFOUNDING}:begins",
+        "counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)",
+        "counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 1 << 40)",
+        WORLD,
     ),
     planted(
         "what was kept most is let go of first",

@@ -45,6 +45,11 @@ class Refounded:
         self._kept[new] = {key: data for key, data in has.items() if lineage.has(new, key)}
         witness.counts["begun anew with a copy" if kept else "begun anew with nothing"] += 1
         witness.counts["begun anew, again"] += self.root(old) in self.ends
+        by = self._moves.map_of(witness.models[kept]) if kept else None
+        for origin, end in ends:
+            count = witness.models[kept].clock.get(origin, 0) if kept else 0
+            if end > count and (by is None or origin in by.named):
+                witness.found("refounded", f"{new} has {count} of {origin}, and an end of {end}")
         for data in self._kept[new].values():
             origin, count = dot_of(data)
             if count > self.ends[new].get(origin, count):
