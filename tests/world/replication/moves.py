@@ -61,10 +61,10 @@ class Moves:
         new = {entry.key: decode_partition(entry.record) for entry in after.scan()}
         if table.kind == RANGE:
             begun = [one.argument for one in done if one.name == "refound"]
-            self.refounded.replaced.update(argument[1] for argument in begun)  # type: ignore[index]  # Likewise.
+            self.refounded.replaced.update(argument[1] for argument in begun)  # type: ignore[index]  # It was judged.
             self._divides(stands, new)
             for argument in begun:
-                self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # Likewise.
+                self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # It was judged.
         for entry in after.scan():
             if entry.version == after.root.config:
                 was, now = stands.get(entry.key), new[entry.key]
