@@ -59,6 +59,7 @@ class Partition(NamedTuple):
     assignments: tuple[Assignment, ...]  # In the order of slots and ids.
     former: tuple[int, ...] = ()  # Ids, in order.
     ends: tuple[End, ...] = ()  # In the order in which they were forced.
+    kept: int = 0  # It began anew: with the copy that was set aside of this assignment; 0: with nothing, or it did not.
 
     @classmethod
     def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:

@@ -21,6 +21,7 @@ from gossipkv.replication import clock, record
 from gossipkv.replication._entry import size_bytes
 from gossipkv.replication.joining import Joining
 from gossipkv.replication.keys import (
+    ENDED,
     IDENTITY,
     MOVES,
     ORDER_BYTES,
@@ -75,6 +76,10 @@ class Rules(NamedTuple):
     loads: bool = False  # The assignment here is INITIALIZING.
     has_departed: bool = False  # It is not there any more: the copy feeds nobody, and is to be dropped.
     smears: bool = False  # Puts may come long after they were accepted: tombstones stay a while.
+
+    def ended(self, named: Sequence[int]) -> bytes:
+        """Of whom a clock that names these is silent: all had it when it was settled, or began with it."""
+        return clock.of((one, end) for one, end in self.ends if end and one not in named)
 
 
 NO_RULES: Final = Rules()
@@ -171,6 +176,7 @@ class Copy:
         "bounds",
         "config",
         "digest",
+        "ended",
         "is_new",
         "joining",
         "line",
@@ -221,6 +227,7 @@ class Copy:
         self.time = HybridTime(time)
         self.joining = self.synced_joining = joining
         self.rules = NO_RULES
+        self.ended = b""  # Of whom its clock is silent up to where it has all; who finds it says what stands there.
         self.was_available = joining is None  # By the map that it has adopted last; who finds it says otherwise.
         self.seats: tuple[Seat, ...] = ()  # Of its hosts, in the order of their assignments.
         self.sharers: tuple[bytes, ...] = ()  # The other nodes that hold the partition.
@@ -303,6 +310,15 @@ class Copy:
         return assignment in self.assigned and not self.rules.has_departed
 
     @property
+    def reach(self) -> bytes:
+        """Up to where it has all of each assignment, as a clock: of who has ended, too, and was taken by force."""
+        return clock.merge(self.appended, self.ended)
+
+    def marks(self) -> Iterable[tuple[bytes, bytes]]:
+        """What else stands of it, beside what it is and how it stands."""
+        return [*([] if self.was_available else [(MOVES, b"")]), *([(ENDED, self.ended)] if self.ended else [])]
+
+    @property
     def told_clock(self) -> bytes:
         """What is synced, as others are told: nothing, until it is whole."""
         return self.synced if self.synced_joining is None else clock.named(b"", self._named)
@@ -334,6 +350,8 @@ class Copy:
         clock_now = clock.named(self.appended, named)
         batch = Batch()
         self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
+        if ended_now := rules.ended(named):
+            self.put(batch, ENDED, ended_now)
         is_available_now = is_available(self.assignment, hosts)
         if is_available_now and not self.was_available:
             self.remove(batch, MOVES)
@@ -347,6 +365,7 @@ class Copy:
         self.hosts = tuple(hosts)
         self.config, self.was_available = shared(config), self.originates
         self.appended = clock.named(self.appended, self._named)
+        self.ended = shared(rules.ended(self._named))
         self._has_synced(self.synced)
 
     def has_adopted(self, config: int) -> None:
@@ -552,6 +571,8 @@ def first_batch(
     batch.put(space, IDENTITY, identity.encode())
     state = encode_state(0, config, empty, empty)
     batch.put(space, STATE, state)
+    if ended := rules.ended([origin for origin, _ in clock.entries(empty)]):
+        batch.put(space, ENDED, ended)
     if any(host.available for host in hosts if host.assignment == identity.assignment):
         return batch, state, None
     batch.put(space, MOVES, b"")

@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy
-from gossipkv.replication.keys import ASIDE, DIVIDED, IDENTITY, MOVES, STATE, Bounds, encode_state, suffix_of
+from gossipkv.replication.keys import (
+    ASIDE,
+    DIVIDED,
+    ENDED,
+    IDENTITY,
+    MOVES,
+    OF_COPY,
+    STATE,
+    Bounds,
+    encode_state,
+    suffix_of,
+)
 from gossipkv.replication.spaces import Aside
 from gossipkv.storage.engine.shell import Batch
 
@@ -63,7 +74,7 @@ def divide(
     assert all(parent.assignment in heir.rules.former for heir in heirs), parent.identity
     replicas.loading.tear(parent)
     batch = Batch()
-    for key in (IDENTITY, STATE, MOVES):
+    for key in OF_COPY:
         parent.remove(batch, key)
     parent.put(batch, DIVIDED, parent.identity.encode())
     copies = [_put(batch, parent, heir) for heir in heirs]
@@ -87,6 +98,8 @@ def _put(batch: Batch, parent: Copy, heir: Heir) -> Copy:
     copy = Copy(parent.space, heir.identity, state, parent.made_at, suffix=suffix)
     copy.put(batch, IDENTITY, heir.identity.encode())
     copy.put(batch, STATE, state)
+    if ended := heir.rules.ended(heir.named):
+        copy.put(batch, ENDED, ended)
     if not any(host.counts for host in heir.hosts if host.assignment == copy.assignment):  # It is LEAVING.
         copy.put(batch, MOVES, b"")
     return copy
@@ -95,8 +108,9 @@ def _put(batch: Batch, parent: Copy, heir: Heir) -> Copy:
 def _put_aside(batch: Batch, whole: Copy, parts: Sequence[Aside]) -> None:
     """Have parts of a copy set aside, with what it had: people may have a range go on with one."""
     state = encode_state(whole.time.last, whole.config, whole.appended, whole.appended)
+    ended = ((ENDED, whole.ended),) if whole.ended else ()
     for part in parts:
-        for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), (ASIDE, part.why.encode())):
+        for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), *ended, (ASIDE, part.why.encode())):
             batch.put(part.space, key + part.suffix, value)
 
 
@@ -114,7 +128,7 @@ def keep(replicas: Replicas, append: Append, one: Aside, was: Copy, heir: Heir) 
     bounds, identity = heir.identity.bounds, one.identity
     assert identity.bounds.covers(bounds), (identity, bounds)
     batch = Batch()
-    for key in (IDENTITY, STATE, MOVES, ASIDE):
+    for key in (*OF_COPY, ASIDE):
         batch.delete(one.space, key + one.suffix)
     was.made_at = replicas.tail.end  # Of what the log has of it nothing is anybody's any more.
     copy = _put(batch, was, heir)

@@ -9,6 +9,7 @@ of what they are:
     \0 l                it is being loaded, and is no copy yet (`loading`)
     \0 j                it is not whole yet: what it has beside its clock (`joining`)
     \0 a                its assignment is not AVAILABLE, by the map that it has adopted last
+    \0 e                of whom its clock is silent since they have ended: up to where it has all of each, a clock
     \0 x                it is set aside: nobody reads it, and it takes and gives nothing; here stands why
     \0 b                it was divided (`dividing`): what it was, for what the log has of it
     \0 d                it has left, and what it had is still to be deleted (`clearing`): what it was
@@ -33,6 +34,7 @@ STATE: Final = b"\0c"
 LOADING: Final = b"\0l"
 JOINING: Final = b"\0j"
 MOVES: Final = b"\0a"
+ENDED: Final = b"\0e"
 ASIDE: Final = b"\0x"
 DIVIDED: Final = b"\0b"
 LEFT: Final = b"\0d"
@@ -40,6 +42,7 @@ RECORD: Final = b"\1"
 TOMBSTONE: Final = b"\2"
 END_OF_RECORDS: Final = TOMBSTONE
 KIND_BYTES: Final = len(IDENTITY)
+OF_COPY: Final = (IDENTITY, STATE, MOVES, ENDED)  # What stands of one that takes part, and is whole.
 
 FORMAT: Final = 1
 RANGE_FORMAT: Final = 2

@@ -41,7 +41,6 @@ from gossipkv.replication.copy import first_batch
 from gossipkv.replication.keys import (
     IDENTITY,
     LOADING,
-    MOVES,
     ORDER_BYTES,
     RECORD,
     STATE,
@@ -421,8 +420,8 @@ class Loading:
         if joining is not None:
             joining, joined = joining._replace(is_loaded=True).closed(joined, copy.named)
             joining.put(batch, load.space)
-        if not copy.was_available:
-            batch.put(load.space, MOVES, b"")
+        for key, value in copy.marks():
+            batch.put(load.space, key, value)
         # Clock after and before are the same: the batch is no entry, and the log begins behind it.
         batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)

@@ -23,7 +23,7 @@ from gossipkv.replication.clearing import Clearing
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
 from gossipkv.replication.copy import Copy
-from gossipkv.replication.keys import ASIDE, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
+from gossipkv.replication.keys import ASIDE, ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
 from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
@@ -211,7 +211,9 @@ class Replication:
         state = self._store.get(one.space, STATE + one.suffix)
         if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:
             return None
-        return Copy(one.space, one.identity, state, suffix=one.suffix)
+        copy = Copy(one.space, one.identity, state, suffix=one.suffix)
+        copy.ended = self._store.get(one.space, ENDED + one.suffix) or b""
+        return copy
 
     async def drop_aside(self, one: Aside) -> None:
         """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""

@@ -18,11 +18,13 @@ from gossipkv.replication.joining import decode_joining
 from gossipkv.replication.keys import (
     ASIDE,
     DIVIDED,
+    ENDED,
     IDENTITY,
     JOINING,
     KIND_BYTES,
     LEFT,
     MOVES,
+    OF_COPY,
     RECORD,
     STATE,
     decode_identity,
@@ -167,7 +169,7 @@ class Spaces:
         if not copy.suffix:
             batch.drop_space(copy.space)
             return
-        for key in (IDENTITY, STATE, MOVES, ASIDE):
+        for key in (*OF_COPY, ASIDE):
             batch.delete(copy.space, key + copy.suffix)
         identity = copy.identity
         batch.put(copy.space, LEFT + copy.suffix, identity.encode())
@@ -284,6 +286,7 @@ def _copy_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Copy:
         suffix=suffix,
     )
     copy.was_available = MOVES not in row
+    copy.ended = row.get(ENDED, b"")
     return copy
 
 

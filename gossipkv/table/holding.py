@@ -6,7 +6,7 @@ lack, and merging that back would have old values win under new times.
 
 A copy whose range was divided goes on as its children, as far as they name it (`replication.dividing`); else it is set
 aside, too.  A range that people have begun anew, since all its hosts are gone, goes on with what was set aside here, if
-that has just what the map says was kept; else it begins with nothing.
+the map says so; else it begins with nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from gossipkv.errors import GossipKVError, NotReady
 from gossipkv.log import Log
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
-from gossipkv.replication import clock
 from gossipkv.replication.copy import Host, Rules
 from gossipkv.replication.dividing import Heir, divide, keep
 from gossipkv.replication.keys import WHOLE, Bounds, Identity
@@ -171,21 +170,21 @@ class Holding:
             return
         heir = _heir_of(described, part, own)
         is_new = copy is None and (table, partition.id) not in replicas.making
-        if not (is_new and own.state in _HELD and partition.ends and self._keep(heir)):
+        if not (is_new and own.state in _HELD and partition.kept and self._keep(heir, partition.kept)):
             replicas.place(*heir)
 
-    def _keep(self, heir: Heir) -> bool:
-        """Have a range that was begun anew go on with what was set aside here; False: there is no such."""
-        identity, ends = heir.identity, dict(heir.rules.ends)
+    def _keep(self, heir: Heir, kept: int) -> bool:
+        """Have a range that was begun anew go on with what was set aside here; False: it is not there any more."""
+        identity = heir.identity
         for one in self._replication.replicas.spaces.all_aside():
-            if one.identity.table == identity.table and one.identity.bounds.covers(identity.bounds):
+            is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)
+            if is_it and one.identity.bounds.covers(identity.bounds):
                 was = self._replication.kept(one)
-                if was is not None and dict(clock.entries(was.appended)).items() <= ends.items():
+                if was is not None:
                     keep(self._replication.replicas, self._replication.append, one, was, heir)
                     self._log.info("range_kept", partition=identity.partition, copy=one.name)
                     return True
-        if any(ends.values()):
-            self._log.error("range_begins_empty", partition=identity.partition)
+        self._log.error("range_begins_empty", partition=identity.partition)
         return False
 
     def _departs(self, copy: Copy, partitions: Iterable[Partition], why: str) -> None:

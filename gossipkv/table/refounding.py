@@ -13,7 +13,7 @@ import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
-from gossipkv.placement.partition import MOST_ENDS, State
+from gossipkv.placement.partition import State
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.replication import clock
@@ -47,19 +47,24 @@ class Kept(NamedTuple):
 
     name: str  # There.
     bounds: Bounds
-    clock: bytes | None  # What it has; None: it was not whole.
+    clock: bytes | None  # Up to where it has all of each assignment; None: it was not whole.
     bytes: int
+    assignment: int  # Under which it was held, by which the map names it.
 
 
 def kept_here(replication: Replication, table: bytes, bounds: Bounds) -> bytes:
-    """What is set aside here of a table with some of these keys: `[[name, first, end, clock or nil, bytes], ...]`."""
+    """What is set aside here of a table with some of these keys.
+
+    `[[name, first, end, clock or nil, bytes, assignment], ...]`, packed.
+    """
     found: list[Value] = []
     for one in replication.replicas.spaces.all_aside():
         common = one.identity.bounds.clip(bounds)
         if one.identity.table == table and (common.end is None or common.first < common.end):
             was = replication.kept(one)
             size_bytes = replication.size_bytes(one.space, common)
-            found.append([one.name, *one.identity.bounds, None if was is None else was.appended, size_bytes])
+            reach = None if was is None else was.reach
+            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment])
     packed: bytes = msgpack.packb(found)
     return packed
 
@@ -95,12 +100,9 @@ class Refounding:
         with deadline.step("asking the range's hosts whether they live"):
             await self._check_gone(wanted, partition)
         with deadline.step(f"asking {wanted.node} what it has set aside"):
-            kept = _chosen(wanted, bounds, await self._kept(node, table.id, bounds))
-        counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
-        if kept is not None and kept.clock is not None:
-            counters |= dict(clock.entries(kept.clock))
+            kept = chosen(wanted, bounds, await self._kept(node, table.id, bounds))
         new = draw_id(self._random)
-        asked = first, partition.id, new, draw_id(self._random), node, tuple(sorted(counters.items()))
+        asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept)
         return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
 
     async def _check_gone(self, wanted: OfRange, partition: Partition) -> None:
@@ -134,8 +136,7 @@ class Refounding:
             told: Value = kept_here(self._deciding.replicating(), table, bounds)
         else:
             told = await self._deciding.asking.ask(node, "table_kept", [table, *bounds], ASK_S)
-        rows = unpacked(told)
-        return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
+        return read_kept(told)
 
     def _told(self, wanted: OfRange, partition: Partition, kept: Kept | None) -> dict[str, Value]:
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
@@ -155,7 +156,21 @@ def _is_done(partition: Partition, node: bytes) -> bool:
     return not others and one.node == node and bool(partition.ends) and not partition.former
 
 
-def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
+def read_kept(told: Value) -> list[Kept]:
+    """What `kept_here` has said.  Raises ProtocolError."""
+    rows = unpacked(told)
+    return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
+
+
+def begins(partition: Partition, kept: Kept | None) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that."""
+    counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
+    if kept is not None and kept.clock is not None:
+        counters |= dict(clock.entries(kept.clock))
+    return tuple(sorted(counters.items())), 0 if kept is None else kept.assignment
+
+
+def chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None:
     """What the range is to go on with; None: nothing.
 
     Raises:
@@ -169,12 +184,8 @@ def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | Non
     if wanted.copy is not None and wanted.copy not in usable:
         words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
         raise BadRequest(f"{words}; these have some of it: {said}")
-    name = next(iter(usable)) if wanted.copy is None and len(usable) == 1 else wanted.copy
-    if name is not None:
-        chosen = usable[name]
-        if chosen.clock is not None and len(clock.entries(chosen.clock)) > MOST_ENDS:
-            raise Conflict(f"the copy {name} names more than {MOST_ENDS} assignments")
-        return chosen
+    if wanted.copy is not None or len(usable) == 1:
+        return usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
     if kept:
         raise Conflict(
             f"{wanted.node} has set aside copies with some of the range: {said}. Say which of them it is to go on "
@@ -186,8 +197,8 @@ def _chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | Non
 
 def _kept_of(row: Value) -> Kept:
     match row:
-        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size_bytes)]:
+        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size_bytes), int(id_)]:
             if packed is not None:
                 clock.check(packed)
-            return Kept(name, Bounds(first, end), packed, size_bytes)
-    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes]")
+            return Kept(name, Bounds(first, end), packed, size_bytes, id_)
+    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment]")

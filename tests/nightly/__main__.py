@@ -77,7 +77,9 @@ def legs() -> list[Leg]:
         Leg("datasets", tests=(*both, "tests/simulation/test_datasets.py")),
         Leg("registers", tests=(*both, "tests/simulation/test_registers.py")),
         Leg("metadata", tests=(*both, "tests/simulation/test_metadata.py")),
-        Leg("replication", tests=(*both, "tests/simulation/test_replication.py")),
+        Leg(
+            "replication", tests=(*both, "tests/simulation/test_replication.py", "tests/simulation/test_refounding.py")
+        ),
         Leg("nodes", tests=(*both, "-k", "whole_nodes", "tests/simulation")),
         Leg("searches", tests=(*both, "tests/nightly/simulation")),
         Leg("units", tests=(*both, "tests/nightly/unit")),

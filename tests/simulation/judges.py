@@ -25,6 +25,14 @@ MANY = 200  # Runs of which each fault strikes some in each state of a move.
 A_FEW = 10  # Fewer say nothing together.
 
 # What the witness of copies counts of divisions.
+OF_REFOUNDING = (
+    "begun anew with a copy",
+    "begun anew with nothing",
+    "begun anew, again",
+    "called lost",
+    "kept",
+    "set aside, of what was replaced",
+)
 OF_DIVISIONS = (
     *("divided", "divided, a child", "adopted a division", "adopted a division of a child", "skipped a division"),
     *("written, not heard of a division", "told, not heard of a division", "told of several copies"),
@@ -129,6 +137,14 @@ def replication(records):
     if len(records) >= MANY:
         cells = {f"{state.name} x {name}" for state in State for name in (*STRIKES, *COMMANDS)}
         assert {name for name in cells if not counts[name]} == set()
+
+
+def refounding(records):
+    """Ranges begin anew in most runs; of many runs some with copies, again, and under sessions."""
+    counts = sums(records, "counts")
+    assert counts["refound DONE"] > len(records)
+    if len(records) >= ENOUGH:
+        assert {name for name in OF_REFOUNDING if not counts[name]} == set()
 
 
 def metadata(records):

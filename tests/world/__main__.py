@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -52,6 +53,7 @@ def _faults(text: str) -> frozenset[str]:
 )
 @click.option("--metadata", is_flag=True, help="Nodes that decide on tables, under Trio.")
 @click.option("--replication", is_flag=True, help="Nodes that hold copies of partitions, under Trio.")
+@click.option("--refounding", is_flag=True, help="The same, where ranges lose all their hosts, and begin anew.")
 @click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
@@ -68,6 +70,7 @@ def simulate(
     registers: bool,
     metadata: bool,
     replication: bool,
+    refounding: bool,
     cold: bool,
     stored: bool,
     is_shrunk: bool,
@@ -87,11 +90,11 @@ def simulate(
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
         context.exit(BROKEN if failed else 0)
-    if metadata or replication:
-        words = "--metadata and --replication take --seed and --runs alone"
+    if metadata or replication or refounding:
+        words = "--metadata, --replication and --refounding take --seed and --runs alone"
         _refuse(without, sealed, registers, cold, stored, is_shrunk, members, as_json, words=words)
-        _refuse(metadata and replication, words=words)
-        play = run_replication if replication else run_metadata
+        _refuse(metadata and (replication or refounding), words=words)
+        play = run_metadata if metadata else partial(run_replication, refounds=refounding)
         broken = [number for number in seeds if _tell_counts(play(number))]
         context.exit(BROKEN if broken else 0)
     _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")

@@ -5,6 +5,7 @@ first user's key, `b""` for the lowest.  So ranges tile the key space whatever h
 
     [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...]]    in the order of slots and ids
     [2, partition id, the same, [former assignment's id, ...], [[assignment id, end or nil], ...]]
+    [3, partition id, the same, the same, the same, assignment id of the copy with which it began anew]
 
 The map's meta is one of
 
@@ -28,21 +29,22 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
     divide 2    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
-    refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...]]   the new partition stands there
+    refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...], kept]   the new partition is there
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
 `unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
 (2) also an AVAILABLE one goes, while another slot has one.  Then it has an end, and so has each former one, beyond
 which records are lost: `end` says them, once hosts that have adopted that it went say what they have (of before, one
 of them could still confirm a record beyond it).  `settle` is for former ones of which all copies say the same counter;
-an end of one is raised to that, and stays.  `divide` puts children in a range's place, each on the nodes that the
+that is where it ends, if it has one.  `divide` puts children in a range's place, each on the nodes that the
 parent is on: they have the records, so nothing has to travel.  A new assignment of a child stands for each of the
 parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
 and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
 not divided: a key's shard is its hash modulo their number.  (`divide 1` gave children nothing former; no program that
 was released has asked for it.)  `refound` is for a range whose hosts are all gone: it puts another partition in its
 place, with one assignment.  All that was assigned is taken by force, and its ends are what the node of that has kept,
-said beforehand.  Nothing is former, so a copy of before that comes back is nobody's.
+said beforehand: `kept` is the assignment of that copy, 0 where there is none.  Nothing is former, so another copy of
+before that comes back is nobody's.
 """
 
 from __future__ import annotations
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 MOVING_FORMAT: Final = 2  # With what moves leave, and of tables with groups or another partitioner.
 TIME_FORMAT: Final = 3  # Of tables with a time key.
+KEPT_FORMAT: Final = 3  # Of partitions that began anew with a copy.
 HASH: Final = "hash"
 RANGE: Final = "range"
 MURMUR3: Final = "murmur3"
@@ -202,6 +205,8 @@ def _uuids_of(value: object) -> tuple[bytes, ...]:
 def encode_partition(partition: Partition) -> bytes:
     """A partition's record."""
     rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
+    if partition.kept:
+        return pack((KEPT_FORMAT, partition.id, rows, *partition[2:]))
     if partition.former or partition.ends:
         return pack((MOVING_FORMAT, partition.id, rows, partition.former, partition.ends))
     return pack((FORMAT, partition.id, rows))
@@ -221,6 +226,8 @@ def decode_partition(record: bytes) -> Partition:
             and len(ends) <= MOST_ENDS
         ):  # fmt: skip
             return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)))
+        case (format_, *rest, kept) if is_whole(format_) and format_ == KEPT_FORMAT and is_whole(kept) and kept:
+            return decode_partition(pack((MOVING_FORMAT, *rest)))._replace(kept=kept)
     raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
 
 
@@ -372,7 +379,8 @@ def _settle(view: View, argument: object) -> Edits:
     if former == found.former:
         return Edits()
     settled = {one: counter for one, counter in counters.items() if one in found.former}
-    ends = tuple(End(one, max(end or 0, settled[one]) if one in settled else end) for one, end in found.ends)
+    # Whoever else had had more was taken by force as well.
+    ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
@@ -410,19 +418,20 @@ def _divide(view: View, argument: object) -> Edits:
     puts: dict[bytes, bytes | None] = {}
     for child in children:
         held = zip(found.assignments, child.assignments, strict=True)
-        after = Partition(child.partition, (), found.named, found.ends)
+        after = Partition(child.partition, (), found.named, found.ends, found.kept)
         puts |= _changed(view, child.first, after, [one._replace(id=assignment) for one, assignment in held]).puts
     return Edits(puts)
 
 
 def _refound(view: View, argument: object) -> Edits:
     match argument:
-        case (bytes(key), partition, new, assignment, bytes(node), tuple(rows)) if (
-            is_whole(new) and is_whole(assignment) and len(node) == UUID_BYTES and all(map(_is_counted, rows))
+        case (bytes(key), partition, new, assignment, bytes(node), tuple(rows), kept) if (
+            is_whole(new) and is_whole(assignment) and is_whole(kept) and len(node) == UUID_BYTES
+            and all(map(_is_counted, rows))
         ):  # fmt: skip
             counters: dict[int, int] = dict(rows)
         case _:
-            raise Refusal(INVALID, "refound takes [key, partition, new partition, assignment, node, ends]")
+            raise Refusal(INVALID, "refound takes [key, partition, new partition, assignment, node, ends, kept]")
     if decode_table(view.meta).kind != RANGE:
         raise Refusal(INVALID, "a shard is not begun anew")
     entry = view.get(key)
@@ -435,7 +444,7 @@ def _refound(view: View, argument: object) -> Edits:
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
     # Where they are too many, those are let go of of which nothing was kept.
     ends = tuple(End(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
-    after = Partition(new, (), (), ends[-MOST_ENDS:])
+    after = Partition(new, (), (), ends[-MOST_ENDS:], kept)
     return _changed(view, key, after, [Assignment(assignment, node, 0, State.AVAILABLE)])
 
 

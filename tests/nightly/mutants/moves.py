@@ -167,9 +167,9 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         STEPS,
     ),
     planted(
-        "a forced end is what a settled one says, however much more was kept",
+        "a forced end stays what it was, wherever it was settled",
         f"{IN_PARTITIONS}:_settle",
-        "ends = tuple(End(one, max(end or 0, settled[one]) if one in settled else end) for one, end in found.ends)",
+        "ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)",
         "ends = found.ends",
         PARTITIONS,
     ),

@@ -14,7 +14,7 @@ IN_FAULTS = "gossipkv.register.metadata.partitions:_fault_of_children"
 IN_DIVIDE = "gossipkv.register.metadata.partitions:_divide"
 IN_SPLITTING = "gossipkv.table.splitting"
 
-CHILD = "after = Partition(child.partition, (), found.named, found.ends)"
+CHILD = "after = Partition(child.partition, (), found.named, found.ends, found.kept)"
 TILES = "tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))"
 
 MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
@@ -26,10 +26,10 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
          "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)"),
         ("a child lacks its parent's assignments", IN_DIVIDE,
          CHILD,
-         "after = Partition(child.partition, (), found.former, found.ends)"),
+         "after = Partition(child.partition, (), found.former, found.ends, found.kept)"),
         ("a child lacks its parent's forced ends", IN_DIVIDE,
          CHILD,
-         "after = Partition(child.partition, (), found.named)"),
+         "after = Partition(child.partition, (), found.named, (), found.kept)"),
         ("what moves is divided", IN_FAULTS,
          '(parent.moves, "it is moving"),',
          '(False, "it is moving"),'),

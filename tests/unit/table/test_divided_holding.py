@@ -29,6 +29,7 @@ class Held:
         self.aside, self.departed = [], self.node.departed
         self.node.departs, self.node.let_go = lambda copy: self.departed.update({copy: None}), self.let_go
         self.node.kept = lambda one: Replication.kept(SimpleNamespace(_store=self.node), one)
+        self.node.size_bytes = lambda *_: 0
 
     def look(self):
         """Take up the map."""

@@ -2,14 +2,16 @@
 
 from types import SimpleNamespace
 
+import msgpack
 import pytest
 
 from gossipkv.errors import NotReady
 from gossipkv.placement.partition import Assignment, End, Partition, State
 from gossipkv.replication import clock
-from gossipkv.replication.keys import JOINING, RECORD
+from gossipkv.replication.keys import JOINING, RECORD, WHOLE
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.spaces import Spaces
+from gossipkv.table.refounding import kept_here
 from tests.unit.table.test_divided import MIDDLE
 from tests.unit.table.test_divided_holding import HIGH, LOW, OTHER, Held
 
@@ -20,28 +22,40 @@ OLD, YOUNG = b"a", b"z"  # Keys, before and behind the middle.
 class Lost(Held):
     """A node with a copy that was set aside since others were forced to go on without it."""
 
-    def __init__(self):
+    def __init__(self, ended=()):
         super().__init__()
+        self.records.change("t", lambda partition: partition._replace(ends=ended))
+        self.look()
         self.node.call("put", "t", YOUNG, b"2", {"level": "one"})
         self.ends = tuple(End(*one) for one in clock.entries(self.parent.synced))
-        self.records.change("t", lambda _: Partition(GONE, (self.seat(90, OTHER),), (), self.ends))
-        self.look()
+        self.lose()
         ((_, why),) = self.aside
         assert why.endswith("began anew without it")
+
+    def lose(self):
+        """It begins anew elsewhere."""
+        self.records.change("t", lambda _: Partition(GONE, (self.seat(90, OTHER),), (), self.ends))
+        self.look()
 
     def seat(self, assignment, node=None):
         """An assignment of a node, of this one, AVAILABLE."""
         return Assignment(assignment, node or self.node.uuid, 0, State.AVAILABLE)
 
-    def anew(self, ends=None):
+    def anew(self, kept=None):
         """The range begins anew here."""
-        ends = self.ends if ends is None else ends
-        self.records.change("t", lambda _: Partition(NEW, (self.seat(91),), (), ends))
+        kept = self.parent.assignment if kept is None else kept
+        self.records.change("t", lambda _: Partition(NEW, (self.seat(91),), (), self.ends, kept))
         self.look()
 
     def get(self, key):
         """What a client reads here."""
         return self.node.call("get", "t", key, {"local": True})[0]
+
+    @property
+    def reach(self):
+        """Up to where what is set aside has all, as its node tells."""
+        ((_, _, _, packed, _, _),) = msgpack.unpackb(kept_here(self.node, self.table, WHOLE))
+        return {one: count for one, count in clock.entries(packed) if count}
 
     @property
     def beside(self):
@@ -70,21 +84,24 @@ def test_it_goes_on_where_it_lies(lost):
     assert (found.identity, found.synced) == (copy.identity, copy.synced)
 
 
-@pytest.mark.parametrize(
-    "ends",
-    [
-        lambda ends: (ends[0]._replace(counter=1), *ends[1:]),
-        lambda ends: ends[1:],
-        lambda ends: ends[:-1],
-        lambda ends: (),
-    ],
-    ids=["of another clock", "without its own", "with one that has none", "with none"],
-)
-def test_what_was_not_kept_is_never_merged(lost, ends):
+@pytest.mark.parametrize("kept", [0, 77])
+def test_what_was_not_kept_is_never_merged(lost, kept):
     """It begins with nothing, and what is set aside stays so."""
-    lost.anew(ends(lost.ends))
+    lost.anew(kept)
     assert (lost.copies, lost.beside) == ({NEW: False}, [(b"", None)])
     assert lost.get(OLD) is None
+
+
+def test_of_who_has_ended_it_has_all():
+    """Of that its clock is silent: once it was settled, and again where the range has begun anew with it."""
+    lost = Lost(ended=(End(55, 7), End(56, 0)))
+    has = {**{one: count for one, count in lost.ends if count}, 55: 7}
+    assert lost.reach == has
+    lost.ends += (End(55, 7),)
+    lost.anew()
+    assert lost.copies == {NEW: True}
+    lost.lose()
+    assert lost.reach == has
 
 
 def test_what_was_not_whole_is_not_kept(lost):
@@ -98,8 +115,9 @@ def test_what_was_not_whole_is_not_kept(lost):
 def divided(lost, low, high):
     """The range that begins anew is divided before its node has heard; some children begin elsewhere."""
     nodes = {LOW: low, HIGH: high}
+    kept = lost.parent.assignment
     lost.records.divide(
-        "t", MIDDLE, lambda one: Partition(one.id, (lost.seat(one.id, nodes[one.id]),), (), lost.ends)
+        "t", MIDDLE, lambda one: Partition(one.id, (lost.seat(one.id, nodes[one.id]),), (), lost.ends, kept)
     )  # fmt: skip
     lost.look()
 

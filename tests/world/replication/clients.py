@@ -63,6 +63,7 @@ class Answer:
     def __init__(self) -> None:
         self.is_there = False
         self.error: GossipKVError | None = None
+        self.partition: int | None = None  # Whose copy answers.
         self.value: bytes | None = None
         self.token = b""
 
@@ -91,6 +92,7 @@ class Serving:
     def _begin(self, asked: Asked, answer: Answer, do: Callable[[Copy, Token], object]) -> None:
         try:
             copy = held(self._life.replication.replicas, TABLE, asked.partition, asked.key)
+            answer.partition = copy.identity.partition
             token = self._settling.read(asked.token)
             wanted = Wanted(token, self._life.replication.now() + asked.wait_s)
             self._ready.begin([copy], wanted, lambda: do(copy, token), answer.fails)
@@ -135,6 +137,7 @@ class Hopping:
         self._begun: Counter[int] = Counter()  # How often each was begun anew, since what it had seen is lost.
         self._did: list[list[Did]] = []
         self._values = 0
+        self._kept: set[int] = set()  # The ranges that began anew of which it is said what that was with.
 
     async def hop(self, name: int, random: Random, pause_s: float) -> None:
         """Be a session: ask another node each time."""
@@ -165,24 +168,46 @@ class Hopping:
         life.serving.read(Asked(partition, key, self._tokens[name], wait_s), answer)
         if not await self._ends(name, answer, life) or answer.error is not None:
             return Unavailable.code if answer.error is None else answer.error.code
+        self._is_told(name, answer)
         self._tokens[name] = answer.token
-        self._did.append([Did(self._session(name), READS, self._key(partition, key), answer.value)])
+        self._did.append([Did(self._session(name), READS, self._key(answer, partition, key), answer.value)])
         return None
 
+    def _is_told(self, name: int, answer: Answer) -> None:
+        """A session was answered: it has seen nothing that was lost as the range began anew."""
+        refounded = self._cluster.witness.moves.refounded
+        ends = refounded.ends.get(refounded.root(answer.partition or 0), {})
+        for seen in decode(self._tokens[name], CATALOGUE).values():
+            for origin, count in clock.entries(seen.clock):
+                if count > ends.get(origin, count):
+                    words = f"session {name} has seen {(origin, count)}, and is not told that it is lost"
+                    self._cluster.witness.found("sessions", words)
+
     async def _write(self, name: int, node: Node, asked: Asked) -> None:
-        life, answer, key = node.life, Answer(), self._key(asked.partition, asked.key)
+        life, answer = node.life, Answer()
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return
         session = self._session(name)
-        self._did.append([Did(session, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
         life.serving.write(self._cluster.number(), asked, answer)
+        key = self._key(answer, asked.partition, asked.key)
+        self._did.append([Did(session, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
         if await self._ends(name, answer, life) and answer.error is None:
+            self._is_told(name, answer)
             self._tokens[name] = answer.token
             self._did.append([Did(session, WRITES if asked.value is None else READS, key, asked.value)])
 
-    def _key(self, partition: int, key: bytes) -> tuple[int, bytes]:
-        """What a key is called in the whole table: each shard has one of that name."""
-        return 0 if self._cluster.is_range else partition, key
+    def _key(self, answer: Answer, partition: int, key: bytes) -> tuple[int, bytes]:
+        """What a key is called in the whole table: each shard has one of that name, and a range that began anew."""
+        if self._cluster.is_range:
+            refounded = self._cluster.witness.moves.refounded
+            root = refounded.root(partition if answer.partition is None else answer.partition)
+            if root not in refounded.ends:
+                return 0, key
+            kept = refounded.base(root) if root not in self._kept else {}
+            self._kept.add(root)
+            self._did += [[Did(root, WRITES, (root, one), record.value(data))] for one, data in kept.items()]
+            return root, key
+        return partition, key
 
     def _session(self, name: int) -> tuple[int, int]:
         return name, self._begun[name]

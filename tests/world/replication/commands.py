@@ -14,7 +14,11 @@ from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.partitions import range_of
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
+from gossipkv.table.holding import parts_of
+from gossipkv.table.refounding import NOTHING, REFOUND, begins, chosen, kept_here, read_kept
+from gossipkv.table.requests import OfRange
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import children_of, divisible
 from tests.world.replication.register import CATALOGUE
@@ -24,12 +28,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.metadata.tables import NamedNode
+    from gossipkv.table.holding import Part
     from tests.world.replication.node import Node
     from tests.world.replication.world import Cluster
 
 DIVIDE_VERSION: Final = 2
 DONE_S: Final = 1.0
 MOST_WEIGHT: Final = 3
+_HELD: Final = frozenset({State.AVAILABLE, State.LEAVING})
 
 
 @final
@@ -101,6 +107,29 @@ class Operator:
             return False
         return answer.outcome is Outcome.DONE
 
+    async def refound(self, part: Part, node: Node) -> bool:
+        """Have a range begin anew at a node, with what people choose of what is set aside there, or with nothing."""
+        table, life = self._cluster.table, node.life
+        if life is None or table not in life.maps.known or any(
+            one.node in self._cluster.network.lives for one in part.partition.assignments if one.state in _HELD
+        ):  # fmt: skip
+            return False
+        try:
+            there = read_kept(kept_here(life.replication, table, part.bounds))
+            copy = self._random.choice([*(one.name for one in there), *([] if len(there) > 1 else [None]), NOTHING])
+            kept = chosen(OfRange("t", part.bounds.first, "", copy), part.bounds, there)
+            await trio.sleep(self._random.choice((0, 0.05, 0.5)))
+            known = await life.maps.quorum_read(table)
+            if range_of(life.maps.tree(table), part.bounds.first)[1] != part.partition:
+                return False
+            ids = [self._random.getrandbits(40) for _ in range(2)]
+            argument = part.bounds.first, part.partition.id, *ids, node.uuid, *begins(part.partition, kept)
+            operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *REFOUND, argument)
+            (answer,) = await life.maps.transact(table, [operation], DONE_S)
+        except GossipKVError:
+            return False
+        return answer.outcome is Outcome.DONE
+
     # -- as faults ---------------------------------------------------------------------------------------------------
 
     def _newcomer(self) -> Node | None:
@@ -142,6 +171,33 @@ class Operator:
                     dividers.start_soon(self.divide)
             await trio.sleep(self._random.uniform(0, 0.2))
 
+    async def strike_refound(self, _: Node) -> None:
+        """All hosts of a range are gone, and it begins anew; they come back, then or in the end, with their disks."""
+        cluster = self._cluster
+        free = [node for node in cluster.nodes if node.uuid in self._of_weight() and node.uuid not in cluster.lost]
+        pairs = [
+            (part, node)
+            for part in parts_of(cluster.register.tree(cluster.table))
+            for node in free
+            if node.life is not None and node.uuid not in {one.node for one in part.partition.assignments}
+        ]
+        if not pairs:
+            return
+        has = [pair for pair in pairs if _has_kept(*pair)]
+        part, begins_at = self._random.choice(has if has and happens(self._random, 0.8) else pairs)
+        held = {one.node for one in part.partition.assignments}
+        hosts = [node for node in cluster.nodes if node.uuid in held and not node.is_lost]
+        for node in hosts:
+            node.is_lost = True
+            node.stop(power=happens(self._random, 0.5))
+        await trio.sleep(self._random.uniform(0.05, 1.0))
+        await self.refound(part, begins_at)
+        await trio.sleep(self._random.choice((0.0, 0.5, 2.0)))
+        for node in hosts:
+            node.is_lost = node.uuid in cluster.lost
+            node.start()
+            await trio.sleep(self._random.choice((0.0, 1.0)))
+
     async def strike_force(self, node: Node) -> None:
         """A node is lost for good, and removed or replaced by force; it may come back with its disk."""
         if not self.lose(node):
@@ -182,11 +238,25 @@ class Operator:
         return True
 
     async def heal(self) -> None:
-        """Have all that are lost be taken out, where enough others are left."""
+        """Have all that are lost be taken out, where enough others are left; what they alone held begins anew."""
         cluster = self._cluster
+        while gone := self._gone():
+            up = [
+                node for node in cluster.nodes if node.uuid in cluster.network.lives and node.uuid in self._of_weight()
+            ]
+            if not up or not await self.refound(self._random.choice(gone), self._random.choice(up)):
+                await trio.sleep(0.1)
         for node in cluster.nodes:
             while node.uuid in cluster.lost and self._may_go(node) and not await self.force(node):
                 await trio.sleep(0.1)
+
+    def _gone(self) -> list[Part]:
+        """The ranges whose hosts are all lost."""
+        table, lost = self._cluster.table, self._cluster.lost
+        parts = parts_of(self._cluster.register.tree(table)) if self._cluster.is_range else ()
+        return [
+            one for one in parts if all(two.node in lost for two in one.partition.assignments if two.state in _HELD)
+        ]
 
     def _may_go(self, node: Node) -> bool:
         """Whether a node that is lost is named, and not taken out by force yet, and may be."""
@@ -198,3 +268,9 @@ class Operator:
     def _leaves_enough(self, node: Node) -> bool:
         left = [uuid for uuid in self._of_weight() if uuid != node.uuid]
         return len(left) >= self._cluster.slots
+
+
+def _has_kept(part: Part, node: Node) -> bool:
+    """Whether a node has set aside a copy with all keys of a range."""
+    there = () if node.life is None else node.life.replication.replicas.spaces.all_aside()
+    return any(one.identity.bounds.covers(part.bounds) for one in there)

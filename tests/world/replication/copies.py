@@ -154,4 +154,4 @@ class Change(NamedTuple):
     is_joining: bool = False  # if the batch says something of that.
     left: str = ""  # It is dropped, set aside, or divided,
     orphans: tuple[Bounds, ...] = ()  # and these parts of it are set aside.
-    parent: int | None = None  # The copy of this assignment is divided, and this is an heir.
+    parent: int | None = None  # The copy of this assignment is divided, or was set aside, and this is an heir.

@@ -62,7 +62,8 @@ class Eye:
     witness: Witness
     node: bytes
     spaces: dict[Place, int] = field(default_factory=dict)  # The assignment of each copy.
-    aside: dict[Place, Bounds] = field(default_factory=dict)  # What is set aside.
+    aside: dict[Place, Bounds] = field(default_factory=dict)  # What is set aside,
+    held: dict[Place, int] = field(default_factory=dict)  # and under which assignment it was held.
     sides: dict[int, Records] = field(default_factory=dict)  # What is appended to spaces that are no copy's yet.
     pending: list[Change] = field(default_factory=list)
     is_put_back: bool = False  # Its disk is an older copy, from the next life on.
@@ -81,7 +82,7 @@ class Eye:
                 if IDENTITY in row:
                     assignment, bounds = identity_of(row[IDENTITY])
                     if ASIDE in row:
-                        self.aside[space, suffix] = bounds
+                        self.aside[space, suffix], self.held[space, suffix] = bounds, assignment
                     elif STATE in row:
                         self.spaces[space, suffix] = assignment
                         yield assignment, row[STATE], {key: one for key, one in records.items() if bounds.has(key)}
@@ -98,13 +99,23 @@ class Eye:
             elif kind == DELETE:
                 gone[space].append(key)
         for space, some in puts.items():
-            self._puts(position, space, some, is_whole=JOINING in gone[space])
+            kept = [key[KIND_BYTES:] for key in gone[space] if key[:KIND_BYTES] == ASIDE]
+            parent = self.held.get((space, kept[0])) if kept else None
+            self._puts(position, space, some, is_whole=JOINING in gone[space], kept=parent)
         for space, keys in gone.items():
             self._deletes(position, space, keys, dict(puts[space]))
         for space in batch.dropped:
             self._drops(position, space)
 
-    def _puts(self, position: int, space: int, puts: Sequence[tuple[bytes, bytes]], *, is_whole: bool) -> None:
+    def _puts(
+        self,
+        position: int,
+        space: int,
+        puts: Sequence[tuple[bytes, bytes]],
+        *,
+        is_whole: bool,
+        kept: int | None,
+    ) -> None:
         values = {key: value for key, value in puts if key[:1] == b"\0"}
         records = tuple((key[1:], data) for key, data in puts if key[:1] == RECORD)
         parent = next((self.spaces[space, key[KIND_BYTES:]] for key in values if key[:KIND_BYTES] == DIVIDED), None)
@@ -119,7 +130,7 @@ class Eye:
                 self._is_there((space, suffix), value, is_aside=ASIDE + suffix in values)
             elif key[:KIND_BYTES] == ASIDE and IDENTITY + suffix not in values:
                 assignment = self.spaces.pop((space, suffix))
-                self.aside[space, suffix] = self._bounds(assignment)
+                self.aside[space, suffix], self.held[space, suffix] = self._bounds(assignment), assignment
                 self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="aside"))
         changed = [(self.spaces[at], at) for at in sorted(self.spaces) if at[0] == space and STATE + at[1] in values]
         for assignment, (_, suffix) in changed:
@@ -128,14 +139,14 @@ class Eye:
             joining = joining_of(values[JOINING]) if JOINING in values else None
             state, is_joining = state_of(values[STATE + suffix]), JOINING in values or is_whole
             change = Change(position, assignment, state, own, (), space, loaded, joining, is_joining)
-            self.pending.append(change._replace(parent=parent))
+            self.pending.append(change._replace(parent=parent if kept is None else kept))
         if changed and sum(len(one.records) for one in self.pending[-len(changed) :]) != len(records):
             self.witness.found("strays", f"a batch in space {space} has records of no copy that it says something of")
 
     def _is_there(self, place: Place, value: bytes, *, is_aside: bool) -> None:
         assignment, bounds = identity_of(value)
         if is_aside:
-            self.aside[place] = bounds
+            self.aside[place], self.held[place] = bounds, assignment
             return
         self.spaces[place] = assignment
         if bounds != self._bounds(assignment):

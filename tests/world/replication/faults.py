@@ -25,6 +25,7 @@ STRIKES: Final = (
 )
 COMMANDS: Final = ("add", "remove", "replace", "weigh", "force")
 DIVIDE: Final = "divide"  # Where there are ranges.
+REFOUND: Final = "refound"  # Where they begin anew.
 LATE: Final = ("old map", "late maps", "cut one way")  # So that some have not heard of divisions for a while.
 
 
@@ -62,8 +63,9 @@ class Faults:
             operator.strike_weigh,
             operator.strike_force,
             operator.strike_divide,
+            operator.strike_refound,
         )
-        self._strikes = dict(zip((*STRIKES, *COMMANDS, DIVIDE), strikes, strict=True))
+        self._strikes = dict(zip((*STRIKES, *COMMANDS, DIVIDE, REFOUND), strikes, strict=True))
         self.moves = False  # Whether there are commands, too.
         self.kinds = [
             *random.sample(STRIKES, random.randint(2, 6)),
@@ -76,6 +78,10 @@ class Faults:
             self.kinds += [DIVIDE] * ((len(self.kinds) + 1) // 2) + random.sample(LATE, random.randint(0, 2))
             for node in nodes:
                 node.hears = random.choice((0.5, 0.1, 0.03))
+
+    def refound(self) -> None:
+        """Have ranges lose all their hosts, and begin anew, now and then; nodes are forced out, too."""
+        self.kinds += [REFOUND, COMMANDS[-1]] * ((len(self.kinds) + 2) // 3)
 
     async def run(self, pause_s: float) -> None:
         """Strike, again and again; where something is to move, at once."""
@@ -202,4 +208,5 @@ class Faults:
         self._network.delay_s = 0.0005, 0.003
         for node in self._nodes:
             node.mood.is_full, node.mood.sync_s, node.crashes, node.hears = False, (0.0003, 0.003), 0.0, 0.5
+            node.is_lost = node.uuid in self._cluster.lost
             node.start()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
-from tests.world.replication.copies import Bounds, needed
+from tests.world.replication.copies import Bounds, dot_of, needed
 from tests.world.replication.lineage import Lineage
+from tests.world.replication.refounded import Refounded
 from tests.world.replication.register import CATALOGUE
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Moves:
     """The maps of all tables, of all times."""
 
     def __init__(self, witness: Witness) -> None:
-        self._witness = witness
+        self.witness = witness
         self.maps: defaultdict[int, dict[int, Partition]] = defaultdict(dict)  # By partition and version, in order.
         self.lineage = Lineage()
         self.partitions: dict[int, int] = {}  # Of each assignment that ever was,
@@ -42,6 +43,7 @@ class Moves:
         self.ended: defaultdict[int, dict[int, int]] = defaultdict(dict)  # By partition: what was settled, and where.
         self.forced: set[int] = set()  # Assignments that were taken by force.
         self.dropped: set[int] = set()  # Partitions of tables that are no more.
+        self.refounded = Refounded(self)
         self.lost: set[bytes] = set()  # Nodes that are, with their disks.
         self.slots: dict[int, int] = {}  # Of each partition, how many there are to be.
         self.acknowledged: defaultdict[int, set[Dot]] = defaultdict(set)  # By partition: at a majority.
@@ -58,7 +60,11 @@ class Moves:
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
         new = {entry.key: decode_partition(entry.record) for entry in after.scan()}
         if table.kind == RANGE:
+            begun = [one.argument for one in done if one.name == "refound"]
+            self.refounded.replaced.update(argument[1] for argument in begun)  # type: ignore[index]  # It was judged.
             self._divides(stands, new)
+            for argument in begun:
+                self.refounded.begins(*argument[1:3], *argument[5:])  # type: ignore[index]  # It was judged.
         for entry in after.scan():
             if entry.version == after.root.config:
                 was, now = stands.get(entry.key), new[entry.key]
@@ -71,19 +77,20 @@ class Moves:
         there, ends = {one.id for one in new.values()}, [*sorted(new)[1:], None]
         for first, end in zip(sorted(new), ends, strict=True):
             self.lineage.bounds[new[first].id] = Bounds(first, end)
-        for parent in [one for one in stands.values() if one.id not in there]:
+        gone = [one for one in stands.values() if one.id not in there | self.refounded.replaced]
+        for parent in gone:
             bounds = self.lineage.bounds[parent.id]
             children = [one for first, one in sorted(new.items()) if bounds.has(first)]
             self.lineage.divides(parent, children)
-            self._witness.counts["divided"] += 1
-            self._witness.counts["divided, a child"] += len(self.lineage.forebears(parent.id)) > 1
+            self.witness.counts["divided"] += 1
+            self.witness.counts["divided, a child"] += len(self.lineage.forebears(parent.id)) > 1
             for child in children:
                 self.ended[child.id] = dict(self.ended[parent.id])
                 dots = self.acknowledged[parent.id]
-                issued = self._witness.issued
+                issued = self.witness.issued
                 self.acknowledged[child.id] = {dot for dot in dots if self.lineage.has(child.id, issued[dot][0])}
                 if (child.former, child.ends) != (parent.named, parent.ends):
-                    self._witness.found("divided", f"{child} names others than {parent}")
+                    self.witness.found("divided", f"{child} names others than {parent}")
 
     def decided(self, version: int, now: Partition, slots: int, settled: Mapping[int, int] = NOTHING) -> None:
         """A partition has another record; `settled`: what was settled by that, with the counters."""
@@ -103,17 +110,17 @@ class Moves:
         for origin in set(was.named) - set(now.named):
             self.ended[now.id][origin] = settled.get(origin, 0)
             if origin in was.former and origin not in settled:
-                self._witness.found("settled", f"{origin} of partition {now.id} is not former any more")
+                self.witness.found("settled", f"{origin} of partition {now.id} is not former any more")
             have = {one.clock.get(origin, 0) for one in self._assigned(now) if one.joining is None}
             if have - {settled.get(origin, 0)}:
                 words = f"{origin} of partition {now.id} is settled at {settled.get(origin, 0)}, and copies have {have}"
-                self._witness.found("settled", words)
+                self.witness.found("settled", words)
 
     def _check_hosts(self, was: Partition, now: Partition) -> None:
         """Only by force a partition has fewer hosts that are AVAILABLE; and one slot moves at a time."""
         before, after = ({one.id for one in each.assignments if one.state is State.AVAILABLE} for each in (was, now))
         if len(after) < len(before) and not (before - after) & self.forced:
-            self._witness.found("hosts", f"partition {now.id} has {len(after)} AVAILABLE hosts, and had {len(before)}")
+            self.witness.found("hosts", f"partition {now.id} has {len(after)} AVAILABLE hosts, and had {len(before)}")
 
     def _assigned(self, partition: Partition, *, available: bool = False) -> list[Model]:
         """The copies of a partition's hosts that are not lost."""
@@ -127,14 +134,14 @@ class Moves:
 
     def stands_for(self, assignment: int) -> Model | None:
         """The copy of an assignment; until its node has adopted a division durably, that of the parent."""
-        models = self._witness.models
+        models = self.witness.models
         found = next((models[one] for one in self.lineage.line(assignment) if one in models), None)
         is_parent_left = found is not None and found.left and found.assignment != assignment
         return None if is_parent_left else found
 
     def current(self) -> list[int]:
         """The partitions that are there by now."""
-        return sorted(self.maps.keys() - self.dropped - self.lineage.children.keys())
+        return sorted(self.maps.keys() - self.dropped - self.lineage.children.keys() - self.refounded.replaced)
 
     def last(self, partition: int) -> Partition | None:
         """A partition, by the last map."""
@@ -157,26 +164,26 @@ class Moves:
         """A copy goes by another map: its clock has an entry for whom that names, and is silent of what has ended."""
         ended, by, clock = self.ended[model.partition], self.map_of(model), state.after
         if by is not None and state.named is not None and state.named != by.named:
-            self._witness.found("named", f"{who}: its clock names {state.named}, and its map {by.named}")
+            self.witness.found("named", f"{who}: its clock names {state.named}, and its map {by.named}")
         for origin, count in model.clock.items():
             if origin not in clock and model.joining is None and count != ended.get(origin):
                 words = f"{who}: it is silent of {origin}, of which it has {count}; settled is {ended.get(origin)}"
-                self._witness.found("ended", words)
+                self.witness.found("ended", words)
 
     def puts(self, model: Model, who: str, dot: Dot) -> None:
         """A copy takes a record: it is of an assignment that its map names, and not beyond where it has ended."""
         by = self.map_of(model)
         if by is not None and dot[0] not in by.named and dot[1] > self.ended[model.partition].get(dot[0], 0):
-            self._witness.found("ended", f"{who}: it takes {dot}, whose origin its map does not name")
+            self.witness.found("ended", f"{who}: it takes {dot}, whose origin its map does not name")
 
     def collectors(self, model: Model) -> list[Model | None]:
         """The copies that have to have a tombstone before this one lets go of it; None: one that is not there yet."""
         by = self.map_of(model)
-        return [] if by is None else [self._witness.models.get(one.id) for one in by.assignments]
+        return [] if by is None else [self.witness.models.get(one.id) for one in by.assignments]
 
     def was_at(self, identity: Identity, dot: Dot, level: str) -> bool:
         """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
-        here, models = self.stands_for(identity.assignment), self._witness.models
+        here, models = self.stands_for(identity.assignment), self.witness.models
         is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
         is_settled = self.ended[identity.partition].get(dot[0], 0) >= dot[1]  # All copies have it.
         if here is None or not is_here or is_settled or level == "one":
@@ -208,7 +215,7 @@ class Moves:
         for origin, count in self.acknowledged[partition]:
             if sum(self.meaning(one).get(origin, 0) >= count for one in hosts) <= spare:
                 where = {one.assignment: one.clock for one in hosts}
-                self._witness.found("thin", f"{(origin, count)} of partition {partition} was acknowledged: {where}")
+                self.witness.found("thin", f"{(origin, count)} of partition {partition} was acknowledged: {where}")
                 return
 
     def called_lost(self, details: Mapping[str, object]) -> None:
@@ -216,10 +223,11 @@ class Moves:
         partition, origin, kept = details["partition"], int(str(details["assignment"]), 16), details["kept"]
         assert isinstance(partition, int)
         assert isinstance(kept, int)
-        self._witness.counts["called lost"] += 1
+        self.witness.counts["called lost"] += 1
         dots = {dot for one in self.lineage.leaves(partition) for dot in self.acknowledged[one]}
+        dots |= set(map(dot_of, self.refounded.base(partition).values()))
         if any(dot[0] == origin and dot[1] > kept for dot in dots):
-            self._witness.found("called lost", f"beyond {kept} of {origin}, where something was acknowledged")
+            self.witness.found("called lost", f"beyond {kept} of {origin}, where something was acknowledged")
 
     def left(self, model: Model, how: str, orphans: Sequence[Bounds] = ()) -> None:
         """A copy is dropped, set aside, or divided; then parts of it may be set aside."""
@@ -228,25 +236,27 @@ class Moves:
             last = self.last(leaf)
             first = self.lineage.bounds.get(leaf, Bounds()).first
             is_aside = how == "aside" or any(part.has(first) for part in orphans)
-            if last is not None and model.partition not in self.dropped and (is_aside or how == "dropped"):
+            if leaf in self.refounded.replaced:
+                self.refounded.left(model, is_dropped=how == "dropped" and not is_aside)
+            elif last is not None and model.partition not in self.dropped and (is_aside or how == "dropped"):
                 self._check_left(model, who, last, "aside" if is_aside else how)
 
     def _check_left(self, model: Model, who: str, last: Partition, how: str) -> None:
         if any(model.assignment in self.lineage.line(one.id) for one in last.assignments):
-            self._witness.found("dropped", f"{who} is {how}, and assigned")
+            self.witness.found("dropped", f"{who} is {how}, and assigned")
         if how == "aside":
-            self._witness.counts["set aside"] += 1
+            self.witness.counts["set aside"] += 1
             if not any(model.assignment in self.lineage.line(end.assignment) for end in last.ends):
-                self._witness.found("dropped", f"{who} is set aside, and has no end that was forced")
+                self.witness.found("dropped", f"{who} is set aside, and has no end that was forced")
             return
         for one in self._assigned(last, available=True):
             by = self.map_of(one)
             if by is not None and by.assignment(model.assignment) is not None:
-                self._witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
+                self.witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
 
     def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
         """Each of the nodes that are up has whole copies as the last map says; and no others, once all is placed."""
-        there = [one for one in self._witness.models.values() if not one.left and one.node in nodes]
+        there = [one for one in self.witness.models.values() if not one.left and one.node in nodes]
         for partition in self.current():
             last = self.last(partition)
             assert last is not None
@@ -254,10 +264,11 @@ class Moves:
             has = {one.assignment for one in there if one.partition == partition and one.joining is None}
             here = {one.assignment for one in there if one.partition == partition}
             if not has >= due or (is_placed and here != due):
-                self._witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
+                self.witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
         for one in there:
-            if one.partition in self.dropped or (is_placed and one.partition in self.lineage.children):
-                self._witness.found("places", f"{one.assignment} is of a partition that is no more")
+            gone = self.dropped | self.refounded.replaced
+            if one.partition in gone or (is_placed and one.partition in self.lineage.children):
+                self.witness.found("places", f"{one.assignment} is of a partition that is no more")
 
 
 def _settled(done: Sequence[Operation]) -> Mapping[int, Mapping[int, int]]:

@@ -48,6 +48,7 @@ class Register:
         self.heads: dict[bytes, Known] = {}
         self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
         self.is_unwell = False
+        self.is_elsewhere = False  # Its servers are no nodes of the table, and up.
         self.withholds: Callable[[Operation], bool] = lambda _: False  # Whether an operation is to wait.
         self.transactions = 0
         self.news = trio.Event()  # Set, and another one, with each change of a table's map.
@@ -92,6 +93,8 @@ class Register:
 
     def reaches(self, node: bytes) -> bool:
         """Whether a node and a majority of the servers reach each other."""
+        if self.is_elsewhere:
+            return node not in self.deaf
         cuts, lives = self._network.cuts, self._network.lives
         reached = {
             one for one in self._servers.new if one.node in lives and not {(node, one.node), (one.node, node)} & cuts

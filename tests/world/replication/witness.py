@@ -114,10 +114,16 @@ class Witness:
 
     def _inherits(self, model: Model, parent: Model) -> None:
         """A copy begins with what its parent has of its keys, and the parent's clock."""
-        lineage = self.moves.lineage
-        model.clock, model.is_older = dict(parent.clock), parent.is_older
+        lineage, refounded = self.moves.lineage, self.moves.refounded
+        is_kept = parent.partition not in lineage.forebears(model.partition)
+        model.clock, model.is_older = ({}, False) if is_kept else (dict(parent.clock), parent.is_older)
         model.records = {key: data for key, data in parent.records.items() if lineage.has(model.partition, key)}
         model.collected = {key for key in parent.collected if lineage.has(model.partition, key)}
+        if is_kept:
+            self.counts["kept"] += 1
+            if model.records != refounded.base(model.partition):
+                self.found("refounded", f"{model.assignment} goes on with {parent.assignment}, which was not chosen")
+            return
         self.counts["adopted a division"] += 1
         self.counts["skipped a division"] += lineage.forebears(model.partition)[1] != parent.partition
         self.counts["adopted a division of a child"] += len(lineage.forebears(parent.partition)) > 1
@@ -239,7 +245,7 @@ class Witness:
         for dot in model.clock.items():
             if dot not in self.durable:
                 self.found("fed", f"{who}: it has loaded up to {dot}, which is not durable at its origin")
-        there: Records = {}
+        there: Records = dict(self.moves.refounded.base(model.partition))
         for (origin, count), data in self.durable.items():
             if count <= clock.get(origin, 0) and self._is_of(model, (origin, count)):
                 key, _ = self.issued[origin, count]
@@ -255,10 +261,13 @@ class Witness:
         """A tombstone goes when every copy that its map names has it, or something later."""
         data = model.records.get(key, b"")
         origin, count = dot_of(data)
+        is_kept = self.moves.refounded.base(model.partition).get(key) == data
         lack = [
             one
             for one in self.moves.collectors(model)
-            if one is None or one.joining is not None or self.moves.meaning(one).get(origin, 0) < count
+            if one is None
+            or one.joining is not None
+            or (self.moves.meaning(one).get(origin, 0) < count and not is_kept)
         ]
         if data[24:25] != DELETED or lack:
             self.found("collected", f"{who}: {key!r} of dot {(origin, count)}, which not every copy has as a tombstone")

@@ -59,6 +59,7 @@ LIMIT_S: Final = 300.0
 THREE: Final = 3
 # Nodes, slots of each partition, and nodes more, which may be added.
 SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
+REFOUNDED: Final = ((4, 2, 1), (5, 2, 0), (3, 2, 1))  # Those of runs in which ranges begin anew.
 SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # Of each shard.
 SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
 
@@ -70,23 +71,25 @@ class Run(NamedTuple):
     violations: list[Violation]
     counts: Counter[str]
     travelled: float | None = None  # How often a record did, where there are three copies of each.
+    refounds: bool = False
 
     @property
     def command(self) -> str:
         """Repeats it."""
-        return f"python -m tests.world --replication --seed {self.seed}"
+        return f"python -m tests.world --{'refounding' if self.refounds else 'replication'} --seed {self.seed}"
 
 
-def run(seed: int) -> Run:
-    """Run a seed; whatever it raises says how to repeat it."""
+def run(seed: int, *, refounds: bool = False) -> Run:
+    """Run a seed; whatever it raises says how to repeat it.  `refounds`: ranges lose all hosts, and begin anew."""
     witness = Witness()
     try:
         with capture_logs(), small_pages(), short_times():
-            scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
+            scheduling.run(lambda: _world(seed, witness, refounds=refounds), seed, limit_s=LIMIT_S)
     except BaseException as error:
-        error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
+        error.add_note(f"to replay: {Run(seed, [], witness.counts, refounds=refounds).command}")
         raise
-    return Run(seed, witness.violations, witness.counts, witness.travelled if witness.counts["three of each"] else None)
+    travelled = witness.travelled if witness.counts["three of each"] else None
+    return Run(seed, witness.violations, witness.counts, travelled, refounds)
 
 
 def stage(
@@ -342,12 +345,12 @@ class Cluster:
         return [self.witness.models[host.assignment].records.get(key) for host in self.map[partition].hosts]
 
 
-async def _world(seed: int, witness: Witness) -> None:
+async def _world(seed: int, witness: Witness, *, refounds: bool) -> None:
     random = Streams(seed)["world"]
-    nodes, slots, spare = random.choice(SHAPES)
-    is_calm = happens(random, 0.1)
+    nodes, slots, spare = random.choice(REFOUNDED if refounds else SHAPES)
+    is_calm = happens(random, 0.1) and not refounds
     kind = Streams(seed)["kind"]
-    ranges = kind.randint(1, len(FIRSTS)) if happens(kind, 0.5) else 0
+    ranges = kind.randint(1, len(FIRSTS)) if happens(kind, 0.5) or refounds else 0
     witness.counts["three of each"] = (nodes, slots) == (THREE, THREE) and not spare
     async with trio.open_nursery() as nursery:
         cluster = Cluster(seed, witness, (nodes, slots, spare), ranges=ranges)
@@ -357,6 +360,9 @@ async def _world(seed: int, witness: Witness) -> None:
         if is_calm:  # Until all are connected, what one has from another is relayed.
             await cluster.until(lambda: cluster.is_ready)
         faults = Faults(cluster, cluster.streams["faults"])
+        if refounds:
+            cluster.register.is_elsewhere = True
+            faults.refound()
         hopping = Hopping(cluster)
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):

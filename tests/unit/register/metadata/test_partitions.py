@@ -195,8 +195,12 @@ def test_a_move_from_its_beginning_to_its_end():
         assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))
 
 
-def test_one_that_is_gone_for_good():
-    """Its place is free at once; its end, and that of each former one, is told later, and raised by what is settled."""
+@pytest.mark.parametrize("settled", [6, 4])
+def test_one_that_is_gone_for_good(settled):
+    """Its place is free at once; its end, and that of each former one, is told later, and is where it is settled.
+
+    Also below what was told: who had the rest was gone for good, too.
+    """
     table = Map(RANGES, {b"": WHOLE})
     force, end = partial(table.ask, "unassign", b"", 7, version=2), partial(table.ask, "end", b"", 7)
     for _ in range(2):
@@ -210,10 +214,10 @@ def test_one_that_is_gone_for_good():
     assert force(2) == "DONE"
     assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(former=(2, 3), ends=(End(3, 5), End(2, None)))
     assert force(1) == INVALID  # Somebody is AVAILABLE.
-    assert table.ask("settle", b"", 7, ((3, 6), (2, 7))) == "DONE"
-    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(End(3, 6), End(2, 7)))
+    assert table.ask("settle", b"", 7, ((3, settled), (2, 7))) == "DONE"
+    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(End(3, settled), End(2, 7)))
     assert table.ask("settle", b"", 7, ((3, 8),)) == "DONE"
-    assert table.partitions[b""].ends == (End(3, 6), End(2, 7))
+    assert table.partitions[b""].ends == (End(3, settled), End(2, 7))
 
 
 def test_who_was_never_there_leaves_nothing():

@@ -17,12 +17,20 @@ def test_a_range_begins_anew():
     other = hosted(17, (11, 0, A))
     table = Map(RANGES, {b"": WHOLE, b"x": other})
     for _ in range(2):
-        assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS) == "DONE"
-        new = Partition(8, (Assignment(20, node(4), 0, A),), (), (End(2, 0), End(1, 5), End(3, 7)))
+        assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS, 1) == "DONE"
+        new = Partition(8, (Assignment(20, node(4), 0, A),), (), (End(2, 0), End(1, 5), End(3, 7)), 1)
         assert table.partitions == {b"": new, b"x": other}
     assert table.ask("assign", b"", 7, 21, node(5), 1) == NOT_FOUND
-    assert table.ask("refound", b"", 7, 9, 22, node(5), ENDS) == NOT_FOUND
+    assert table.ask("refound", b"", 7, 9, 22, node(5), ENDS, 0) == NOT_FOUND
     assert table.ask("assign", b"", 8, 21, node(5), 1) == "DONE"
+
+
+def test_children_begin_with_the_same_copy():
+    """The range may be divided before its node has heard."""
+    table = Map(RANGES, {b"": WHOLE})
+    assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS, 1) == "DONE"
+    assert table.ask("divide", b"", 8, ((b"", 9, (21,)), (b"m", 10, (22,))), version=2) == "DONE"
+    assert {(one.id, one.former, one.kept) for one in table.partitions.values()} == {(9, (20,), 1), (10, (20,), 1)}
 
 
 def test_what_is_former_and_what_was_forced_has_ends_too():
@@ -30,9 +38,9 @@ def test_what_is_former_and_what_was_forced_has_ends_too():
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("unassign", b"", 7, 2, version=2) == "DONE"
     assert table.ask("end", b"", 7, ((2, 9),)) == "DONE"
-    assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (3, 7))) == INVALID
+    assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (3, 7)), 1) == INVALID
     assert "each of its assignments" in table.words
-    assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (2, 4), (3, 7), (40, 6))) == "DONE"
+    assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (2, 4), (3, 7), (40, 6)), 40) == "DONE"
     assert {*table.partitions[b""].ends} == {End(1, 5), End(2, 4), End(3, 7), End(40, 6)}
 
 
@@ -40,7 +48,7 @@ def test_too_many_ends():
     """Those are let go of of which nothing was kept."""
     table = Map(RANGES, {b"": WHOLE})
     more = tuple((number, 0) for number in range(100, 100 + MOST_ENDS))
-    assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS + more) == "DONE"
+    assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS + more, 0) == "DONE"
     ends = table.partitions[b""].ends
     assert (len(ends), {End(1, 5), End(3, 7)} <= {*ends}) == (MOST_ENDS, True)
 
@@ -48,13 +56,14 @@ def test_too_many_ends():
 @pytest.mark.parametrize(
     ("words", "argument"),
     [
-        ("refound takes", (b"", 7, 8, 20, b"node", ENDS)),
-        ("refound takes", (b"", 7, -8, 20, node(4), ENDS)),
-        ("refound takes", (b"", 7, 8, 20, node(4), ((1, None),))),
-        ("refound takes", (b"", 7, 8, 20, node(4))),
-        ("an id is there", (b"", 7, 7, 20, node(4), ENDS)),
-        ("an id is there", (b"", 7, 8, 3, node(4), ENDS)),
-        ("each of its assignments", (b"", 7, 8, 20, node(4), ENDS[1:])),
+        ("refound takes", (b"", 7, 8, 20, b"node", ENDS, 0)),
+        ("refound takes", (b"", 7, -8, 20, node(4), ENDS, 0)),
+        ("refound takes", (b"", 7, 8, 20, node(4), ((1, None),), 0)),
+        ("refound takes", (b"", 7, 8, 20, node(4), ENDS)),
+        ("refound takes", (b"", 7, 8, 20, node(4), ENDS, None)),
+        ("an id is there", (b"", 7, 7, 20, node(4), ENDS, 0)),
+        ("an id is there", (b"", 7, 8, 3, node(4), ENDS, 0)),
+        ("each of its assignments", (b"", 7, 8, 20, node(4), ENDS[1:], 0)),
     ],
 )
 def test_what_is_refused(words, argument):
@@ -69,5 +78,5 @@ def test_a_shard():
     """Has other keys than a range, and no copy that is set aside is found by them."""
     shards = {shard_key(number): WHOLE._replace(id=7 + number) for number in range(4)}
     table = Map(SHARDS, shards)
-    assert table.ask("refound", shard_key(0), 7, 80, 20, node(4), ENDS) == INVALID
+    assert table.ask("refound", shard_key(0), 7, 80, 20, node(4), ENDS, 0) == INVALID
     assert "shard" in table.words
