@@ -182,8 +182,8 @@ def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds
             many, one = (_memory_kib(asked, settle_s) for asked in looked)
             bench.add(goals.RANGES_MEMORY, (many - one) / (ranges - 1))
     bench.notes.append(
-        f"Memory of ranges: {ranges:,} with {SERVERS} replicas on as many nodes, made by divisions, beside one; without "
-        f"files' pages and without memtables, which hold maps that were, {settle_s:g} s after a start"
+        f"Memory of ranges: {ranges:,} with {SERVERS} replicas on as many nodes, made by divisions, beside one; "
+        f"without pages of files and without memtables, which hold maps that were, {settle_s:g} s after a start"
     )
 
 
