@@ -227,7 +227,7 @@ class Replication:
         """All copies of a table are placed as its map of that config id says."""
         self.replicas.maps[table] = config
         for copy in self.replicas.copies.values():
-            if copy.identity.table == table:
+            if copy.partition[0] == table:
                 self.replicas.on_moved(copy)
 
     @property

@@ -26,10 +26,11 @@ from gossipkv.replication.keys import WHOLE, Bounds, Identity
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.pages import LeafReference
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
@@ -88,6 +89,25 @@ def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
         yield Part(entry.version, its, entry.record)
 
 
+class _TakenUp(NamedTuple):
+    """Of a map that was taken up the root, its config id, and its leaves: of those that stay nothing is to be done."""
+
+    root: bytes = b""
+    config: int = -1
+    leaves: Collection[LeafReference] = frozenset()
+
+
+NOTHING: Final = _TakenUp()
+
+
+def _changed(tree: Tree, known: Collection[LeafReference]) -> Iterator[Part]:
+    """The partitions of a map in those leaves that another one has not, in order."""
+    leaves = tree.root.leaves
+    for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
+        if leaf not in known:
+            yield from parts_of(tree, Bounds(leaf.first, None if following is None else following.first))
+
+
 def _is_named(tree: Tree, copy: Copy) -> bool:
     """Whether a range table's map has a copy's partition: at its first key, if that is known."""
     entry, id_ = tree.get(copy.bounds.first), copy.partition[1]
@@ -106,7 +126,7 @@ class Holding:
         self._catalogue = catalogue
         self._replication = replication
         self._last_hour = last_hour
-        self._taken_up: dict[bytes, tuple[bytes, int]] = {}  # By table: of which root, and its config id.
+        self._taken_up: dict[bytes, _TakenUp] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
         self._may_be_left = True  # Copies of tables that have ended; at a start, of one that ended as the node did.
@@ -141,8 +161,8 @@ class Holding:
         """
         for table in self._catalogue.tables().values():
             known = self._metadata.known.get(table.id)
-            root, config = self._taken_up.get(table.id, (b"", -1))
-            if known is None or known.head.ended or known.head.root == root:
+            taken_up = self._taken_up.get(table.id, NOTHING)
+            if known is None or known.head.ended or known.head.root == taken_up.root:
                 continue
             tree = self._metadata.tree(table.id)
             described = decode_table(tree.root.meta)
@@ -150,13 +170,13 @@ class Holding:
                 self._replication.replicas.spaces.has_ranges(table.id)
                 if described.time_key is not None:
                     self._last_hour.keys[table.id] = described.time_key
-                await self._divide(described, tree)
-            for number, part in enumerate(parts_of(tree)):
-                if part.version > config:
+                await self._divide(described, tree, taken_up.leaves)
+            for number, part in enumerate(_changed(tree, taken_up.leaves)):
+                if part.version > taken_up.config:
                     self._take_up(described, part)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
-            self._taken_up[table.id] = known.head.root, tree.root.config
+            self._taken_up[table.id] = _TakenUp(known.head.root, tree.root.config, frozenset(tree.root.leaves))
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
@@ -198,8 +218,8 @@ class Holding:
         else:
             self._replication.departs(copy)
 
-    async def _divide(self, described: Table, tree: Tree) -> None:
-        """Have copies of ranges that are not in a map any more go on as those that are.
+    async def _divide(self, described: Table, tree: Tree, leaves: Collection[LeafReference]) -> None:
+        """Have copies of ranges that are not in a map any more go on as those that are; `leaves`: they were, by these.
 
         Raises:
             NotReady: one is about to be made, or to be in another space.
@@ -210,7 +230,7 @@ class Holding:
         for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if _is_named(tree, copy):
+            if tree.root.leaves[tree.leaf_of(copy.bounds.first)] in leaves or _is_named(tree, copy):
                 continue
             if copy.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")

@@ -33,6 +33,7 @@ SMOOTHED_S: Final = 300.0
 LEAST_RATE: Final = 0.001  # Below, a copy is idle.
 FEW_COUNTED: Final = 1024  # Copies before others have a turn: less than a millisecond.
 FEW_MEASURED: Final = 16  # Likewise.
+FEW_TAKEN: Final = 256  # Rows of an answer, likewise.
 ANSWER_S: Final = 5.0  # In which nodes say how much they have.
 FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
 
@@ -105,9 +106,11 @@ class Measuring:
                     told: Value = [[*row] for row in await self.rows(table)]
                 else:
                     told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
-                for row in told if isinstance(told, list) else ():
+                for number, row in enumerate(told if isinstance(told, list) else ()):
                     take(found, row)
                     _take_series(series, row)
+                    if number % FEW_TAKEN == FEW_TAKEN - 1:
+                        await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
             for node in nodes:

@@ -37,7 +37,7 @@ from gossipkv.table.planning import ASK_S, Planning
 from gossipkv.table.splitting import DIVIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
     from gossipkv.placement.measures import Measure
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.spread import Node, Slots
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.metadata.pages import Entry, LeafReference
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
@@ -111,13 +112,26 @@ def laid_out(tree: Tree, known: Situation) -> Situation:
     return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
 
 
+class _Leaf(NamedTuple):
+    """Partitions that follow each other, by their first keys, and those of them that move."""
+
+    partitions: dict[bytes, Partition]
+    moving: list[Partition]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> _Leaf:
+        partitions = {entry.key: decode_partition(entry.record) for entry in entries}
+        return cls(partitions, [one for one in partitions.values() if one.moves])
+
+
 @dataclass(eq=False)
 class _Seen:
     """What is known of one table's map."""
 
     root: bytes = b""
-    versions: dict[bytes, int] = field(default_factory=dict)  # Of entries, by key.
+    leaves: dict[LeafReference, _Leaf] = field(default_factory=dict)
     partitions: dict[bytes, Partition] = field(default_factory=dict)
+    moving: list[Partition] = field(default_factory=list)
     wanted_of: object = None  # The nodes, the table and where its partitions begin, of which this is wanted:
     wanted: Sequence[Slots] = ()
     targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
@@ -125,12 +139,12 @@ class _Seen:
     planning: Planning | None = None  # Of a range table.
 
     def read(self, tree: Tree, root: bytes) -> None:
-        """Take in a map; what has not changed is not decoded again."""
-        before, self.partitions = self.partitions, {}
-        for entry in tree.scan():
-            known = before.get(entry.key) if self.versions.get(entry.key) == entry.version else None
-            self.partitions[entry.key] = known or decode_partition(entry.record)
-            self.versions[entry.key] = entry.version
+        """Take in a map; leaves that have not changed are not decoded again."""
+        before, self.leaves, self.partitions, self.moving = self.leaves, {}, {}, []
+        for at, reference in enumerate(tree.root.leaves):
+            leaf = self.leaves[reference] = before.get(reference) or _Leaf.of(tree.leaf(at))
+            self.partitions |= leaf.partitions
+            self.moving += leaf.moving
         self.root, self.is_quiet = root, False
 
 
@@ -234,7 +248,7 @@ class Moving:
         partitions = [*seen.partitions.values()]
         able = {*self._alive()} - self._shunned()
         asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
-        is_left = bool(asked) or any(partition.moves for partition in partitions)
+        is_left = bool(asked or seen.moving)
         # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
         seen.is_quiet = not (is_left or Plan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
@@ -295,7 +309,8 @@ class Moving:
 
     def _count_failures(self, seen: _Seen) -> None:
         """Take in which targets have come, and which were given up."""
-        stands = {one.id: one for partition in seen.partitions.values() for one in partition.assignments}
+        partitions: Iterable[Partition] = seen.partitions.values() if seen.targets else seen.moving
+        stands = {one.id: one for partition in partitions for one in partition.assignments}
         now = trio.current_time()
         for assignment, node in seen.targets.items():
             if assignment not in stands:

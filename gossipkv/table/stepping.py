@@ -21,7 +21,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.operations import Operation, is_dead
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.replication.messages import unpacked
@@ -210,6 +210,9 @@ class Stepping:
                 id_ = self._random.randbytes(OPERATION_ID_BYTES)
                 operations.append(Operation(id_, known.config, *_asked(step, key, partition)))
         for at in range(0, len(operations), MOST_JUDGED):
+            now = self._metadata.known.get(table)
+            if now is None or is_dead(known.config, now.config):
+                break  # The rest would be refused: it goes by a newer map, in the next round.
             with contextlib.suppress(GossipKVError):  # It is asked for again.
                 await self._catalogue.transact(table, operations[at : at + MOST_JUDGED], ASK_S)
         self._look_at(table)

@@ -333,6 +333,10 @@ ONE_RANGE = "one range"
 SPREAD_SCAN = Row("scan over 16 ranges on 3 nodes, a record", "us", {ONE_RANGE: 2.0})
 SPREAD_PAGE = Row("its first page of 1,000 records", "us", {ONE_RANGE: 2.0})
 PLANNED = Row("plan of 100,000 ranges on 100 nodes", "s", 2.0)
+SPLIT_MANY = Row("split of one of 100,000 ranges, 3 metadata servers", "ms", 100.0)
+SPLIT_SHOWN = Row("until each node's map has it", "s", 5.0)
+SPLIT_FETCHED = Row("pages fetched for it by a node that is no metadata server", "KiB", 300.0)
+RANGES_MEMORY = Row("memory of a copy of a range at rest, of 10,000", "KiB", 1.5)
 MOVED_LOST = Row("records lost, after that another killed with its disk", "", 0.0)
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),

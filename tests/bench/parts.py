@@ -18,7 +18,7 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, moves, outage, puts, ranges
+from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, many_ranges, moves, outage, puts, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -320,6 +320,10 @@ RANGES = {
     ),
     "ranges-planned": part(ranges.planned, [goals.PLANNED], partitions=500, many=10, rounds=1),
     "ranges-route": part(ranges.route, [goals.ROUTE], partitions=500, gets=500, rounds=1),
+    "ranges-many": part(
+        many_ranges.split, [goals.SPLIT_MANY, goals.SPLIT_SHOWN, goals.SPLIT_FETCHED], ranges=500, splits=2,
+    ),
+    "ranges-memory": part(many_ranges.memory, [goals.RANGES_MEMORY], ranges=100, settle_s=0.5, rounds=1),
 }  # fmt: skip
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,

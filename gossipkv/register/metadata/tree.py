@@ -161,16 +161,21 @@ class Tree:
 
         It could be judged behind its base alone; before it, also before a force, stands what may have had its id first.
         """
-        kept, oldest = None, sequence_of(base) - LIFE
-        for page in self.root.ids:
-            if page.first <= base + LIFE and sequence_of(page.last) > oldest:
-                if page.name not in self._ids:
-                    self._ids[page.name] = self.judged(page)
-                rows = self._ids[page.name]
-                for row in rows[bisect_right(rows, oldest, key=_sequence) :]:
-                    if row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
-                        kept = row.kept.get(operation, kept)
-        return kept
+        oldest = sequence_of(base) - LIFE
+        for page in reversed(self.root.ids):
+            if sequence_of(page.last) <= oldest:
+                break
+            if page.first > base + LIFE:
+                continue
+            if page.name not in self._ids:
+                self._ids[page.name] = self.judged(page)
+            rows = self._ids[page.name]
+            for row in reversed(rows[bisect_right(rows, oldest, key=_sequence) :]):
+                is_there = row.config <= base + LIFE and operation in row.rows  # Else there is nothing to unpack.
+                found = row.kept.get(operation) if is_there else None
+                if found is not None:
+                    return found
+        return None
 
     def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
         """When an operation of whatever base was judged, by the config id, and what is kept of it; None: nothing."""

@@ -1,0 +1,200 @@
+"""The rows about tables of very many ranges: what a division of one takes, and what each takes of a node's memory.
+
+The ranges are made by divisions into 64, many in a transaction, as no request to make a table holds so many bounds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import ExitStack, closing
+from functools import partial
+from random import Random
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING
+
+from gossipkv.errors import GossipKVError
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.register.metadata.known import known_of
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, decode_root
+from gossipkv.register.metadata.partitions import MOST_CHILDREN
+from gossipkv.table.splitting import DIVIDE, division
+from tests.bench import data, goals, machine
+from tests.bench.cluster import nodes
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.processes import anonymous_bytes, wait_for
+from tests.bench.tables import writing
+
+if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
+    from tests.bench.cluster.nodes import Nodes
+    from tests.bench.measurement import Bench
+
+SERVERS, NODES = 3, 4  # One node is no metadata server: it fetches what it learns.
+NUMBER = 3  # The node whose memory is looked at.
+TOGETHER = 12  # Divisions of one request.
+TIMEOUT_MS = 60_000
+QUIET_S = 5.0  # Without a change of the map: what was divided has settled.
+SETTLES_S = 3600.0
+AFTER_S = 3.0  # In which a division's children settle.
+KIB = 1024
+SETTINGS = {"refresh_period": "off", "split_bytes": "off", "split_rows": "off", "planner": "off"}
+
+
+class Ranges:
+    """A table whose ranges begin at these keys."""
+
+    def __init__(self, asked: Nodes, ranges: int, replication: int) -> None:
+        self.keys = sorted(map(data.key_of, range(ranges - 1)))
+        self._asked, self._random = asked, Random(data.SEED)
+        made = asked.call(1, "create_table", writing.TABLE, {"kind": "range", "replication": replication})
+        self._register, self._replication = bytes.fromhex(made["table"]), replication
+        serves = {number: self._serves(number) for number in asked.numbers}
+        self._server = next(number for number, does in serves.items() if does)
+        self.other = next((number for number, does in serves.items() if not does), 0)
+        while (count := len(told := self._read())) < ranges:
+            machine.say(f"    {count:,} ranges")
+            self._divide(told)
+        self.wait_quiet()
+
+    def _serves(self, number: int) -> bool:
+        """Whether a node is a metadata server of the table: it judges what it is asked."""
+        try:
+            return self._transact([Operation(self._id(), 0, "none", 1, ())], number) is not None
+        except GossipKVError:
+            return False
+
+    def _id(self) -> bytes:
+        return self._random.randbytes(OPERATION_ID_BYTES)
+
+    def _transact(self, operations: list[Operation], number: int = 0) -> object:
+        encoded: list[Value] = [one.encode() for one in operations]
+        params = [self._register, encoded, TIMEOUT_MS]
+        return self._asked.call(number or self._server, "metadata_transact", *params)
+
+    def _read(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        start: bytes | None = b""
+        while start is not None:
+            told = self._asked.call(self._server, "partition_map", writing.TABLE, {"start": start})
+            found += told["partitions"]
+            start, self._config = told["next"], told["config"]
+        return found
+
+    def _divide(self, told: list[dict[str, object]]) -> None:
+        """Have all that are to be divided be so once, in 64 at most; what comes too late is left."""
+        firsts = [*(row["start"] for row in told), None]
+        held = [Assignment(0, bytes(16), slot, State.AVAILABLE) for slot in range(self._replication)]
+        asked: list[Operation] = []
+        for row, end in zip(told, firsts[1:], strict=True):
+            low = bisect_right(self.keys, row["start"])
+            inside = self.keys[low : None if end is None else bisect_left(self.keys, end)]
+            step = 1
+            while step * MOST_CHILDREN <= len(inside):
+                step *= MOST_CHILDREN
+            if cuts := inside[step - 1 :: step]:
+                argument = division(row["start"], Partition(int(row["id"]), tuple(held)), cuts, self._random)
+                asked.append(Operation(self._id(), self._config, *DIVIDE, argument))
+        for at in range(0, min(len(asked), 16 * TOGETHER), TOGETHER):
+            self._transact(asked[at : at + TOGETHER])
+
+    def wait_quiet(self) -> None:
+        """Return when nothing changes the map any more."""
+        wait_for(self._is_quiet, "the ranges to settle", SETTLES_S)
+
+    def _is_quiet(self) -> bool:
+        before = self.root(self._server)
+        sleep(QUIET_S)
+        return all(self.root(number) == before for number in self._asked.numbers)
+
+    def root(self, number: int) -> bytes:
+        """The root of the map that a node knows."""
+        return known_of(self._asked.call(number, "metadata_head", self._register)).head.root
+
+    def pages(self, root: bytes) -> dict[bytes, int]:
+        """The names of a map's pages; of its root how large it is."""
+        (page,) = self._asked.call(self._server, "metadata_pages", self._register, [root])
+        if page is None:
+            raise WrongAnswerError("a map that was known a moment ago is not there any more")
+        return {root: len(page), **dict.fromkeys(decode_root(root, page).names, 0)}
+
+    def size_bytes(self, names: set[bytes]) -> int:
+        """The bytes of these pages."""
+        found = [self._asked.call(self._server, "metadata_pages", self._register, [name])[0] for name in names]
+        return sum(map(len, found))
+
+    def split(self, number: int, at: bytes) -> tuple[float, float, float]:
+        """Milliseconds of a division, seconds until each node's map has it, and KiB that `other` fetched by then."""
+        roots, known = [self.root(self.other)], self.pages(self.root(self.other))
+        began = perf_counter()
+        self._asked.call(number, "split", writing.TABLE, at)
+        answered = perf_counter()
+        for each in self._asked.numbers:
+            wait_for(partial(self._begins_at, each, at), f"node {each} to know of {at!r}")
+        shown, fetched = perf_counter(), 0
+        while perf_counter() < answered + AFTER_S:
+            if (root := self.root(self.other)) != roots[-1]:
+                pages = self.pages(root)
+                fetched += self.size_bytes(pages.keys() - known.keys())
+                roots.append(root)
+                known = pages
+            sleep(0.02)
+        return (answered - began) * 1e3, shown - answered, fetched / KIB
+
+    def _begins_at(self, number: int, at: bytes) -> bool:
+        told = self._asked.call(number, "partition_map", writing.TABLE, {"start": at, "limit": 1})
+        return bool(told["partitions"][0]["start"] == at)
+
+
+def split(bench: Bench, *, ranges: int = 100_000, splits: int = 20) -> None:
+    """One range of very many is divided, again and again, each time when nothing else is done."""
+    machine.say(f"  {goals.SPLIT_MANY}")
+    with (
+        nodes.running(bench.directory / "many", NODES, **SETTINGS) as cluster,
+        closing(nodes.Nodes(cluster)) as asked,
+    ):
+        asked.wait_alive()
+        table, rng = Ranges(asked, ranges, 1), Random(data.SEED)
+        found = [table.split(1 + number % NODES, rng.choice(table.keys) + b"\0") for number in range(splits)]
+        for took_ms, shown_s, kib in found:
+            bench.add(goals.SPLIT_SHOWN, shown_s)
+            bench.add(goals.SPLIT_FETCHED, kib)
+            bench.add(goals.SPLIT_MANY, took_ms)
+    bench.notes.append(
+        f"Many ranges: {ranges:,} with one replica each on {NODES} nodes, {SERVERS} of which decide, made by divisions "
+        "into 64 and settled; fetched: the new pages of each map that the fourth node came to know of until "
+        f"{AFTER_S:g} s later, the children settled"
+    )
+
+
+def memory(bench: Bench, *, ranges: int = 10_000, settle_s: float = 30.0, rounds: int = 3) -> None:
+    """Clusters with a table of many ranges and of one; the same node of each is started again, and looked at."""
+    machine.say(f"  {goals.RANGES_MEMORY}")
+    with ExitStack() as stack:
+        looked: list[Nodes] = []
+        for count in (ranges, 1):
+            directory = bench.directory / str(count)
+            asked = nodes.Nodes(stack.enter_context(nodes.running(directory, SERVERS, **SETTINGS)))
+            stack.enter_context(closing(asked)).wait_alive()
+            Ranges(asked, count, SERVERS)
+            looked.append(asked)
+        for _ in range(rounds):
+            many, one = (_memory_kib(asked, settle_s) for asked in looked)
+            bench.add(goals.RANGES_MEMORY, (many - one) / (ranges - 1))
+    bench.notes.append(
+        f"Memory of ranges: {ranges:,} with {SERVERS} replicas on as many nodes, made by divisions, beside one; "
+        f"without pages of files and without memtables, which hold maps that were, {settle_s:g} s after a start"
+    )
+
+
+def _memory_kib(asked: Nodes, settle_s: float) -> float:
+    """What a node that was started again takes, without its memtable."""
+    asked.cluster.stop(NUMBER)
+    asked.forget(NUMBER)
+    asked.cluster.start(NUMBER)
+    wait_for(lambda: asked.call(NUMBER, "partition_map", writing.TABLE, {"limit": 1}) is not None, "an answer")
+    sleep(settle_s)
+    process = asked.cluster.node(NUMBER).process
+    assert process is not None
+    memtable = asked.call(NUMBER, "info")["tables"]["counters"]["memtable_bytes"]
+    return float((anonymous_bytes(process) - memtable) / KIB)
