@@ -4,7 +4,7 @@ Those of `tests` are built in place, and elsewhere where `GOSSIPKV_TEST_EXTENSIO
 what is installed.
 
 All compiler flags and Cython directives stand here and nowhere else.  `GOSSIPKV_DEBUG=1` flips one build to checks,
-line tracing, annotated C and `GOSSIPKV_SANITIZE` (`undefined`, `address`); nothing else distinguishes it.  The two
+line tracing, annotated C and `GOSSIPKV_SANITIZE` (`undefined`, `address`, `thread`); nothing else distinguishes it.  The two
 builds keep their C and their objects apart (`build/release`, `build/debug`), so neither is mistaken for the other.
 
 The version of Python is checked here and not left to `requires-python`, which an installer reads only after this
@@ -55,7 +55,9 @@ DIRECTIVES: dict[str, object] = {
 if sys.platform == "win32":
     COMPILE_ARGS = ["/O2", "/DCYTHON_WITHOUT_ASSERTIONS"]
 elif DEBUG:
-    COMPILE_ARGS = ["-O0", "-g", "-DGKV_CHECKS=1", "-DCYTHON_TRACE=1", "-fno-strict-aliasing"]
+    COMPILE_ARGS = ["-O0", "-g", "-DGKV_CHECKS=1", "-fno-strict-aliasing"]
+    if "thread" not in SANITIZERS:  # What traces writes where it is from every thread.
+        COMPILE_ARGS += ["-DCYTHON_TRACE=1"]
 else:
     # No -march=native: a wheel must run on every x86-64 and aarch64; faster instructions are found at run time.
     # What assertions alone use is unused here.  Python's own -g would be a third of the compiler's time.

@@ -20,8 +20,12 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef extern from *:
     """
     #define gkv_turn_load(from) __atomic_load_n(from, __ATOMIC_ACQUIRE)
+    #define gkv_turn_store(to, value) __atomic_store_n(to, value, __ATOMIC_RELEASE)
     """
-    int atomic_load "gkv_turn_load"(const int* source) noexcept nogil
+    int load_int "gkv_turn_load"(const int* source) noexcept nogil
+    void store_int "gkv_turn_store"(int* target, int value) noexcept nogil
+    unsigned long load_thread "gkv_turn_load"(const unsigned long* source) noexcept nogil
+    void store_thread "gkv_turn_store"(unsigned long* target, unsigned long value) noexcept nogil
 
 
 @cython.final
@@ -44,12 +48,12 @@ cdef class Turn:
             return self
         with nogil:
             pthread_mutex_lock(&self.mutex)
-            self.wanted += 1
+            store_int(&self.wanted, self.wanted + 1)  # Others look at it without the mutex.
             while self.taken:
                 pthread_cond_wait(&self.given, &self.mutex)
-            self.wanted -= 1
+            store_int(&self.wanted, self.wanted - 1)
             self.taken = True
-            self.holder = pthread_self()
+            store_thread(&self.holder, pthread_self())
             pthread_mutex_unlock(&self.mutex)
         return self
 
@@ -59,7 +63,7 @@ cdef class Turn:
             self.depth -= 1
             return
         pthread_mutex_lock(&self.mutex)
-        self.holder = 0
+        store_thread(&self.holder, 0)
         self.taken = False
         asleep = self.asleep
         pthread_cond_broadcast(&self.given)
@@ -87,8 +91,8 @@ cdef class Turn:
 
     cdef bint is_wanted(self) noexcept nogil:
         """Whether others wait, as far as is known without the mutex."""
-        return atomic_load(&self.wanted) > 0
+        return load_int(&self.wanted) > 0
 
     cdef bint is_mine(self) noexcept nogil:
         """Whether this thread, which is not the pump's own, has the turn."""
-        return self.holder == pthread_self()
+        return load_thread(&self.holder) == pthread_self()
