@@ -123,15 +123,17 @@ NETWORK = {
         one_core.thread, [goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON], keys=1_000, run_s=0.05, rounds=1
     ),
     "network-lone": part(one_core.lone, [goals.NETWORK_LONE], keys=1_000, idle_s=1.2, rounds=1),
-    "network-pumps": part(
-        several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
-        keys=1_000, run_s=0.05, rounds=1, idle_s=0.2,
-    ),
     "network-pings": part(
         pings.measure, goals.NETWORK_PINGS, keys=1_000, batches=(4, 100), gets=(4, 20), scans=(2, 2), rounds=1
     ),
     "network-handed-off": part(
         one_core.handed_off, [goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES], run_s=0.05, rounds=1
+    ),
+}  # fmt: skip
+PUMPS = {
+    "several-pumps": part(
+        several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
+        keys=1_000, run_s=0.05, rounds=1, idle_s=0.2,
     ),
 }  # fmt: skip
 CLIENTS = {
@@ -326,7 +328,7 @@ RANGES = {
     "ranges-memory": part(many_ranges.memory, [goals.RANGES_MEMORY], ranges=100, settle_s=0.5, rounds=1),
 }  # fmt: skip
 GROUPS = {
-    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
+    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "clients": CLIENTS, "gossip": GOSSIP,
     "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
     "tables": TABLES, "moves": MOVES, "ranges": RANGES,
     "larger-than-memory": LARGER,
