@@ -112,6 +112,18 @@ def legs() -> list[Leg]:
             environ=sanitized | {"BUILD_MEMORY": str(256 << 20)},
             after=[("make", "build")],
         ),
+        Leg(
+            "races",
+            before=[("env", "GOSSIPKV_SANITIZE=thread", "make", "debug")],
+            tests=(
+                "tests/unit/serving/test_pumps.py",
+                "tests/unit/serving/test_turn.py",
+                "tests/unit/storage/test_twins.py",
+            ),
+            # A race that was seen is the status of the process.
+            environ={"LD_PRELOAD": f"{sanitizer('libtsan.so')} {sanitizer('libstdc++.so.6')}"},
+            after=[("make", "build")],
+        ),
     ]
 
 
