@@ -52,13 +52,13 @@ cdef inline bint may_process(Core core, const Connection* connection) noexcept n
 
 
 cdef inline int gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
-    """`ANSWERED`: this is a plain get, to be answered with others, and its bucket is on its way; or `begin_get`'s."""
+    """Gather a plain get, to be answered with others, here or elsewhere; what is here is on its way; or `HAND_OFF`."""
     cdef Gathered* entry = &core.gathered.entries[core.gathered.count]
     cdef int outcome
     if not blob_is(&request.method, b"get", 3):
         return HAND_OFF
     outcome = core.published.begin_get(request.params, &core.read_limits, &entry.lookup)
-    if outcome == ANSWERED:
+    if outcome != HAND_OFF:
         entry.message = message
         entry.request = request[0]
         core.gathered.count += 1
@@ -113,8 +113,8 @@ cdef void resume_requests(Core core, Connection* connection) noexcept nogil:
 cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Take message after message; how many bytes they were.
 
-    Plain gets are gathered, so that their cache misses overlap, and answered before anything else is.  Those for
-    whose answers there is no room are as if they had not been looked at.
+    Plain gets are gathered, so that their cache misses overlap, and answered, or passed on, before anything else is.
+    Those for whose answers there is no room are as if they had not been looked at.
     """
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
@@ -140,9 +140,6 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
             outcome = HAND_OFF
             if kind == IS_REQUEST and not ids_contain(&connection.in_flight, envelope.msgid):
                 outcome = gather(core, data + at, &envelope)
-            if outcome == ELSEWHERE:
-                wait_elsewhere(core, connection, &envelope, &core.gathered.entries[core.gathered.count].lookup, outcome)
-                connection.spoken = True
             if outcome != HAND_OFF:
                 frame_begin(&connection.scan)
                 at += length
@@ -212,9 +209,11 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
     core.elements = 0  # Those of the message behind them do not count.
     # All records are fetched, then all values; the buckets were asked for when the gets were gathered.
     for i in range(count):
-        core.published.fetch_record(&core.gathered.entries[i].lookup)
+        if core.gathered.entries[i].lookup.file != NULL:
+            core.published.fetch_record(&core.gathered.entries[i].lookup)
     for i in range(count):
-        core.published.fetch_value(&core.gathered.entries[i].lookup)
+        if core.gathered.entries[i].lookup.file != NULL:
+            core.published.fetch_value(&core.gathered.entries[i].lookup)
     for i in range(count):
         entry = &core.gathered.entries[i]
         if i > 0 and not may_process(core, connection):
@@ -223,6 +222,9 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
             connection.held = True
             return False
         core.turn_work -= REQUEST_WORK
+        if entry.lookup.file == NULL:
+            wait_elsewhere(core, connection, &entry.request, &entry.lookup, ELSEWHERE)
+            continue
         outcome = core.published.end_get(
             &entry.lookup, entry.request.msgid, &core.read_limits, &core.asking.own_name, False, core.out
         )
