@@ -41,7 +41,7 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.node.binding import advertised, bind
+from gossipkv.node.binding import advertised, bind, listen_for_resp
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
+    from gossipkv.serving._transport import Transport
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -148,6 +149,9 @@ async def run(
         http = listen_for_http(environment, config)
         if http is not None:
             stack.callback(http.close)
+        resp = listen_for_resp(environment, config)
+        if resp is not None:
+            stack.callback(resp.close)
         bound = Address(*listener.getsockname()[:2])
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
@@ -170,13 +174,15 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
             usage=usage,
+            resp=None if resp is None else Address(*resp.getsockname()[:2]),
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
+                make = partial(make_transport, resp=resp)
+                await nursery.start(node.serve, make, listener, supervisor, nursery)
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
@@ -256,8 +262,9 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
+        resp: Address | None,
     ) -> None:
-        self._directory, self._gateway, self._tables = directory, gateway, tables
+        self._directory, self._gateway, self._tables, self._resp = directory, gateway, tables, resp
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
@@ -361,7 +368,9 @@ class _Node:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=self._directory.record.node)
+        resp = None if self._resp is None else str(self._resp)
+        node = self._directory.record.node
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
         return Handlers(
             self._library,
             self._reads,
@@ -374,6 +383,7 @@ class _Node:
             report=self._report.make,
             verdicts=self._verdicts,
             random=self._environment.random,
+            resp_databases=self._config.resp_databases,
         )
 
     def _cluster(self) -> Cluster:
@@ -403,7 +413,7 @@ class _Node:
 
     async def serve(
         self,
-        make_transport: MakeTransport,
+        make_transport: Callable[..., Transport],
         listener: Listener,
         supervisor: Supervisor,
         nursery: trio.Nursery,

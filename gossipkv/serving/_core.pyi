@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Self, final
 
 from gossipkv.serving._published import PublishedTable
@@ -27,6 +28,7 @@ class Core:
         proxy_stage_timeout_ms: int = 25,
         seed: int = 0,
         node: str = "",
+        resp_databases: Sequence[str] = (),
     ) -> Self: ...
     def publish(self, published: PublishedTable) -> None: ...
     def set_peer(self, column: int, name: str, state: int) -> None: ...

@@ -40,4 +40,5 @@ def make_core(config: Config, *, seed: int, node: str) -> Core:
         proxy_stage_timeout_ms=config.stage_timeout,
         seed=seed,
         node=node,
+        resp_databases=config.resp_databases,
     )

@@ -113,9 +113,12 @@ class Peers(Protocol):
 
 
 class MakeTransport(Protocol):
-    """Makes what carries the bytes of a listener's connections; `polls`: it may look out before it sleeps."""
+    """Makes what carries the bytes of a listener's connections, and of those of the listener for RESP.
 
-    def __call__(self, listener: Listener, *, polls: bool) -> Transport: ...
+    `polls`: it may look out before it sleeps.
+    """
+
+    def __call__(self, listener: Listener, *, polls: bool, resp: Listener | None) -> Transport: ...
 
 
 @final
