@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv import __version__
-from gossipkv.address import Address
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
@@ -41,7 +40,7 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.node.binding import advertised, bind, listen_for_resp
+from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
-    from gossipkv.serving._transport import Transport
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -146,13 +144,9 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
-        http = listen_for_http(environment, config)
-        if http is not None:
-            stack.callback(http.close)
-        resp = listen_for_resp(environment, config)
-        if resp is not None:
-            stack.callback(resp.close)
-        bound = Address(*listener.getsockname()[:2])
+        http = stack.enter_context(closing(listen_for_http(environment, config)))
+        resp = stack.enter_context(closing(listen_for_resp(environment, config)))
+        bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
@@ -174,15 +168,14 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
             usage=usage,
-            resp=None if resp is None else Address(*resp.getsockname()[:2]),
+            resp=resp,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                make = partial(make_transport, resp=resp)
-                await nursery.start(node.serve, make, listener, supervisor, nursery)
+                await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
@@ -262,7 +255,7 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
-        resp: Address | None,
+        resp: Listener | None,
     ) -> None:
         self._directory, self._gateway, self._tables, self._resp = directory, gateway, tables, resp
         self._gossiping = gossiping
@@ -368,8 +361,7 @@ class _Node:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        resp = None if self._resp is None else str(self._resp)
-        node = self._directory.record.node
+        node, resp = self._directory.record.node, None if self._resp is None else str(bound_to(self._resp))
         who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
         return Handlers(
             self._library,
@@ -413,7 +405,7 @@ class _Node:
 
     async def serve(
         self,
-        make_transport: Callable[..., Transport],
+        make_transport: MakeTransport,
         listener: Listener,
         supervisor: Supervisor,
         nursery: trio.Nursery,
@@ -429,7 +421,7 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
-        transport = make_transport(listener, polls=polls(self._config.busy_poll))
+        transport = make_transport(listener, polls=polls(self._config.busy_poll), resp=self._resp)
         self._loop = loop = Loop(self._core, transport)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)

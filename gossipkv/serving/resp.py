@@ -13,7 +13,7 @@ import msgpack
 from gossipkv.errors import GossipKVError
 from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.resp import Line, Refusal, say
+from gossipkv.wire.resp import NEWER, Line, Refusal, say
 from gossipkv.wire.results import Later, Packed, Waiting
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Answer]
 
 LONGEST_WORD: Final = 1 << 32
+MOST_NUMBER: Final = (1 << 64) - 1
 MOST_TOLD: Final = 128  # Of an unknown command, as Redis has it.
 
 
@@ -92,7 +93,7 @@ def _unknown(name: bytes, words: Sequence[bytes]) -> Refusal:
 
 
 def _whole(word: bytes) -> int:
-    if not word.isdigit() or len(word) > len(str(1 << 64)):
+    if not word.isdigit() or len(word) > len(str(MOST_NUMBER)):
         raise _RefusedError("ERR value is not an integer or out of range")
     return int(word)
 
@@ -140,8 +141,8 @@ class RespCommands:
 
     def answer(self, arguments: Arguments) -> bytes | Waiting | Later:
         """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
-        numbers = (arguments.whole(what, (1 << 64) - 1) for what in ("connection", "protocol", "database"))
-        caller = Caller(*numbers, arguments.blob("name"))
+        connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
+        caller = Caller(connection, protocol, arguments.whole("database", len(self._databases)), arguments.blob("name"))
         name, *words = arguments.keys("words", LONGEST_WORD)
         arguments.end()
         command = self._commands.get(name.lower())
@@ -177,9 +178,9 @@ class RespCommands:
             return [b"0", []]
 
         def made(result: Value | Packed) -> Said:
-            found = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
-            records, cursor, *_ = found
-            keys = [key for key, _ in records if not pattern.is_whole or key == page.options.get("prefix", b"")]
+            keys, cursor = _keys_of(result)
+            if pattern.is_whole:
+                keys = [key for key in keys if key == page.options.get("prefix", b"")]
             number = self._scans.next(selected, page, pattern, cursor)
             return [b"%d" % number, [page.shown_before + key for key in keys]]
 
@@ -239,6 +240,16 @@ class RespCommands:
             case [b"setinfo", b"lib-name" | b"lib-ver", _]:
                 return Line("OK")
         return _unknown_part("CLIENT", words[0])
+
+
+def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:
+    """The keys of a page of a scan, and the cursor behind it."""
+    found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
+    match found:
+        case [list(records), (None | bytes()) as cursor, *_]:
+            rows = (record for record in records if isinstance(record, list))
+            return [row[0] for row in rows if isinstance(row[0], bytes)], cursor
+    raise AssertionError("a scan answers records and a cursor")
 
 
 def _asked(name: str, asked: Sequence[bytes]) -> bool:

@@ -47,7 +47,7 @@ def read_pattern(pattern: bytes) -> Pattern:
         if letter == b"*" and at == len(pattern) - 1:
             return Pattern(bytes(prefix), is_whole=False)
         if letter in {b"*", b"?", b"["}:
-            raise BadRequest("MATCH takes a beginning here, PREFIX*: keys lie in their order, and nothing else is found")
+            raise BadRequest("MATCH takes a beginning here, PREFIX*: keys are found by their order alone")
         at += letter == b"\\" and at < len(pattern) - 1
         prefix += pattern[at : at + 1]
         at += 1

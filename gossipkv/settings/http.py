@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gossipkv.address import Address
 from gossipkv.settings.setting import count, plain, read_listen
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
 
 # A media type by RFC 9110, its parameters included; nothing that would begin another header.
 _MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")

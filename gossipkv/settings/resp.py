@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gossipkv.address import Address
 from gossipkv.settings.setting import plain, read_listen
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}")
 _FORM: Final = "names of databases, several with commas between"

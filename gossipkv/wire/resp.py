@@ -1,8 +1,10 @@
-"""Values in RESP, as clients of Redis read them: in protocol 3, and in 2, which has neither maps nor a null of its own."""
+"""Values in RESP, as clients of Redis read them: in protocol 3, or in 2, which has no maps and no null of its own."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NEWER: Final = 3  # The protocol that has maps.
 
 
 class Line(NamedTuple):
@@ -24,18 +26,18 @@ def say(value: Said, protocol: int) -> bytes:
     """Its bytes."""
     match value:
         case None:
-            return b"_\r\n" if protocol == 3 else b"$-1\r\n"
+            return b"_\r\n" if protocol == NEWER else b"$-1\r\n"
         case int():
             return b":%d\r\n" % value
         case bytes():
             return b"$%d\r\n%s\r\n" % (len(value), value)
-        case Line(text):
-            return b"+%s\r\n" % text.encode()
-        case Refusal(text):
-            return b"-%s\r\n" % text.replace("\r", " ").replace("\n", " ").encode(errors="replace")
-        case list():
-            return b"*%d\r\n%s" % (len(value), b"".join(say(one, protocol) for one in value))
+        case Line(text) | Refusal(text):
+            line = text.replace("\r", " ").replace("\n", " ").encode(errors="replace")
+            return b"%s%s\r\n" % (b"+" if isinstance(value, Line) else b"-", line)
+        case dict() if protocol == NEWER:
+            head, parts = b"%%%d\r\n" % len(value), [part for pair in value.items() for part in pair]
         case dict():
-            head = b"%%%d\r\n" % len(value) if protocol == 3 else b"*%d\r\n" % (2 * len(value))
-            pairs = (say(key, protocol) + say(one, protocol) for key, one in value.items())
-            return head + b"".join(pairs)
+            return say([part for pair in value.items() for part in pair], protocol)
+        case list():
+            head, parts = b"*%d\r\n" % len(value), value
+    return head + b"".join(say(part, protocol) for part in parts)

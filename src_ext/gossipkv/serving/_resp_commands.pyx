@@ -15,7 +15,7 @@ points into it.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memchr, memcmp, memcpy, strlen
+from libc.string cimport memchr, memcpy, strlen
 
 from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._core cimport Core
@@ -27,7 +27,7 @@ from gossipkv.serving._resp_answers cimport (
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
-    HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_bytes, put_unsigned,
+    HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_unsigned,
 )
 from gossipkv.wire._resp cimport put_bulk, put_end, read_number, take_word
 
