@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 
 cdef enum:
     MOST_PARTS = 64  # Requests of one command, each of another database than the one before.
@@ -47,7 +47,6 @@ cdef struct Resp:  # of a connection
 cdef Resp* resp_begin() noexcept nogil
 cdef void resp_forget(Resp* resp) noexcept nogil
 cdef void resp_release(Resp* resp) noexcept nogil
-cdef Owed* resp_owe(Resp* resp, Form form, int parts) noexcept nogil
 cdef int resp_say(Resp* resp, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil
 
 
@@ -58,6 +57,20 @@ cdef inline uint32_t owed_count(const Resp* resp) noexcept nogil:
 cdef inline uint32_t next_id(const Resp* resp) noexcept nogil:
     """The id of the request that is read next."""
     return resp.first_id + owed_count(resp)
+
+
+cdef inline Owed* resp_owe(Resp* resp, Form form, int parts) noexcept nogil:
+    """Note that the request with `next_id` is to be answered; NULL: no memory."""
+    cdef Owed* owed
+    if buffer_reserve(&resp.owed, sizeof(Owed)) < 0:
+        return NULL
+    owed = <Owed*>(resp.owed.data + resp.owed.end)
+    resp.owed.end += sizeof(Owed)
+    owed.form = <uint8_t>form
+    owed.protocol = <uint8_t>resp.protocol
+    owed.parts = <uint16_t>parts
+    owed.is_kept = False
+    return owed
 
 
 cdef inline void resp_take_back(Resp* resp, uint32_t id) noexcept nogil:

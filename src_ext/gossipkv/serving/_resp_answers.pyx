@@ -21,14 +21,13 @@ Rejected: RESP written by the functions that answer, the value copied once.  Eac
 disk, Python) would have to know what a get, an EXISTS or a part of an MGET becomes, and to wait for its turn.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_DEPTH, FrameLimits, FrameState, frame_begin, frame_scan
 from gossipkv.wire._message cimport (
-    Blob, Cursor, put, put_bytes, take_array, take_bin, take_blob, take_nil, take_response,
+    Blob, Cursor, put, put_bytes, take_array, take_bin, take_blob, take_nil, take_response, take_str, take_unsigned,
 )
 from gossipkv.wire._resp cimport BULK_BYTES, put_bulk, put_end, put_line, put_null
 
@@ -58,20 +57,6 @@ cdef void resp_release(Resp* resp) noexcept nogil:
         free(resp)
 
 
-cdef Owed* resp_owe(Resp* resp, Form form, int parts) noexcept nogil:
-    """Note that the request with `next_id` is to be answered; NULL: no memory."""
-    cdef Owed* owed
-    if buffer_reserve(&resp.owed, sizeof(Owed)) < 0:
-        return NULL
-    owed = <Owed*>(resp.owed.data + resp.owed.end)
-    resp.owed.end += sizeof(Owed)
-    memset(owed, 0, sizeof(Owed))
-    owed.form = <uint8_t>form
-    owed.protocol = <uint8_t>resp.protocol
-    owed.parts = <uint16_t>parts
-    return owed
-
-
 cdef inline Owed* owed_of(Resp* resp, uint32_t number) noexcept nogil:
     """The one that is so far behind the first."""
     return <Owed*>(resp.owed.data + resp.owed.start) + number
@@ -87,6 +72,10 @@ cdef int resp_say(Resp* resp, const uint8_t* data, Py_ssize_t size, Buffer* out)
     cdef Owed* owed
     cdef uint32_t id = 0
     while left.at < left.end:
+        if say_value(resp, &left, out):
+            if resp.kept_count > 0 and say_kept(resp, out) < 0:
+                return -1
+            continue
         message.at = left.at
         take_message(&left)
         message.end = left.at
@@ -109,6 +98,33 @@ cdef int resp_say(Resp* resp, const uint8_t* data, Py_ssize_t size, Buffer* out)
         if resp.kept_count > 0 and say_kept(resp, out) < 0:
             return -1
     return 0
+
+
+cdef inline bint say_value(Resp* resp, Cursor* left, Buffer* out) noexcept nogil:
+    """Say the next answer if it is a value, or none, whose turn it is: as most are, so it is read once."""
+    cdef const Owed* owed = owed_of(resp, 0)
+    cdef Cursor ahead = Cursor(left.at + 2, left.end)
+    cdef uint64_t id = 0
+    cdef Blob value
+    cdef Blob version
+    cdef bint found
+    if owed_count(resp) == 0 or owed.form != VALUE:
+        return False
+    take_unsigned(&ahead, &id)
+    if <uint32_t>id != resp.first_id or not take_nil(&ahead) or take_array(&ahead) != 2:
+        return False
+    found = take_bin(&ahead, &value)
+    if not (found or take_nil(&ahead)) or not take_str(&ahead, &version):
+        return False
+    if buffer_reserve(out, BULK_BYTES + (value.size if found else 0)) < 0:
+        return False
+    if found:
+        put_bulk(out, value.data, value.size)
+    else:
+        put_null(out, owed.protocol)
+    left.at = ahead.at
+    pay(resp, 1)
+    return True
 
 
 cdef inline void take_message(Cursor* left) noexcept nogil:

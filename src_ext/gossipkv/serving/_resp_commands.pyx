@@ -15,7 +15,7 @@ points into it.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memchr, memcpy, strlen
+from libc.string cimport memcpy, strlen
 
 from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._core cimport Core
@@ -34,7 +34,6 @@ from gossipkv.wire._resp cimport put_bulk, put_end, read_number, take_word
 cdef enum:
     COMMANDS = 21
     LONGEST_COMMAND = 16
-    LONGEST_DATABASE = 255  # As names of directories are.
     LINE_BYTES = 256  # Of what is said here.
 
 cdef struct Known:
@@ -185,30 +184,6 @@ cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Buffer* out) noe
 # Requests ---------------------------------------------------------------------------------------------------------
 
 
-cdef bint divide_key(Core core, const Resp* resp, const Blob* word, Blob* database, Blob* key) noexcept nogil:
-    """The database and the key that a word means; False: none."""
-    cdef const uint8_t* colon
-    if resp.database > 0:
-        database[0] = core.resp_names[resp.database - 1]
-        key[0] = word[0]
-        return True
-    colon = <const uint8_t*>memchr(word.data, 0x3A, min(word.size, <Py_ssize_t>LONGEST_DATABASE + 1))
-    if colon == NULL:
-        return False
-    database[0] = Blob(word.data, colon - word.data)
-    key[0] = Blob(colon + 1, word.data + word.size - colon - 1)
-    return True
-
-
-cdef inline void begin_params(Buffer* out, int count, const Blob* database) noexcept nogil:
-    put_array(out, count)
-    put_bin(out, database.data, database.size)
-
-
-cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nogil:
-    return Cursor(out.data + begin, out.data + out.end)
-
-
 cdef void read_command(
     Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
 ) noexcept nogil:
@@ -261,13 +236,9 @@ cdef void know_command(Command* command) noexcept nogil:
 
 
 cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil:
-    """Write the parameters of a `get`: `[database, key]`."""
-    cdef Py_ssize_t begin = core.words.end
     cdef Blob word
-    cdef Blob database
-    cdef Blob key
     take_word(&command.words, &word)
-    if not divide_key(core, resp, &word, &database, &key):
+    if not write_get(core, resp, &word, &command.request):
         refuse(command, NO_DATABASE)
         return
     if command.form == RANGE:
@@ -279,10 +250,6 @@ cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil
         if not word_number(&word, &command.last):
             refuse(command, NO_INTEGER)
             return
-    begin_params(&core.words, 2, &database)
-    put_bin(&core.words, key.data, key.size)
-    command.request.method = Blob(<const uint8_t*>b"get", 3)
-    command.request.params = params_from(&core.words, begin)
 
 
 cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:

@@ -15,16 +15,17 @@ from gossipkv.serving._counters cimport (
 from gossipkv.serving._gathered cimport answer_gathered, gather, may_process, must_wait
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._refusals cimport write_bad_request
-from gossipkv.serving._resp_answers cimport next_id, resp_take_back
+from gossipkv.serving._resp_answers cimport VALUE, resp_owe, resp_take_back
 from gossipkv.serving._resp_commands cimport (
-    ONE_KEY, REFUSED, Command, owe_answer, read_command, say_line, say_now, take_command,
+    ONE_KEY, REFUSED, Command, owe_answer, read_command, say_line, say_now, take_command, write_get,
 )
 from gossipkv.serving._scans cimport REQUEST_WORK
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
 from gossipkv.wire._frames cimport FIX_MAP, frame_begin
-from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Envelope, read_envelope
+from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Blob, Envelope, read_envelope
 from gossipkv.wire._resp cimport (
     RESP_BAD_COUNT, RESP_BAD_SIZE, RESP_COMPLETE, RESP_LONG_LINE, RESP_PARTIAL, RESP_TOO_LARGE, resp_scan,
+    scan_get,
 )
 
 cdef enum:
@@ -50,10 +51,27 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
     cdef int result
     cdef bint is_read
     cdef Command command
+    cdef Envelope request
+    cdef Blob key
     while at < size:
         if not may_process(core, connection):
             connection.held = not connection.broken
             break
+        length = 0
+        if connection.scan.position == 0:
+            length = scan_get(data + at, size - at, &core.frame_limits, &key)
+        if (
+            length > 0
+            and find_room(core, connection, length)
+            and write_get(core, connection.resp, &key, &request)
+            and gather(core, data + at, &request) != HAND_OFF
+        ):
+            if resp_owe(connection.resp, VALUE, 1) == NULL:
+                core.connections.doom(connection, CLOSED_MEMORY)
+            at += length
+            if core.gathered.count == GATHERED_MOST and not answer_some(core, connection, data, &at):
+                break
+            continue
         result = RESP_PARTIAL
         is_read = False
         if connection.spoken or data[at] < FIX_MAP:
@@ -65,7 +83,6 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             if is_read:
                 read_command(core, connection, data + at, length, &command)
             if is_read and command.verb == ONE_KEY:
-                command.request.msgid = next_id(connection.resp)
                 if gather(core, data + at, &command.request) != HAND_OFF:
                     owe_answer(core, connection, &command, 1)
                     frame_begin(&connection.scan)

@@ -8,7 +8,7 @@ words can be read without further bounds.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits, FrameState
@@ -90,6 +90,26 @@ cdef inline int resp_scan(
         state.missing[0] -= 1
         state.closed = state.missing[0] == 0
     return RESP_COMPLETE if state.position <= size else RESP_PARTIAL
+
+
+cdef inline Py_ssize_t scan_get(
+    const uint8_t* data, Py_ssize_t size, const FrameLimits* limits, Blob* key
+) noexcept nogil:
+    """The length of a `GET` of one key as libraries write it, and the key; 0: it is something else, or not all here.
+
+    Most commands are that, and so their words are not looked at twice.
+    """
+    cdef int64_t length
+    cdef int width
+    if size < 18 or memcmp(data, b"*2\r\n$3\r\n", 8) != 0 or memcmp(data + 11, b"\r\n$", 3) != 0:
+        return 0
+    if (data[8] | 0x20) != 0x67 or (data[9] | 0x20) != 0x65 or (data[10] | 0x20) != 0x74:
+        return 0
+    width = read_number(data + 14, size - 14, &length)
+    if width <= 0 or length < 0 or length > min(size, limits.max_size) - 16 - width:
+        return 0
+    key[0] = Blob(data + 14 + width, <Py_ssize_t>length)
+    return 16 + width + <Py_ssize_t>length
 
 
 cdef inline void take_word(Cursor* cursor, Blob* word) noexcept nogil:
