@@ -118,7 +118,7 @@ class RespCommands:
         databases: Sequence[str],
         *,
         names: Callable[[], Sequence[str]],
-        records: Callable[[str], int],
+        records: Callable[[str], int | None],
         scan: Method,
         info: Callable[[], Value],
         random: random.Random,
@@ -188,7 +188,10 @@ class RespCommands:
 
     def _dbsize(self, caller: Caller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
-        return sum(self._records(name) for name in (self._names() if selected is None else [selected]))
+        counts = [self._records(name) for name in (self._names() if selected is None else [selected])]
+        if counts == [None]:
+            return Refusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
+        return sum(count or 0 for count in counts)
 
     # About the node
 

@@ -132,8 +132,7 @@ cdef class Connections:
     cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
     cdef void say(self, Connection* connection) noexcept nogil
-    cdef void note_owed(self, Connection* connection, Py_ssize_t held) noexcept nogil
-    cdef void drop_owed(self, Connection* connection) noexcept nogil
+    cdef void drop_resp(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
@@ -151,6 +150,13 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
         and connection.relays.held_bytes < connections.max_queued
     )
+
+
+cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
+    """Count what a connection that speaks RESP is owed and waits, as what its relays hold."""
+    connection.relays.held_bytes += held - connection.resp.held
+    connections.relays.held_bytes += held - connection.resp.held
+    connection.resp.held = held
 
 
 cdef inline void check(

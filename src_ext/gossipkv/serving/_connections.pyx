@@ -47,7 +47,7 @@ from gossipkv.serving._counters cimport (
 )
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
-from gossipkv.serving._resp_answers cimport resp_begin, resp_forget, resp_release, resp_say
+from gossipkv.serving._resp_answers cimport resp_begin, resp_release, resp_say
 from gossipkv.serving._scans cimport scans_drop, scans_release, scans_unpark
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_size
 from gossipkv.wire._frames cimport frame_begin
@@ -117,7 +117,8 @@ cdef class Connections:
             buffer_release(&self.slots[i].input)
             buffer_release(&self.slots[i].output)
             ids_release(&self.slots[i].in_flight)
-            resp_release(self.slots[i].resp)
+            if self.slots[i].resp != NULL:
+                resp_release(self.slots[i].resp)
             free(self.slots[i])
         scans_release(&self.scans)
         free(self.slots)
@@ -235,9 +236,7 @@ cdef class Connections:
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         relays_drop(&self.relays, &connection.relays)
-        self.drop_owed(connection)
-        resp_release(connection.resp)
-        connection.resp = NULL
+        self.drop_resp(connection)
         attempts_lose(&self.relays, &connection.attempts)
         self.connection_count -= 1
         if CHECKED:
@@ -400,7 +399,7 @@ cdef class Connections:
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
             relays_drop(&self.relays, &largest.relays)
-            self.drop_owed(largest)
+            self.drop_resp(largest)
             if CHECKED:
                 self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
@@ -498,19 +497,14 @@ cdef class Connections:
             self.doom(connection, CLOSED_MEMORY)
         if resp.said == 0:
             connection.blocked_ms = 0
-        self.note_owed(connection, buffer_size(&resp.owed) + buffer_size(&resp.kept))
+        note_owed(self, connection, buffer_size(&resp.owed) + buffer_size(&resp.kept))
 
-    cdef void note_owed(self, Connection* connection, Py_ssize_t held) noexcept nogil:
-        """Count what it is owed and waits, as what its relays hold."""
-        connection.relays.held_bytes += held - connection.resp.held
-        self.relays.held_bytes += held - connection.resp.held
-        connection.resp.held = held
-
-    cdef void drop_owed(self, Connection* connection) noexcept nogil:
+    cdef void drop_resp(self, Connection* connection) noexcept nogil:
         """It is told nothing more."""
         if connection.resp != NULL:
-            resp_forget(connection.resp)
-            self.note_owed(connection, 0)
+            note_owed(self, connection, 0)
+            resp_release(connection.resp)
+            connection.resp = NULL
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
         """Forget the first `size` bytes of the output, which the peer took; held input may go on."""

@@ -45,7 +45,6 @@ cdef struct Resp:  # of a connection
 
 
 cdef Resp* resp_begin() noexcept nogil
-cdef void resp_forget(Resp* resp) noexcept nogil
 cdef void resp_release(Resp* resp) noexcept nogil
 cdef int resp_say(Resp* resp, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil
 

@@ -44,17 +44,10 @@ cdef Resp* resp_begin() noexcept nogil:
     return resp
 
 
-cdef void resp_forget(Resp* resp) noexcept nogil:
-    """Owe nothing any more."""
+cdef void resp_release(Resp* resp) noexcept nogil:
     buffer_release(&resp.owed)
     buffer_release(&resp.kept)
-    resp.kept_count = 0
-
-
-cdef void resp_release(Resp* resp) noexcept nogil:
-    if resp != NULL:
-        resp_forget(resp)
-        free(resp)
+    free(resp)
 
 
 cdef inline Owed* owed_of(Resp* resp, uint32_t number) noexcept nogil:

@@ -51,23 +51,12 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
     cdef int result
     cdef bint is_read
     cdef Command command
-    cdef Envelope request
-    cdef Blob key
     while at < size:
         if not may_process(core, connection):
             connection.held = not connection.broken
             break
-        length = 0
-        if connection.scan.position == 0:
-            length = scan_get(data + at, size - at, &core.frame_limits, &key)
-        if (
-            length > 0
-            and find_room(core, connection, length)
-            and write_get(core, connection.resp, &key, &request)
-            and gather(core, data + at, &request) != HAND_OFF
-        ):
-            if resp_owe(connection.resp, VALUE, 1) == NULL:
-                core.connections.doom(connection, CLOSED_MEMORY)
+        length = gather_get(core, connection, data + at, size - at) if connection.scan.position == 0 else 0
+        if length > 0:
             at += length
             if core.gathered.count == GATHERED_MOST and not answer_some(core, connection, data, &at):
                 break
@@ -118,6 +107,25 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
     if core.words.capacity > SPARE_BYTES:
         buffer_release(&core.words)
     return at
+
+
+cdef inline Py_ssize_t gather_get(
+    Core core, Connection* connection, const uint8_t* data, Py_ssize_t size
+) noexcept nogil:
+    """Gather a `GET`, if that is all there is to it; its length, or 0."""
+    cdef Envelope request
+    cdef Blob key
+    cdef Py_ssize_t length = scan_get(data, size, &core.frame_limits, &key)
+    if (
+        length == 0
+        or not find_room(core, connection, length)
+        or not write_get(core, connection.resp, &key, &request)
+        or gather(core, data, &request) == HAND_OFF
+    ):
+        return 0
+    if resp_owe(connection.resp, VALUE, 1) == NULL:
+        core.connections.doom(connection, CLOSED_MEMORY)
+    return length
 
 
 cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:

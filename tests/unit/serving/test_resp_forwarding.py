@@ -54,7 +54,7 @@ def test_answers_come_in_order_whoever_is_quick(tmp_path_factory, order):
     client, (link,) = Client(asker), asker.links
     assert client.send(gets(KEYS)) == []
     asked = link.requests()
-    assert [params[1] for _, _, _, params in asked] == AWAY[:6]  # type: ignore[index]
+    assert [params[1] for _, _, _, params in asked] == AWAY[:6]
     answered: set[bytes] = set(HERE)
     said = b""
     for place in order:
