@@ -1,6 +1,10 @@
-"""Plain gets that came together.  The idea stands in `_gathered.pyx`.
+"""Plain gets that came together, answered together: so their cache misses overlap.
 
-What runs for each request is written here: so the compiler puts it into the loops of the dialects.
+The loop of a dialect (`_intake.pyx`, `_resp_intake.pyx`) gathers them as it reads them, and has all answered
+(`_requests.pyx`) before it takes anything else.  One that is elsewhere is gathered as well, and passed on when it is its
+turn: those for which there is no room are as if they had not been looked at.
+
+What runs for each request is written here: so the compiler puts it into these loops.
 """
 
 from libc.stdint cimport uint8_t
@@ -20,9 +24,6 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-
-
-cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil
 
 
 cdef inline bint may_process(Core core, const Connection* connection) noexcept nogil:

@@ -15,11 +15,11 @@ from gossipkv.serving._core cimport GATHERED_MOST, LEAST_INBOX_BYTES, Core
 from gossipkv.serving._counters cimport (
     BYTES_RECEIVED, CLOSED_BAD_FRAME, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, frame_fault,
 )
-from gossipkv.serving._gathered cimport answer_gathered, gather, may_process, must_wait
+from gossipkv.serving._gathered cimport gather, may_process, must_wait
 from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._refusals cimport refuse_bounds, refuse_size
-from gossipkv.serving._requests cimport take_message
+from gossipkv.serving._requests cimport answer_gathered, take_message
 from gossipkv.serving._resp_intake cimport take_commands
 from gossipkv.serving._scan_page cimport BYTES_PER_WORK
 from gossipkv.wire._buffer cimport Buffer, buffer_size

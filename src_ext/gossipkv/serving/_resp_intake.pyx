@@ -12,9 +12,10 @@ from gossipkv.serving._core cimport GATHERED_MOST, Core
 from gossipkv.serving._counters cimport (
     CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, FRAMES_MALFORMED, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS,
 )
-from gossipkv.serving._gathered cimport answer_gathered, gather, may_process, must_wait
+from gossipkv.serving._gathered cimport gather, may_process, must_wait
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._refusals cimport write_bad_request
+from gossipkv.serving._requests cimport answer_gathered
 from gossipkv.serving._resp_answers cimport VALUE, resp_owe, resp_take_back
 from gossipkv.serving._resp_commands cimport (
     ONE_KEY, REFUSED, Command, owe_answer, read_command, say_line, say_now, take_command, write_get,

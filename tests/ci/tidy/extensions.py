@@ -37,7 +37,6 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._cold_reads": Proof("tests/unit/serving/test_cold_reads.py", "tests.oracle.scan"),
     "gossipkv.serving._core": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving._intake": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving._gathered": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving._resp_answers": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving._resp_commands": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving._resp_intake": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
