@@ -1,8 +1,8 @@
 """Plain gets that came together, answered together: so their cache misses overlap.
 
 The loop of a dialect (`_intake.pyx`, `_resp_intake.pyx`) gathers them as it reads them, and has all answered
-(`_requests.pyx`) before it takes anything else.  One that is elsewhere is gathered as well, and passed on when it is its
-turn: those for which there is no room are as if they had not been looked at.
+(`_requests.pyx`) before it takes anything else.  One that is elsewhere is gathered as well, and passed on when it is
+its turn: those for which there is no room are as if they had not been looked at.
 
 What runs for each request is written here: so the compiler puts it into these loops.
 """
