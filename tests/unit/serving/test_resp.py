@@ -178,6 +178,7 @@ def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(st.lists(streams, max_size=3), cuts, st.integers(0, 100))
+@example([[array(b"GET", b"db:gone"), array(b"HELLO", b"3"), array(b"GET", b"db:gone")]], [], 0)
 @example([[array(b"MGET", b"db:k", b"other:k", b"db:gone")]], [], 0)
 @example(
     [
@@ -306,6 +307,7 @@ def test_other_protocols_are_told_what_speaks_here(published, size):
     assert ends
     core = make(published)
     answer, ends = told(core, rpc.request(7, "ping", []))
+    assert answer.startswith(b"\x94\x01\x07")
     assert msgpack.unpackb(answer) == [
         1, 7, ["BAD_REQUEST", "this port of the node speaks RESP, as Redis does, not MessagePack-RPC", {}], None,
     ]  # fmt: skip
@@ -362,6 +364,20 @@ def test_what_waits_ends_with_its_connection(published):
     assert core.counters()["held_bytes"] > 30_000
     driver.close(handle)
     assert core.counters()["held_bytes"] == core.counters()["in_flight"] == 0
+
+
+def test_who_waits_for_an_earlier_answer_reads(published):
+    """It takes nothing because it is told nothing: that is no reason to close it."""
+    driver = Driver(make(published))
+    handle = driver.open(1, resp=True)
+    driver.feed(handle, array(b"GET", b"carts:a") + array(b"GET", b"carts:b") + array(b"GET", b"db:k"), 1)
+    assert driver.reply(handle, 1, rpc.response(1, [b"soon", b"token"]))
+    assert driver.take_output(handle, 1 << 30, 1) == b""
+    driver.expire(60_000)
+    assert not driver.should_close(handle)
+    assert driver.reply(handle, 0, rpc.response(0, [b"late", b"token"]))
+    assert driver.take_output(handle, 1 << 30, 60_000) == b"$4\r\nlate\r\n$4\r\nsoon\r\n$1\r\nv\r\n"
+    driver.close(handle)
 
 
 def test_a_client_that_quits(published):
