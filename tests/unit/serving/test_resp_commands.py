@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -198,6 +200,14 @@ def test_commands_that_nobody_knows(name):
     assert said.decode() == (
         f"-ERR unknown command '{shown}', with args beginning with: '{'a' * 100}' '{'b' * 25}' \r\n"
     )
+
+
+def test_the_page_has_every_command():
+    """`docs/users/redis.md` and `COMMAND` name the same; AUTH is known and refused."""
+    page = Path("docs/users/redis.md").read_text()
+    (rows,) = re.findall(r"\| command \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
+    named = {name.lower() for row in rows.splitlines() for name in re.findall(r"`([A-Z]+)`", row.split("|")[1])}
+    assert named == {*COMMANDS}
 
 
 def test_cursors_are_few():
