@@ -466,6 +466,7 @@ cdef class Connections:
                     connection.blocked_ms = self.now_ms
         if self.out.capacity > SPARE_BYTES:
             buffer_release(&self.out)
+            buffer_release(&self.said)
         self.out.start = 0
         self.out.end = 0
         if CHECKED:

@@ -35,6 +35,7 @@ cdef struct Command:
     Form form
     Py_ssize_t count  # of its words, the name among them
     Blob name
+    const char* known  # the same, if it is known here
     Cursor words  # behind the name
     const char* why
     int64_t first  # of a part of a value

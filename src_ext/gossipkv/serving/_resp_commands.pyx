@@ -33,7 +33,6 @@ from gossipkv.wire._resp cimport put_bulk, put_end, read_number, take_word
 
 cdef enum:
     COMMANDS = 21
-    LONGEST_COMMAND = 16
     LINE_BYTES = 256  # Of what is said here.
 
 cdef struct Known:
@@ -68,8 +67,16 @@ KNOWN[:] = [
     Known(b"substr", ONE_KEY, RANGE, 4, 4),
 ]
 
+cdef const char* OK = b"+OK\r\n"
 cdef const char* NO_DATABASE = (
     b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
+)
+cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+cdef const char* NO_OPTIONS = (
+    b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
+)
+cdef const char* TOO_MANY = (
+    b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
 )
 cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n"
 cdef const char* NO_USERS = (
@@ -222,6 +229,7 @@ cdef void know_command(Command* command) noexcept nogil:
         known = &KNOWN[i]
         if not word_is(&command.name, known.name):
             continue
+        command.known = known.name
         command.verb = known.verb
         command.form = known.form
         if command.count < known.least or (known.most > 0 and command.count > known.most):
@@ -278,23 +286,14 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
     if command.verb == ONE_KEY:
         core.elements = 2
         ask(core, connection, command, 1)
-    elif command.verb == MANY_KEYS:
+    elif command.verb == MANY_KEYS or command.verb == DELETE:
         take_runs(core, connection, command, 1)
-    elif command.verb == SET:
-        if command.count == 3:
-            take_runs(core, connection, command, 2)
-        else:
-            say_line(
-                core, connection, b"-ERR SET takes a key and a value here, and no options: nothing expires, "
-                b"and nothing is compared\r\n"
-            )
-    elif command.verb == SET_MANY:
-        if command.count % 2 == 1:
-            take_runs(core, connection, command, 2)
-        else:
-            refuse_count(core, connection, command)
-    elif command.verb == DELETE:
-        take_runs(core, connection, command, 1)
+    elif command.verb == SET and command.count > 3:
+        say_line(core, connection, NO_OPTIONS)
+    elif command.verb == SET_MANY and command.count % 2 == 0:
+        refuse_count(core, connection, command)
+    elif command.verb == SET or command.verb == SET_MANY:
+        take_runs(core, connection, command, 2)
     elif command.verb == REFUSED:
         core.counts[BAD_REQUESTS] += 1
         if command.why != NULL:
@@ -307,9 +306,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
         take_word_of_connection(core, connection, command)
 
 
-cdef int count_runs(
-    Core core, const Resp* resp, const Command* command, int step
-) noexcept nogil:
+cdef int count_runs(Core core, const Resp* resp, const Command* command, int step) noexcept nogil:
     """How many requests the words make; -1: one names no database."""
     cdef Cursor words = command.words
     cdef Blob word
@@ -335,14 +332,8 @@ cdef void take_runs(Core core, Connection* connection, Command* command, int ste
     cdef int parts = count_runs(core, connection.resp, command, step)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int part
-    if parts < 0:
-        say_line(core, connection, NO_DATABASE)
-        return
-    if parts > MOST_PARTS:
-        say_line(
-            core, connection,
-            b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n",
-        )
+    if not 0 <= parts <= MOST_PARTS:
+        say_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY)
         return
     for part in range(parts):
         left -= ask_run(core, connection, command, step, left, parts if part == 0 else 0)
@@ -440,7 +431,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         take_word(&words, &word)
         say_bulk(core, connection, &word)
     elif command.verb == QUIT:
-        say_line(core, connection, b"+OK\r\n")
+        say_line(core, connection, OK)
         connection.broken = True
         core.connections.finish(connection, CLOSED_BY_PEER)
     elif command.verb == RESET:
@@ -456,20 +447,14 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
             say_line(core, connection, b"-ERR DB index is out of range\r\n")
         else:
             resp.database = <uint32_t>number
-            say_line(core, connection, b"+OK\r\n")
+            say_line(core, connection, OK)
     else:
         take_word(&words, &word)
-        if not word_is(&word, b"setname") or command.count != 3:
-            hand_over(core, connection, command)
-        else:
+        if word_is(&word, b"setname") and command.count == 3:
             take_word(&words, &word)
-            if set_name(resp, &word):
-                say_line(core, connection, b"+OK\r\n")
-            else:
-                say_line(
-                    core, connection,
-                    b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
-                )
+            say_line(core, connection, OK if set_name(resp, &word) else BAD_NAME)
+        else:
+            hand_over(core, connection, command)
 
 
 cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
@@ -513,9 +498,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
         take_word(&words, &name)
         left -= 2
     if not set_name(resp, &name):
-        say_line(
-            core, connection, b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-        )
+        say_line(core, connection, BAD_NAME)
         return
     resp.protocol = <int>protocol
     hand_over(core, connection, command)
@@ -526,13 +509,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
 
 cdef void refuse_count(Core core, Connection* connection, const Command* command) noexcept nogil:
     cdef char line[LINE_BYTES]
-    cdef char name[LONGEST_COMMAND + 1]
-    cdef Py_ssize_t size = min(command.name.size, <Py_ssize_t>LONGEST_COMMAND)
-    cdef Py_ssize_t i
-    for i in range(size):
-        name[i] = <char>lower(command.name.data[i])
-    name[size] = 0
-    snprintf(line, LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", name)
+    snprintf(line, LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", command.known)
     say_line(core, connection, line)
 
 

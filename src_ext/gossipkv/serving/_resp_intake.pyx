@@ -24,10 +24,7 @@ from gossipkv.serving._scans cimport REQUEST_WORK
 from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
 from gossipkv.wire._frames cimport FIX_MAP, frame_begin
 from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Blob, Envelope, read_envelope
-from gossipkv.wire._resp cimport (
-    RESP_BAD_COUNT, RESP_BAD_SIZE, RESP_COMPLETE, RESP_LONG_LINE, RESP_PARTIAL, RESP_TOO_LARGE, resp_scan,
-    scan_get,
-)
+from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get
 
 cdef enum:
     # Words and parameters of the gets that are gathered: 32 of them, with keys of 1 KiB.
@@ -37,6 +34,21 @@ cdef enum:
     # The words of a line are at most so many times as long, as words of an array and as parameters.
     LINE_GROWTH = 16
     SPARE_BYTES = 4 * 1024 * 1024
+
+# In the order of `RespResult`, from `RESP_NO_BULK` on downwards.
+cdef const char* WHY[6]
+WHY[:] = [
+    b"",
+    b"-ERR Protocol error: expected '$': a command is an array of strings\r\n",
+    b"-ERR Protocol error: invalid bulk length\r\n",
+    b"-ERR Protocol error: invalid multibulk length\r\n",
+    b"-ERR Protocol error: too big inline request\r\n",
+    b"-ERR Protocol error: the command is larger than the node accepts\r\n",
+]
+cdef int COUNTED[6]
+COUNTED[:] = [
+    FRAMES_MALFORMED, FRAMES_MALFORMED, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, FRAMES_TOO_LARGE, FRAMES_TOO_LARGE,
+]
 
 cdef const char* NO_MESSAGES = b"this port of the node speaks RESP, as Redis does, not MessagePack-RPC"
 cdef const char* NO_HTTP = (
@@ -164,21 +176,8 @@ cdef inline void break_stream(Core core, Connection* connection, int counter) no
 
 cdef void refuse_stream(Core core, Connection* connection, int result) noexcept nogil:
     """Say, as Redis does, why no command can be found any more."""
-    if result == RESP_TOO_LARGE:
-        say_line(core, connection, b"-ERR Protocol error: the command is larger than the node accepts\r\n")
-        break_stream(core, connection, FRAMES_TOO_LARGE)
-    elif result == RESP_BAD_COUNT:
-        say_line(core, connection, b"-ERR Protocol error: invalid multibulk length\r\n")
-        break_stream(core, connection, FRAMES_TOO_MANY_ELEMENTS)
-    elif result == RESP_BAD_SIZE:
-        say_line(core, connection, b"-ERR Protocol error: invalid bulk length\r\n")
-        break_stream(core, connection, FRAMES_TOO_LARGE)
-    elif result == RESP_LONG_LINE:
-        say_line(core, connection, b"-ERR Protocol error: too big inline request\r\n")
-        break_stream(core, connection, FRAMES_TOO_LARGE)
-    else:
-        say_line(core, connection, b"-ERR Protocol error: expected '$': a command is an array of strings\r\n")
-        break_stream(core, connection, FRAMES_MALFORMED)
+    say_line(core, connection, WHY[-result])
+    break_stream(core, connection, COUNTED[-result])
 
 
 cdef bint is_foreign(
