@@ -16,8 +16,10 @@ from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from gossipkv.environment.seam import Datagrams, Environment, Listener, Sockets
+    from gossipkv.settings.config import Config
 
 # Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
 BACKLOG = 4096
@@ -70,6 +72,21 @@ def listen(environment: Environment, address: Address, *, flag: str = "--listen"
         listener.close()
         raise link_local
     return listener
+
+
+def listen_for_resp(environment: Environment, config: Config) -> Listener | None:
+    """The socket for RESP; None if there is to be none.  Raises LocalError, as `listen` does."""
+    return None if config.resp_listen is None else listen(environment, config.resp_listen, flag="--resp-listen")
+
+
+def closing(listener: Listener | None) -> AbstractContextManager[Listener | None]:
+    """It, if there is one, until the end of the block."""
+    return contextlib.nullcontext() if listener is None else contextlib.closing(listener)
+
+
+def bound_to(listener: Listener) -> Address:
+    """Where it listens."""
+    return Address(*listener.getsockname()[:2])
 
 
 def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: str = "--listen") -> LocalError:

@@ -108,6 +108,7 @@ class NodeInfo:
     version: str
     cluster: str
     node: str
+    resp: str | None  # where clients of Redis are answered
 
 
 @final
@@ -159,6 +160,7 @@ class Info:
             "speaks": {"this": SPEAKS, "all": cluster.speaks()},
             "cluster": self._identity.cluster,
             "node": self._identity.node,
+            "resp": self._identity.resp,
             "epoch": cluster.epoch,
             "shard_id": cluster.shard_id,
             "isolated": cluster.isolated(),

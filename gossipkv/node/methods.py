@@ -34,6 +34,7 @@ from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
+from gossipkv.serving.resp import RespCommands
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import Later, Packed, Waiting
 
@@ -181,6 +182,7 @@ class Handlers:
         report: Callable[[], Awaitable[Value]],
         verdicts: JudgedCluster,
         random: random.Random,
+        resp_databases: Sequence[str] = (),
     ) -> None:
         """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is."""
         self.errors: Counter[str] = Counter()  # By code.
@@ -220,6 +222,15 @@ class Handlers:
             **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
         }
         self._deciding = deciding
+        resp = RespCommands(
+            resp_databases,
+            names=lambda: [str(told["name"]) for told in names.databases() if isinstance(told, dict)],
+            records=reads.records,
+            scan=self._methods[b"scan"],
+            info=info,
+            random=random,
+        )
+        self._methods[b"resp"] = resp.answer
 
     def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
         """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv import __version__
-from gossipkv.address import Address
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
@@ -41,7 +40,7 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.node.binding import advertised, bind
+from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway
@@ -145,10 +144,9 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
-        http = listen_for_http(environment, config)
-        if http is not None:
-            stack.callback(http.close)
-        bound = Address(*listener.getsockname()[:2])
+        http = stack.enter_context(closing(listen_for_http(environment, config)))
+        resp = stack.enter_context(closing(listen_for_resp(environment, config)))
+        bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
@@ -170,6 +168,7 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
             usage=usage,
+            resp=resp,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -256,8 +255,9 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
+        resp: Listener | None,
     ) -> None:
-        self._directory, self._gateway, self._tables = directory, gateway, tables
+        self._directory, self._gateway, self._tables, self._resp = directory, gateway, tables, resp
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
@@ -365,7 +365,8 @@ class _Node:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=self._directory.record.node)
+        node, resp = self._directory.record.node, None if self._resp is None else str(bound_to(self._resp))
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
         return Handlers(
             self._library,
             self._reads,
@@ -378,6 +379,7 @@ class _Node:
             report=self._report.make,
             verdicts=self._verdicts,
             random=self._environment.random,
+            resp_databases=self._config.resp_databases,
         )
 
     def _cluster(self) -> Cluster:
@@ -430,7 +432,9 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
-        self._pumps.open(make_transport, listener, polls=polls(self._config.busy_poll, pumps=len(self._pumps)))
+        self._pumps.open(
+            make_transport, listener, self._resp, polls=polls(self._config.busy_poll, pumps=len(self._pumps))
+        )
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)

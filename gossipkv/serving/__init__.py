@@ -8,6 +8,8 @@ Read in this order:
     _connections.pyx  who is connected: lives, memory, time; without sockets; _backlog.pyx: whose turn it is
     _core.pyx         all of it as one object, and the door for Python
     _intake.pyx       what has arrived: message after message; _requests.pyx: what becomes of each
+    _resp_answers.pyx   RESP beside MessagePack-RPC: the idea, and answers in order; _resp_intake.pyx and
+                      _resp_commands.pyx: what clients of Redis ask; resp.py, resp_scan.py: what of that Python answers
     _handoff.pyx      what Python answers, and how its answers go back
     _published.pyx    what the loop answers by itself; published.py: what is served at this moment
     _batches.pyx      many keys in one request; _scans.pyx: scans, slice by slice

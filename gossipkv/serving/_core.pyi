@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Self, final
 
 from gossipkv.serving._crew import Crew
@@ -28,6 +29,7 @@ class Core:
         node: str = "",
         crew: Crew,
         pump: int = 0,
+        resp_databases: Sequence[str] = (),
     ) -> Self: ...
     @property
     def turn(self) -> Turn | None: ...

@@ -50,4 +50,5 @@ def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) ->
         node=node,
         crew=crew,
         pump=pump,
+        resp_databases=config.resp_databases,
     )

@@ -121,9 +121,12 @@ class Peers(Protocol):
 
 
 class MakeTransport(Protocol):
-    """Makes what carries the bytes of a listener's connections; `polls`: it may look out before it sleeps."""
+    """Makes what carries the bytes of a listener's connections, and of those of the listener for RESP.
 
-    def __call__(self, listener: Listener | None, *, polls: bool) -> Transport: ...
+    `polls`: it may look out before it sleeps.  None: another pump accepts.
+    """
+
+    def __call__(self, listener: Listener | None, *, polls: bool, resp: Listener | None) -> Transport: ...
 
 
 @final

@@ -103,10 +103,14 @@ class Pumps:
 
     # How they run
 
-    def open(self, make_transport: MakeTransport, listener: Listener, *, polls: bool) -> None:
-        """Have a loop for each; the first accepts."""
-        for core in self._cores:
-            self._loops.append(Loop(core, make_transport(None if self._loops else listener, polls=polls)))
+    def open(
+        self, make_transport: MakeTransport, listener: Listener, resp: Listener | None = None, *, polls: bool
+    ) -> None:
+        """Have a loop for each; the first accepts, also those who speak RESP."""
+        first, *further = self._cores
+        self._loops.append(Loop(first, make_transport(listener, polls=polls, resp=resp)))
+        for core in further:
+            self._loops.append(Loop(core, make_transport(None, polls=polls, resp=None)))
 
     async def run(
         self,

@@ -294,6 +294,14 @@ class Reads:
             raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
         return value
 
+    def records(self, database: str) -> int | None:
+        """About how many records clients get of a dataset that serves: by the partitions that are here."""
+        held = self.published.databases.get(database)
+        if held is None or held.active is None:
+            return None
+        here = [len(file) for file in held.active.files if file is not None]
+        return sum(here) * len(held.active.files) // len(here) if here else 0
+
     def look_at(self, record: bytes) -> None:
         """Have the library hear what is the matter with a record, `[database, key, version]`; others answer it now."""
         database, key, version = msgpack.unpackb(record, raw=True)

@@ -40,6 +40,7 @@ from gossipkv.settings.node import LogSettings, NodeSettings
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.replication import ReplicationSettings
+from gossipkv.settings.resp import RespSettings
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.settings.setting import PREFIX, UNITS, Setting, say
 from gossipkv.settings.tables import TableSettings
@@ -64,6 +65,7 @@ class Config(
     ReplicationSettings,
     DatasetSettings,
     GossipSettings,
+    RespSettings,
     HttpSettings,
     NodeSettings,
     SourceSettings,

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.address import Address, parse_address
-from gossipkv.settings.setting import count, plain
+from gossipkv.settings.setting import count, plain, read_listen
 
 if TYPE_CHECKING:
-    from gossipkv.settings.setting import Value
+    from gossipkv.address import Address
 
 # A media type by RFC 9110, its parameters included; nothing that would begin another header.
 _MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
@@ -34,10 +33,6 @@ def read_media_type(text: str) -> str:
     return text.strip()
 
 
-def _read_listen(text: str) -> Value:
-    return None if text.strip() == "off" else parse_address(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
     """How a node answers by HTTP.
@@ -49,7 +44,7 @@ class HttpSettings:
     http_listen: Address | None = field(
         default=None,
         metadata=plain(
-            "address", "off", "HOST:PORT, port 0 for any free one, or off", _read_listen,
+            "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
             meaning="where the node answers HTTP and shows its page, by a child process",
             why="a second port is opened by whoever wants it; `gossipkv cluster` does",
         ),

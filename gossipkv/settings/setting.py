@@ -20,7 +20,7 @@ from gossipkv.settings.quantity import DURATION, RATE, SIZE, parse, show
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Value = bool | int | str | Path | Address | tuple[Address, ...] | None
+Value = bool | int | str | Path | Address | tuple[Address, ...] | tuple[str, ...] | None
 
 PREFIX: Final = "GOSSIPKV_"
 
@@ -221,6 +221,11 @@ def read_source(text: str) -> str:
     if not text.isprintable():
         raise ValueError("expected a URL")
     return text
+
+
+def read_listen(text: str) -> Address | None:
+    """Where to listen, if anywhere."""
+    return None if text.strip() == "off" else parse_address(text)
 
 
 def read_addresses(text: str) -> tuple[Address, ...]:

@@ -8,6 +8,7 @@ from gossipkv.serving._counters cimport COUNTERS
 from gossipkv.serving._crew cimport Crew
 from gossipkv.serving._id_set cimport IdSet
 from gossipkv.serving._relays cimport ClientRelays, PeerAttempts, Relays
+from gossipkv.serving._resp_answers cimport Resp
 from gossipkv.serving._scans cimport Scanner, Scans
 from gossipkv.storage._format cimport prefetch
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
@@ -42,6 +43,7 @@ cdef struct Connection:
     bint parked  # its hand-offs are parked until the peer has read
     bint peer  # another node, which is asked here and answers
     int column  # of that node; NO_COLUMN: it is known no more
+    Resp* resp  # what is owed in RESP; NULL: it speaks MessagePack-RPC
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
@@ -86,6 +88,7 @@ cdef class Connections:
     cdef uint32_t in_flight_count  # of all connections
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
+    cdef Buffer said  # what RESP makes of them
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
     cdef int64_t work  # that may still be done at once, before sockets are looked at again
@@ -101,6 +104,7 @@ cdef class Connections:
 
     cdef int admit(self, uint64_t address) noexcept nogil
     cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
+    cdef Connection* begin_resp(self, int fd, uint64_t address) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil
@@ -127,6 +131,8 @@ cdef class Connections:
     cdef void put_input_back(self, Connection* connection, Buffer* kept) noexcept nogil
     cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
+    cdef void say(self, Connection* connection) noexcept nogil
+    cdef void drop_resp(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
@@ -144,6 +150,13 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
         and connection.relays.held_bytes < connections.max_queued
     )
+
+
+cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
+    """Count what a connection that speaks RESP is owed and waits, as what its relays hold."""
+    connection.relays.held_bytes += held - connection.resp.held
+    connections.relays.held_bytes += held - connection.resp.held
+    connection.resp.held = held
 
 
 cdef inline void check(

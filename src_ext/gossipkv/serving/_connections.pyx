@@ -47,6 +47,7 @@ from gossipkv.serving._counters cimport (
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
+from gossipkv.serving._resp_answers cimport resp_begin, resp_release, resp_say
 from gossipkv.serving._scans cimport scans_drop, scans_release, scans_unpark
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_size
 from gossipkv.wire._frames cimport frame_begin
@@ -116,12 +117,15 @@ cdef class Connections:
             buffer_release(&self.slots[i].input)
             buffer_release(&self.slots[i].output)
             ids_release(&self.slots[i].in_flight)
+            if self.slots[i].resp != NULL:
+                resp_release(self.slots[i].resp)
             free(self.slots[i])
         scans_release(&self.scans)
         free(self.slots)
         free(self.free_slots)
         relays_release(&self.relays)
         buffer_release(&self.out)
+        buffer_release(&self.said)
         buffer_release(&self.lost)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
@@ -147,6 +151,16 @@ cdef class Connections:
         connection = self.enter(fd)
         connection.address = address
         self.counts[CONNECTIONS_ACCEPTED] += 1
+        return connection
+
+    cdef Connection* begin_resp(self, int fd, uint64_t address) noexcept nogil:
+        """The same, of one that speaks RESP."""
+        cdef Connection* connection = self.begin(fd, address)
+        if connection != NULL:
+            connection.resp = resp_begin()
+            if connection.resp == NULL:
+                self.release(connection)
+                return NULL
         return connection
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
@@ -224,6 +238,7 @@ cdef class Connections:
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         relays_drop(&self.relays, &connection.relays)
+        self.drop_resp(connection)
         attempts_lose(&self.relays, &connection.attempts)
         self.connection_count -= 1
         if CHECKED:
@@ -388,6 +403,7 @@ cdef class Connections:
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
             relays_drop(&self.relays, &largest.relays)
+            self.drop_resp(largest)
             if CHECKED:
                 self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
@@ -454,16 +470,54 @@ cdef class Connections:
                     connection.blocked_ms = self.now_ms
         if self.out.capacity > SPARE_BYTES:
             buffer_release(&self.out)
+            buffer_release(&self.said)
         self.out.start = 0
         self.out.end = 0
         if CHECKED:
             self.check_sums(connection)
+
+    cdef void say(self, Connection* connection) noexcept nogil:
+        """Say in RESP, and in order, what answers it: what was put behind the output, then what is in `out`.
+
+        What waits for earlier answers counts as held by its relays.  Requires: it speaks RESP.
+        """
+        cdef Resp* resp = connection.resp
+        cdef Buffer* output = &connection.output
+        cdef Buffer out = self.out
+        cdef Py_ssize_t size = buffer_size(output) - resp.said
+        cdef bint done = True
+        if size > 0 and not connection.doomed:
+            done = resp_say(resp, output.data + output.start + resp.said, size, &self.said) == 0
+            output.end -= size
+            done = done and buffer_append(output, self.said.data, self.said.end) == 0
+            self.held_bytes += buffer_size(output) - resp.said - size
+            self.said.end = 0
+        resp.said = buffer_size(output)
+        if buffer_size(&out) > 0 and not connection.doomed:
+            done = done and resp_say(resp, out.data + out.start, buffer_size(&out), &self.said) == 0
+            self.out = self.said
+            self.said = out
+            self.said.start = self.said.end = 0
+        if not done:
+            self.doom(connection, CLOSED_MEMORY)
+        if resp.said == 0:
+            connection.blocked_ms = 0
+        note_owed(self, connection, buffer_size(&resp.owed) + buffer_size(&resp.kept))
+
+    cdef void drop_resp(self, Connection* connection) noexcept nogil:
+        """It is told nothing more."""
+        if connection.resp != NULL:
+            note_owed(self, connection, 0)
+            resp_release(connection.resp)
+            connection.resp = NULL
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
         """Forget the first `size` bytes of the output, which the peer took; held input may go on."""
         self.held_bytes -= size
         if size > 0:
             buffer_drop(&connection.output, size)
+            if connection.resp != NULL:
+                connection.resp.said -= size
             connection.blocked_ms = connection.active_ms = self.now_ms
         if buffer_size(&connection.output) == 0:
             connection.blocked_ms = 0

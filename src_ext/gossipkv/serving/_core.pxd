@@ -10,7 +10,7 @@ from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._latency cimport LatencyHistogram
-from gossipkv.wire._message cimport Envelope
+from gossipkv.wire._message cimport Blob, Envelope
 
 cdef enum:
     GATHERED_MOST = 32  # As in a window of `get_many`.
@@ -45,6 +45,10 @@ cdef class Core:
 
     cdef long thread  # that owns the core, where it is always the same
     cdef readonly Turn turn  # whose the core is; None: that thread's
+    cdef list resp_databases  # what the next has the bytes of
+    cdef Blob* resp_names  # of the databases that `SELECT` 1, 2 and so on mean
+    cdef int resp_name_count
+    cdef Buffer words  # of commands of RESP, and what they are asked as
     cdef GatheredGets gathered  # plain gets of the connection being processed, not answered yet
     cdef uint32_t hand_off_count  # in this step
     cdef Py_ssize_t hand_off_bytes
@@ -54,6 +58,7 @@ cdef class Core:
     cdef LatencyHistogram answered
     cdef LatencyHistogram handed_off
 
+    cdef int know_databases(self, list names) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1
 

@@ -12,7 +12,8 @@ which only the owner replaces, between steps.
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from gossipkv.serving._asking cimport Asking
 from gossipkv.serving._connections cimport Connections
@@ -23,8 +24,10 @@ from gossipkv.serving._questions cimport ask_peer, take_replies
 from gossipkv.serving._reasons cimport know_reasons
 from gossipkv.serving._scans cimport release_unread, scans_counters
 from gossipkv.serving._turn cimport Turn
+from gossipkv.wire._buffer cimport buffer_release
 from gossipkv.wire._frames cimport FRAME_DEPTH
 from gossipkv.wire._latency cimport LatencyHistogram
+from gossipkv.wire._message cimport Blob
 
 
 @cython.final
@@ -56,6 +59,7 @@ cdef class Core:
         str node not None="",
         Crew crew not None,
         int pump=0,
+        resp_databases=(),
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
             max_in_flight, scan_limit
@@ -98,9 +102,24 @@ cdef class Core:
         self.cold = self.asking.cold
         self.handed_off = LatencyHistogram()
         self.asking.answered_here = self.answered
+        self.know_databases([name.encode() for name in resp_databases])
         begin_step(self)
 
+    cdef int know_databases(self, list names) except -1:
+        """Know what `SELECT` means to who speaks RESP."""
+        cdef int i
+        self.resp_databases = names
+        self.resp_name_count = <int>len(names)
+        self.resp_names = <Blob*>calloc(self.resp_name_count + 1, sizeof(Blob))
+        if self.resp_names == NULL:
+            raise MemoryError
+        for i in range(self.resp_name_count):
+            self.resp_names[i] = Blob(<const uint8_t*><const char*>(<bytes>names[i]), len(<bytes>names[i]))
+        return 0
+
     def __dealloc__(self):
+        free(self.resp_names)
+        buffer_release(&self.words)
         if self.cold is not None:
             self.cold.end()
         if self.connections is not None:

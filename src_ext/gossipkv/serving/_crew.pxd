@@ -16,6 +16,7 @@ cdef enum Refusal:
 cdef struct Arrival:
     int fd
     uint64_t address
+    uint64_t listener  # to which it came
 
 cdef struct Seat:
     uint32_t connections  # That are this pump's, or on their way to it.
@@ -38,7 +39,7 @@ cdef class Crew:
     cdef char behind[LINE_BYTES]
 
     cdef int admit(self, uint64_t address) noexcept nogil
-    cdef bint send(self, int pump, int fd, uint64_t address) noexcept nogil
+    cdef bint send(self, int pump, Arrival arrival) noexcept nogil
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil
     cdef void move(self, int pump, int other) noexcept nogil
     cdef void leave(self, int pump, uint64_t address) noexcept nogil

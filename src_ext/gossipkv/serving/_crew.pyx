@@ -63,14 +63,14 @@ cdef class Crew:
         pthread_mutex_unlock(&self.mutex)
         return least
 
-    cdef bint send(self, int pump, int fd, uint64_t address) noexcept nogil:
+    cdef bint send(self, int pump, Arrival arrival) noexcept nogil:
         """Have that pump take up who was admitted to it; False: too many wait for it."""
         cdef Seat* seat = &self.seats[pump]
         cdef bint sent
         pthread_mutex_lock(&self.mutex)
         sent = seat.arrival_count < MOST_ARRIVALS
         if sent:
-            seat.arrivals[seat.arrival_count] = Arrival(fd, address)
+            seat.arrivals[seat.arrival_count] = arrival
             seat.arrival_count += 1
             eventfd_write(seat.waker, 1)
         pthread_mutex_unlock(&self.mutex)

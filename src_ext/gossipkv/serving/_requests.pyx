@@ -20,14 +20,15 @@ from gossipkv.serving._batches cimport (
     KEY_WORK, Batch, Reading, begin_reading, count_reading, end_reading, plan_reading, read_keys, refuse_reading,
 )
 from gossipkv.serving._connections cimport Connection, check
-from gossipkv.serving._core cimport SMALL_BATCH_WORK, Core
+from gossipkv.serving._core cimport SMALL_BATCH_WORK, Core, Gathered
 from gossipkv.serving._counters cimport (
-    BAD_REQUESTS, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE, COLD_READS, GET_MANYS, KEYS_READ,
+    BAD_REQUESTS, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE, COLD_READS, GET_MANYS, GETS, KEYS_READ,
     NOTIFICATIONS_IGNORED, PINGS, REPLIES_TOO_LARGE,
 )
 from gossipkv.serving._crew cimport may_be_in_flight
 from gossipkv.serving._forwarded_batch cimport ask_disk, begin_batch, queue_batch, read_batch
 from gossipkv.serving._forwarded_get cimport begin_cold_get, begin_forwarded_get
+from gossipkv.serving._gathered cimport may_process
 from gossipkv.serving._handoff cimport hand_off, may_hand_off
 from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._published cimport (
@@ -41,6 +42,7 @@ from gossipkv.serving._scans cimport (
     scans_have_turn, scans_park, scans_read_cold, scans_run, scans_turn, scans_yield,
 )
 from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
+from gossipkv.wire._frames cimport frame_begin
 from gossipkv.wire._latency cimport histogram_record
 from gossipkv.wire._message cimport (
     BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Blob, Cursor, Envelope, blob_is, put_answer,
@@ -58,6 +60,49 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
     put_text(core.out, b"pong")
     core.counts[PINGS] += 1
     return ANSWERED
+
+
+cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
+    """Answer the gets that were gathered; False when there is room for some only: `at` is then where to go on."""
+    cdef Gathered* entry
+    cdef int count = core.gathered.count
+    cdef int outcome
+    cdef int i
+    connection.spoken |= count > 0
+    core.gathered.count = 0
+    core.elements = 0  # Those of the message behind them do not count.
+    # All records are fetched, then all values; the buckets were asked for when the gets were gathered.
+    for i in range(count):
+        if core.gathered.entries[i].lookup.file != NULL:
+            core.published.fetch_record(&core.gathered.entries[i].lookup)
+    for i in range(count):
+        if core.gathered.entries[i].lookup.file != NULL:
+            core.published.fetch_value(&core.gathered.entries[i].lookup)
+    for i in range(count):
+        entry = &core.gathered.entries[i]
+        if i > 0 and not may_process(core, connection):
+            at[0] = entry.message - data
+            frame_begin(&connection.scan)
+            connection.held = True
+            return False
+        core.turn_work -= REQUEST_WORK
+        if entry.lookup.file == NULL:
+            wait_elsewhere(core, connection, &entry.request, &entry.lookup, ELSEWHERE)
+            continue
+        outcome = core.published.end_get(
+            &entry.lookup, entry.request.msgid, &core.read_limits, &core.asking.own_name, False, core.out
+        )
+        if outcome == DAMAGED or outcome == COLD:
+            wait_elsewhere(core, connection, &entry.request, &entry.lookup, outcome)
+            continue
+        if outcome > 0:
+            core.counts[GETS] += 1
+            core.counts[KEYS_READ] += 1
+        if outcome == ANSWERED:
+            core.fresh_answers += 1
+        else:
+            conclude(core, connection, &entry.request, outcome)
+    return True
 
 
 cdef void take_message(

@@ -61,7 +61,7 @@ from gossipkv.serving._relays cimport NEVER, next_due
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, RESP_LISTENER, TIMER, WRITABLE, Event, Transport,
 )
 from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
@@ -560,8 +560,8 @@ cdef class Loop:
         if event.handle == OTHERS:
             self.others_wait = True
             return
-        if event.handle == LISTENER:
-            self.accept_some()
+        if event.handle == LISTENER or event.handle == RESP_LISTENER:
+            self.accept_some(event.handle)
             self.tell_time()
             return
         if event.handle == TIMER:
@@ -659,14 +659,14 @@ cdef class Loop:
 
     # One connection ---------------------------------------------------------------------------------------------
 
-    cdef void accept_some(self) noexcept nogil:
+    cdef void accept_some(self, uint64_t listener) noexcept nogil:
         cdef int left = ACCEPTS_PER_STEP
         cdef int fd
         cdef int pump
         cdef uint64_t address
         while left > 0 and not self.draining:
             left -= 1
-            fd = self.transport.accept(&address)
+            fd = self.transport.accept(listener, &address)
             if fd == GONE:
                 continue
             if fd == EXHAUSTED:
@@ -678,18 +678,24 @@ cdef class Loop:
             if pump < 0:
                 self.transport.close(fd, True)
             elif pump == self.connections.pump:
-                self.welcome(fd, address)
-            elif not self.connections.crew.send(pump, fd, address):
+                self.welcome(fd, address, listener)
+            elif not self.connections.crew.send(pump, Arrival(fd, address, listener)):
                 self.connections.crew.move(pump, self.connections.pump)
-                self.welcome(fd, address)
+                self.welcome(fd, address, listener)
 
-    cdef void welcome(self, int fd, uint64_t address) noexcept nogil:
-        """Serve a connection that was admitted to this pump."""
-        cdef Connection* connection = self.connections.begin(fd, address)
+    cdef void welcome(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
+        """Serve a connection that was admitted to this pump, and came to that listener."""
+        cdef Connection* connection
+        if listener == RESP_LISTENER:
+            connection = self.connections.begin_resp(fd, address)
+        else:
+            connection = self.connections.begin(fd, address)
         if connection == NULL:
             self.transport.close(fd, True)
             return
-        check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
+        check(
+            self.connections, connection, connection.handle > RESP_LISTENER, b"the listener's handle is the listener's"
+        )
         connection.interest = READABLE
         if self.transport.begin(fd, connection.handle) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
@@ -699,7 +705,7 @@ cdef class Loop:
         """Serve whom another pump has accepted and sent here."""
         cdef Arrival arrival
         while self.connections.crew.receive(self.connections.pump, &arrival):
-            self.welcome(arrival.fd, arrival.address)
+            self.welcome(arrival.fd, arrival.address, arrival.listener)
 
     cdef void turn_away_arrivals(self) noexcept nogil:
         """Close them."""
@@ -740,15 +746,23 @@ cdef class Loop:
     cdef void transmit(self, Connection* connection) noexcept nogil:
         """Send the answers that the core has just written, or put them behind those that wait."""
         cdef ssize_t taken = 0
-        cdef Py_ssize_t size = buffer_size(&self.connections.out)
+        cdef Py_ssize_t size
+        if connection.resp != NULL:
+            self.connections.say(connection)
+        size = buffer_size(&self.connections.out)
         if size > 0 and buffer_size(&connection.output) == 0 and not connection.doomed:
             taken = self.give(connection, self.connections.out.data + self.connections.out.start, size)
         self.connections.hold_output(connection, taken)
+        if connection.resp != NULL:
+            connection.resp.said = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:
         """Send what waits."""
-        cdef Py_ssize_t size = buffer_size(&connection.output)
+        cdef Py_ssize_t size
+        if connection.resp != NULL:
+            self.connections.say(connection)
+        size = buffer_size(&connection.output)
         if size > 0 and not connection.doomed:
             self.connections.sent(
                 connection, self.give(connection, connection.output.data + connection.output.start, size)

@@ -31,7 +31,8 @@ from gossipkv.environment._sockets cimport (
 )
 from gossipkv.serving._addresses cimport address_number
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, RESP_LISTENER, TIMER, WAKER, WRITABLE, Event,
+    Transport,
 )
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -73,10 +74,11 @@ cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
 
 @cython.final
 cdef class Sockets(Transport):
-    """The connections of a listening socket; None: of one that another pump accepts from."""
+    """The connections of a listening socket, and of one for RESP if there is any; None: another pump accepts."""
 
-    cdef object listener
+    cdef list listeners
     cdef int listener_fd  # -1 once it is closed
+    cdef int resp_fd  # the same, or there is none
     cdef int epoll  # -1 once it is shut
     cdef int waker
     cdef int timer
@@ -85,19 +87,22 @@ cdef class Sockets(Transport):
     cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
 
-    def __cinit__(self, listener, *, bint polls):
+    def __cinit__(self, listener, *, bint polls, resp=None):
         assert READABLE == EPOLLIN and WRITABLE == EPOLLOUT and ENDED == EPOLLERR | EPOLLHUP
         self.epoll = -1
         self.waker = -1
         self.timer = -1
         self.bell = -1
         self.polls = polls
-        self.listener = listener
+        self.listeners = [each for each in (listener, resp) if each is not None]
         self.listener_fd = -1 if listener is None else listener.fileno()
+        self.resp_fd = -1 if resp is None else resp.fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        if listener is not None and self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0:
+        if (listener is not None and self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0) or (
+            resp is not None and self.control(EPOLL_CTL_ADD, self.resp_fd, RESP_LISTENER, READABLE) < 0
+        ):
             raise OSError(errno, "the listening socket cannot be watched")
         self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.waker < 0 or self.control(EPOLL_CTL_ADD, self.waker, WAKER, READABLE) < 0:
@@ -156,12 +161,15 @@ cdef class Sockets(Transport):
     cdef bint listen(self, bint wanted) noexcept nogil:
         cdef uint32_t interest = READABLE if wanted else 0
         cdef bint done = self.control(EPOLL_CTL_MOD, self.listener_fd, LISTENER, interest) == 0
+        if self.resp_fd >= 0:
+            done = self.control(EPOLL_CTL_MOD, self.resp_fd, RESP_LISTENER, interest) == 0 and done
         return wanted == done
 
-    cdef int accept(self, uint64_t* address) noexcept nogil:
+    cdef int accept(self, uint64_t listener, uint64_t* address) noexcept nogil:
         cdef sockaddr_storage peer
         cdef unsigned int size = sizeof(peer)
-        cdef int fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        cdef int listens = self.listener_fd if listener == LISTENER else self.resp_fd
+        cdef int fd = accept4(listens, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
             address[0] = number_of(&peer)
             return fd
@@ -237,8 +245,11 @@ cdef class Sockets(Transport):
     cdef int stop_listening(self) except -1:
         if self.listener_fd >= 0:
             self.control(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
-            self.listener_fd = -1
-            self.listener.close()
+            if self.resp_fd >= 0:
+                self.control(EPOLL_CTL_DEL, self.resp_fd, RESP_LISTENER, 0)
+            self.listener_fd = self.resp_fd = -1
+            for listener in self.listeners:
+                listener.close()
         return 0
 
     cdef int shut(self) except -1:

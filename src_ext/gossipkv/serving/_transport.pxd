@@ -7,6 +7,7 @@ cdef enum:  # Handles of no connection: generations start at 1.
     WAKER = 1
     TIMER = 2
     OTHERS = 3
+    RESP_LISTENER = 4
 
 cdef enum:  # What one waits for, and what has come; as in epoll, so that nothing is translated.
     READABLE = 0x01
@@ -32,7 +33,7 @@ cdef class Transport:
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil
     cdef void set_timer(self, int64_t due_ns) noexcept nogil
     cdef bint listen(self, bint wanted) noexcept nogil
-    cdef int accept(self, uint64_t* address) noexcept nogil
+    cdef int accept(self, uint64_t listener, uint64_t* address) noexcept nogil
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -34,11 +34,11 @@ cdef class Transport:
         """Have the event `TIMER` come once, then, and not when it was to come before."""
 
     cdef bint listen(self, bint wanted) noexcept nogil:
-        """Have the event `LISTENER` come, or not, while somebody knocks; whether that is so now."""
+        """Have the events of listeners come, or not, while somebody knocks; whether that is so now."""
         return wanted
 
-    cdef int accept(self, uint64_t* address) noexcept nogil:
-        """The descriptor of somebody who knocks, and what their address counts as; or why there is none."""
+    cdef int accept(self, uint64_t listener, uint64_t* address) noexcept nogil:
+        """The descriptor of somebody who knocks there, and what their address counts as; or why there is none."""
         return NOT_YET
 
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil:

@@ -67,24 +67,35 @@ cdef class Driver:
             raise AssertionError("; ".join(self.connections.take_broken()))
         return 0
 
+    cdef void give(self, Connection* connection) noexcept:
+        """Put its answers where `take_output` finds them."""
+        if connection.resp != NULL:
+            self.connections.say(connection)
+        self.connections.hold_output(connection, 0)
+        if connection.resp != NULL:
+            connection.resp.said = buffer_size(&connection.output)
+        self.connections.sent(connection, 0)
+
     cdef Connection* live(self, uint64_t handle) except NULL:
         cdef Connection* connection = self.connections.find(handle)
         if connection == NULL:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
-    def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0"):
-        """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes."""
+    def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", bint resp=False):
+        """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes.
+
+        `resp`: it speaks RESP.
+        """
+        cdef Connection* connection
+        cdef uint64_t number
         self.connections.set_time(now_ms * 1000000)
         if len(address) not in {4, 16}:
             raise ValueError(f"an address has 4 or 16 bytes, not {len(address)}")
-        cdef uint64_t number = address_number(
-            <const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address)
-        )
-        cdef Connection* connection
+        number = address_number(<const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address))
         if self.connections.admit(number) < 0:
             return None
-        connection = self.connections.begin(-1, number)
+        connection = self.connections.begin_resp(-1, number) if resp else self.connections.begin(-1, number)
         return None if connection == NULL else connection.handle
 
     def adopt(self, int column, int64_t now_ms):
@@ -116,8 +127,7 @@ cdef class Driver:
             )
         elif data:
             receive_requests(self.core, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-            self.connections.hold_output(connection, 0)
-            self.connections.sent(connection, 0)
+            self.give(connection)
             count_answered(self.core, connection)
         return self.collect()
 
@@ -132,13 +142,11 @@ cdef class Driver:
             connection = self.connections.next_runnable()
             if connection != NULL:
                 resume_requests(self.core, connection)
-                self.connections.hold_output(connection, 0)
-                self.connections.sent(connection, 0)
+                self.give(connection)
                 count_answered(self.core, connection)
         connection = run_scans(self.core, &work)
         while connection != NULL:
-            self.connections.hold_output(connection, 0)
-            self.connections.sent(connection, 0)
+            self.give(connection)
             connection = run_scans(self.core, &work)
         return self.collect()
 
@@ -155,8 +163,11 @@ cdef class Driver:
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""
         cdef Connection* connection = self.live(handle)
-        cdef Py_ssize_t size = min(limit, buffer_size(&connection.output))
+        cdef Py_ssize_t size
         self.connections.set_time(now_ms * 1000000)
+        if connection.resp != NULL:
+            self.connections.say(connection)
+        size = min(limit, buffer_size(&connection.output))
         if size <= 0:
             return b""
         result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)

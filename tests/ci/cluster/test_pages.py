@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 CLIENT = "tests/unit/client/test_client_page.py::test_every_example_runs"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
+REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page.py"
 LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
@@ -96,6 +97,11 @@ CLAIMS = (
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "json", 1, f"{OFFLINE}::test_the_declaration_of_the_page_is_one"),
+    Claim("docs/users/redis.md", "python", 1, f"{REDIS}in_python"),
+    Claim("docs/users/redis.md", "console", 1, f"{REDIS}in_a_shell"),
+    Claim(
+        "docs/users/redis.md", "sh", 1, "not run: a port that may be taken; the nodes of those tests are told another"
+    ),
     Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
     Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
     # The page shows what a node that is not ready says, and files of others.

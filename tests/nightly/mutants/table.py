@@ -34,6 +34,7 @@ from tests.nightly.mutants.refounding import MUTANTS_OF_REFOUNDING
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.nightly.mutants.replication import MUTANTS_OF_REPLICATION
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
+from tests.nightly.mutants.resp import MUTANTS_OF_RESP
 from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
 from tests.nightly.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.nightly.mutants.sessions import MUTANTS_OF_SESSIONS
@@ -374,6 +375,7 @@ MUTANTS = (
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
+    *MUTANTS_OF_RESP,
     *MUTANTS_OF_SCANS,
     *MUTANTS_OF_THE_LOAD_TEST,
     *MUTANTS_OF_LOST_MAPS,

@@ -177,7 +177,7 @@ def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
 class Node:
     """Handlers over a library that is made up."""
 
-    who = NodeInfo(version="1.2.3", cluster="c", node="n")
+    who = NodeInfo(version="1.2.3", cluster="c", node="n", resp=None)
 
     def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
         self.library = MadeUpLibrary()
@@ -198,7 +198,7 @@ class Node:
             info=Info(
                 self.library,
                 NoTables(),
-                NodeInfo(version="1.2.3", cluster="c", node="n"),
+                NodeInfo(version="1.2.3", cluster="c", node="n", resp=None),
                 self.cluster,
                 self.measures(),
             ).to_map,

@@ -545,3 +545,19 @@ def test_questions_of_python(asker: Asker) -> None:
     link.close()
     assert asker.core.take_replies() == [(last, None, None)]
     assert asker.core.ask(0, b"ping", b"\x90", 50) == 0
+
+
+def test_what_was_forwarded_amid_gets_that_have_to_wait_is_not_looked_at_again(tmp_path: Path) -> None:
+    """Each is answered once: two are here, those behind them elsewhere, and with these no more may be in flight."""
+    asker = Asker(tmp_path, max_in_flight=2)
+    keys = [HERE[0], HERE[1], AWAY[0], AWAY[1]]
+    requests = b"".join(rpc.request(number, "get", ["db", key]) for number, key in enumerate(keys))
+    assert asker.client.send(requests) == []
+    (link,) = asker.links
+    for _ in keys:
+        for _, msgid, _, params in link.requests():
+            link.answer(msgid, RECORDS[params[1]])
+        asker.client.driver.run(1)
+        asker.client.take()
+    answers = sorted(asker.answers())
+    assert answers == [[1, number, None, [RECORDS[key], "v1"]] for number, key in enumerate(keys)]

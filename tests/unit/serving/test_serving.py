@@ -63,7 +63,10 @@ class Served:
         listener.listen(512)
         listener.settimeout(0)
         self.address = listener.getsockname()
-        self.loop = Loop(self.core, Sockets(listener, polls=polls))
+        resp = socket.create_server(("127.0.0.1", 0))
+        resp.settimeout(0)
+        self.resp: tuple[str, int] = resp.getsockname()
+        self.loop = Loop(self.core, Sockets(listener, polls=polls, resp=resp))
         self.hand_offs: list[Pending] = []
         self.clients: list[socket.socket] = []
 

@@ -110,7 +110,7 @@ cdef class Streams(Transport):
         self.listening = wanted
         return wanted
 
-    cdef int accept(self, uint64_t* address) noexcept with gil:
+    cdef int accept(self, uint64_t listener, uint64_t* address) noexcept with gil:
         address[0] = 0
         try:
             stream = self.listener.accept()

@@ -1,0 +1,298 @@
+"""Commands of RESP that the serving loop hands off: scans, and what clients ask about the node and themselves.
+
+`_resp_commands.pyx` has those that are reads and writes, and what changes a connection.  What is answered here is RESP
+when it leaves, as the protocol of the connection wants it; an error of ours is told by the loop, its code first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.errors import GossipKVError
+from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.resp import NEWER, Line, Refusal, say
+from gossipkv.wire.results import Later, Packed, Waiting
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gossipkv.wire.resp import Said
+    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.rpc import Value
+
+    Answer = Value | Packed | Waiting | Later
+    Method = Callable[[Arguments], Answer]
+
+LONGEST_WORD: Final = 1 << 32
+MOST_NUMBER: Final = (1 << 64) - 1
+MOST_TOLD: Final = 128  # Of an unknown command, as Redis has it.
+
+
+class Caller(NamedTuple):
+    """Who asks: the connection's number, its protocol, the database it has selected, what it is called."""
+
+    connection: int
+    protocol: int
+    database: int
+    name: bytes
+
+
+class Known(NamedTuple):
+    """A command as clients are told: words (at least, if less than 0), and where its keys stand."""
+
+    words: int
+    flags: tuple[str, ...]
+    first: int
+    last: int
+    step: int
+    summary: str
+
+
+_READ, _WRITE, _OWN = ("readonly",), ("write",), ("fast",)
+COMMANDS: Final = {
+    "get": Known(2, _READ, 1, 1, 1, "The value of a key."),
+    "mget": Known(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
+    "exists": Known(-2, _READ, 1, -1, 1, "How many of the keys there are."),
+    "strlen": Known(2, _READ, 1, 1, 1, "The length of a value."),
+    "getrange": Known(4, _READ, 1, 1, 1, "A part of a value."),
+    "substr": Known(4, _READ, 1, 1, 1, "The same, by its old name."),
+    "type": Known(2, _READ, 1, 1, 1, "string, or none."),
+    "ttl": Known(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
+    "pttl": Known(2, _READ, 1, 1, 1, "The same."),
+    "scan": Known(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
+    "dbsize": Known(1, _READ, 0, 0, 0, "About how many records the datasets have."),
+    "set": Known(3, _WRITE, 1, 1, 1, "Put a record into a table."),
+    "mset": Known(-3, _WRITE, 1, -1, 2, "Put records into tables."),
+    "del": Known(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
+    "unlink": Known(-2, _WRITE, 1, -1, 1, "The same."),
+    "select": Known(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
+    "hello": Known(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
+    "ping": Known(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
+    "echo": Known(2, _OWN, 0, 0, 0, "What is said."),
+    "client": Known(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
+    "command": Known(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
+    "info": Known(-1, _OWN, 0, 0, 0, "What the node says of itself."),
+    "reset": Known(1, _OWN, 0, 0, 0, "The connection as it was at first."),
+    "quit": Known(-1, _OWN, 0, 0, 0, "End the connection."),
+}  # fmt: skip
+
+
+def _unknown(name: bytes, words: Sequence[bytes]) -> Refusal:
+    """An unknown command, as Redis words it."""
+    told = ""
+    for word in words:
+        if len(told) >= MOST_TOLD:
+            break
+        told += f"'{word[: MOST_TOLD - len(told)].decode(errors='replace')}' "
+    shown = name[:MOST_TOLD].decode(errors="replace")
+    return Refusal(f"ERR unknown command '{shown}', with args beginning with: {told}")
+
+
+def _whole(word: bytes) -> int:
+    if not word.isdigit() or len(word) > len(str(MOST_NUMBER)):
+        raise _RefusedError("ERR value is not an integer or out of range")
+    return int(word)
+
+
+class Asked(NamedTuple):
+    """What the node's own methods are asked, and what is made of the result."""
+
+    answer: Answer
+    made: Callable[[Value | Packed], Said]
+
+
+class _RefusedError(Exception):
+    """A command that is refused in Redis' words."""
+
+
+@final
+class RespCommands:
+    """Answers them."""
+
+    def __init__(
+        self,
+        databases: Sequence[str],
+        *,
+        names: Callable[[], Sequence[str]],
+        records: Callable[[str], int | None],
+        scan: Method,
+        info: Callable[[], Value],
+        random: random.Random,
+    ) -> None:
+        """`databases`: those that can be selected; `names`: all; `records`: about how many a dataset has."""
+        self._databases = databases
+        self._names = names
+        self._records = records
+        self._scan_of = scan
+        self._info_of = info
+        self._scans = Scans(names, random)
+        self._commands: Mapping[bytes, Callable[[Caller, Sequence[bytes]], Said | Asked]] = {
+            b"scan": self._scan,
+            b"dbsize": self._dbsize,
+            b"info": self._info,
+            b"hello": self._hello,
+            b"command": self._command,
+            b"client": self._client,
+        }
+
+    def answer(self, arguments: Arguments) -> bytes | Waiting | Later:
+        """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
+        connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
+        caller = Caller(connection, protocol, arguments.whole("database", len(self._databases)), arguments.blob("name"))
+        name, *words = arguments.keys("words", LONGEST_WORD)
+        arguments.end()
+        command = self._commands.get(name.lower())
+        try:
+            told = _unknown(name, words) if command is None else command(caller, words)
+        except _RefusedError as refused:
+            told = Refusal(str(refused))
+        if isinstance(told, Asked):
+            made = told.made
+            return _then(told.answer, lambda result: say(made(result), caller.protocol))
+        return say(told, caller.protocol)
+
+    # About data
+
+    def _selected(self, caller: Caller) -> str | None:
+        """The database that is selected; None: the keys say theirs."""
+        return self._databases[caller.database - 1] if caller.database else None
+
+    def _scan(self, caller: Caller, words: Sequence[bytes]) -> Said | Asked:
+        if not words or len(words) % 2 == 0:
+            raise _RefusedError("ERR syntax error" if words else "ERR wrong number of arguments for 'scan' command")
+        options = {word.lower(): value for word, value in zip(words[1::2], words[2::2], strict=True)}
+        if not options.keys() <= {b"match", b"count", b"type"}:
+            raise _RefusedError("ERR syntax error")
+        if not words[0].isdigit():
+            raise _RefusedError("ERR invalid cursor")
+        count = _whole(options.get(b"count", b"%d" % USUAL_COUNT))
+        if count == 0:
+            raise _RefusedError("ERR syntax error")
+        pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
+        page = self._scans.page(selected, _whole(words[0]), pattern, count)
+        if page is None or options.get(b"type", b"string").lower() != b"string":
+            return [b"0", []]
+
+        def made(result: Value | Packed) -> Said:
+            keys, cursor = _keys_of(result)
+            if pattern.is_whole:
+                keys = [key for key in keys if key == page.options.get("prefix", b"")]
+            number = self._scans.next(selected, page, pattern, cursor)
+            return [b"%d" % number, [page.shown_before + key for key in keys]]
+
+        return Asked(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
+
+    def _dbsize(self, caller: Caller, _words: Sequence[bytes]) -> Said:
+        selected = self._selected(caller)
+        counts = [self._records(name) for name in (self._names() if selected is None else [selected])]
+        if counts == [None]:
+            return Refusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
+        return sum(count or 0 for count in counts)
+
+    # About the node
+
+    def _hello(self, caller: Caller, _words: Sequence[bytes]) -> Said:
+        return {
+            b"server": b"gossipkv",
+            b"version": str(self._told("version")).encode(),
+            b"proto": caller.protocol,
+            b"id": caller.connection,
+            b"mode": b"standalone",
+            b"role": b"master",
+            b"modules": [],
+        }
+
+    def _told(self, name: str) -> Value:
+        told = self._info_of()
+        assert isinstance(told, dict)
+        return told[name]
+
+    def _info(self, _caller: Caller, _words: Sequence[bytes]) -> Said:
+        """All sections at once, whatever is asked for: what `info` tells that is one word."""
+        told = self._info_of()
+        assert isinstance(told, dict)
+        counters = told["counters"]
+        assert isinstance(counters, dict)
+        server = {f"gossipkv_{name}": told[name] for name in ("version", "cluster", "node", "epoch")}
+        lines = ["# Server", "redis_mode:standalone", "loading:0", *_lines(server)]
+        lines += ["# Stats", f"uptime_in_seconds:{int(str(told['uptime_s']).partition('.')[0])}", *_lines(counters)]
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def _command(self, _caller: Caller, words: Sequence[bytes]) -> Said:
+        match [word.lower() for word in words]:
+            case [b"count"]:
+                return len(COMMANDS)
+            case [b"docs", *asked]:
+                return {name.encode(): _docs(known) for name, known in COMMANDS.items() if _asked(name, asked)}
+            case [] | [b"info"]:
+                return [_described(name) for name in COMMANDS]
+            case [b"info", *asked]:
+                return [_described(name.decode(errors="replace")) for name in asked]
+        return _unknown_part("COMMAND", words[0])
+
+    def _client(self, caller: Caller, words: Sequence[bytes]) -> Said:
+        match [word.lower() for word in words]:
+            case [b"getname"]:
+                return caller.name or None
+            case [b"id"]:
+                return caller.connection
+            case [b"setinfo", b"lib-name" | b"lib-ver", _]:
+                return Line("OK")
+        return _unknown_part("CLIENT", words[0])
+
+
+def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:
+    """The keys of a page of a scan, and the cursor behind it."""
+    found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
+    match found:
+        case [list(records), (None | bytes()) as cursor, *_]:
+            rows = (record for record in records if isinstance(record, list))
+            return [row[0] for row in rows if isinstance(row[0], bytes)], cursor
+    raise AssertionError("a scan answers records and a cursor")
+
+
+def _asked(name: str, asked: Sequence[bytes]) -> bool:
+    return not asked or name.encode() in asked
+
+
+def _docs(known: Known) -> Said:
+    return {b"summary": known.summary.encode(), b"group": b"generic"}
+
+
+def _described(name: str) -> Said:
+    """A command as `COMMAND INFO` tells it."""
+    known = COMMANDS.get(name)
+    if known is None:
+        return None
+    flags: list[Said] = [Line(flag) for flag in known.flags]
+    return [name.encode(), known.words, flags, known.first, known.last, known.step, [], [], [], []]
+
+
+def _unknown_part(command: str, part: bytes) -> Refusal:
+    shown = part[:MOST_TOLD].decode(errors="replace")
+    return Refusal(f"ERR unknown subcommand '{shown}'. Try COMMAND DOCS {command}.")
+
+
+def _lines(told: Mapping[str, Value]) -> list[str]:
+    return [f"{name}:{value}" for name, value in told.items() if isinstance(value, int | float | str)]
+
+
+def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | Waiting | Later:
+    """What is made of an answer, when it is there."""
+    if isinstance(answer, Waiting):
+
+        async def wait() -> Value:
+            return made(await answer.result())
+
+        return Waiting(wait)
+    if isinstance(answer, Later):
+
+        def begin(on_result: OnResult) -> None:
+            answer.begin(lambda result: on_result(result if isinstance(result, GossipKVError) else made(result)))
+
+        return Later(begin)
+    return made(answer)

@@ -1,0 +1,161 @@
+"""RESP in C, nothing allocated: how long a command is, its words, and the values that answers are made of.
+
+    array    *<count>\r\n, then so many   $<size>\r\n<bytes>\r\n
+    inline   words\r\n
+
+A command keeps the limits of a frame.  After `RESP_COMPLETE` the first `state.position` bytes are one command, and its
+words can be read without further bounds.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._frames cimport FrameLimits, FrameState
+from gossipkv.wire._message cimport Blob, Cursor, put, put_bytes
+
+cdef enum:
+    LONGEST_LINE = 65536  # Of words; as Redis has it.
+    LONGEST_NUMBER = 32  # With what stands around it: no count or size is longer.
+    BULK_BYTES = 32  # The most that a value has beside its bytes.
+
+cdef enum RespResult:
+    RESP_TOO_LARGE = -5
+    RESP_LONG_LINE = -4
+    RESP_BAD_COUNT = -3
+    RESP_BAD_SIZE = -2
+    RESP_NO_BULK = -1
+    RESP_PARTIAL = 0
+    RESP_COMPLETE = 1
+
+
+cdef inline int read_number(const uint8_t* data, Py_ssize_t size, int64_t* number) noexcept nogil:
+    """The number in front of a line's end, and where the next line begins; 0: it is not all here; -1: it is none."""
+    cdef bint negative = size > 0 and data[0] == 0x2D
+    cdef int at = <int>negative
+    cdef int64_t value = 0
+    while at < size and at < LONGEST_NUMBER:
+        if 0x30 <= data[at] <= 0x39 and value <= 99999999999999999LL:
+            value = 10 * value + data[at] - 0x30
+            at += 1
+        elif data[at] == 0x0D and at > <int>negative:
+            if at + 1 == size:
+                return 0
+            number[0] = -value if negative else value
+            return at + 2 if data[at + 1] == 0x0A else -1
+        else:
+            return -1
+    return 0 if at == size else -1
+
+
+cdef inline int resp_scan(
+    FrameState* state, const uint8_t* data, Py_ssize_t size, const FrameLimits* limits
+) noexcept nogil:
+    """Go on where the last call stopped, as `frame_scan` does.  Requires: `size` is 1 at least."""
+    cdef const uint8_t* found
+    cdef int64_t number
+    cdef int width
+    if not state.closed and state.depth == 0:
+        if data[0] != 0x2A:
+            found = <const uint8_t*>memchr(data, 0x0A, min(size, <Py_ssize_t>LONGEST_LINE))
+            if found == NULL:
+                return RESP_LONG_LINE if size >= LONGEST_LINE else RESP_PARTIAL
+            state.position = found - data + 1
+            state.elements = 1
+            state.closed = True
+            return RESP_COMPLETE
+        width = read_number(data + 1, size - 1, &number)
+        if width <= 0:
+            return RESP_PARTIAL if width == 0 else RESP_BAD_COUNT
+        if number > limits.max_elements:
+            return RESP_BAD_COUNT
+        state.position = 1 + width
+        state.elements = <Py_ssize_t>max(number, <int64_t>0)  # None, or fewer, is no command.
+        state.missing[0] = <uint32_t>state.elements
+        state.depth = 1
+        state.closed = state.elements == 0
+    while not state.closed:
+        if state.position >= size:
+            return RESP_TOO_LARGE if state.position >= limits.max_size else RESP_PARTIAL
+        if data[state.position] != 0x24:
+            return RESP_NO_BULK
+        width = read_number(data + state.position + 1, size - state.position - 1, &number)
+        if width <= 0:
+            return RESP_PARTIAL if width == 0 else RESP_BAD_SIZE
+        if number < 0 or number > limits.max_size:
+            return RESP_BAD_SIZE
+        if state.position + 3 + width + number > limits.max_size:
+            return RESP_TOO_LARGE
+        state.position += 3 + width + <Py_ssize_t>number
+        state.missing[0] -= 1
+        state.closed = state.missing[0] == 0
+    return RESP_COMPLETE if state.position <= size else RESP_PARTIAL
+
+
+cdef inline Py_ssize_t scan_get(
+    const uint8_t* data, Py_ssize_t size, const FrameLimits* limits, Blob* key
+) noexcept nogil:
+    """The length of a `GET` of one key as libraries write it, and the key; 0: it is something else, or not all here.
+
+    Most commands are that, and so their words are not looked at twice.
+    """
+    cdef int64_t length
+    cdef int width
+    if size < 18 or memcmp(data, b"*2\r\n$3\r\n", 8) != 0 or memcmp(data + 11, b"\r\n$", 3) != 0:
+        return 0
+    if (data[8] | 0x20) != 0x67 or (data[9] | 0x20) != 0x65 or (data[10] | 0x20) != 0x74:
+        return 0
+    width = read_number(data + 14, size - 14, &length)
+    if width <= 0 or length < 0 or length > min(size, limits.max_size) - 16 - width:
+        return 0
+    key[0] = Blob(data + 14 + width, <Py_ssize_t>length)
+    return 16 + width + <Py_ssize_t>length
+
+
+cdef inline void take_word(Cursor* cursor, Blob* word) noexcept nogil:
+    """The next word of an array that was scanned."""
+    cdef int64_t size = 0
+    cdef int width = read_number(cursor.at + 1, cursor.end - cursor.at - 1, &size)
+    word.data = cursor.at + 1 + width
+    word.size = <Py_ssize_t>size
+    cursor.at = word.data + size + 2
+
+
+# Writing values; there is room ------------------------------------------------------------------------------------
+
+
+cdef inline void put_line(Buffer* out, uint8_t kind, int64_t number) noexcept nogil:
+    """A number behind what says what it is: `:`, or `$` and `*` for sizes."""
+    cdef uint8_t digits[20]
+    cdef uint64_t left = <uint64_t>number if number >= 0 else -<uint64_t>number
+    cdef int at = 20
+    put(out, kind)
+    if number < 0:
+        put(out, 0x2D)
+    while True:
+        at -= 1
+        digits[at] = <uint8_t>(0x30 + left % 10)
+        left //= 10
+        if left == 0:
+            break
+    put_bytes(out, digits + at, 20 - at)
+    put_end(out)
+
+
+cdef inline void put_end(Buffer* out) noexcept nogil:
+    memcpy(out.data + out.end, b"\r\n", 2)
+    out.end += 2
+
+
+cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_line(out, 0x24, size)
+    put_bytes(out, data, size)
+    put_end(out)
+
+
+cdef inline void put_null(Buffer* out, int protocol) noexcept nogil:
+    """What is not there, as the protocol of that connection says it: clients of one do not read the other's."""
+    if protocol == 3:
+        put_bytes(out, <const uint8_t*>b"_\r\n", 3)
+    else:
+        put_bytes(out, <const uint8_t*>b"$-1\r\n", 5)

@@ -1,0 +1,211 @@
+"""Clients of Redis read from real nodes: redis-py, redis-cli, redis-benchmark, and one in JavaScript."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.address import parse_address
+from tests.ci.cluster.pages import blocks_of
+from tests.ci.cluster.test_datasets import connect, counters, publish, running, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gossipkv.address import Address
+
+PATIENCE_S = 60
+PAGE = "docs/users/redis.md"
+SETTINGS = {"resp_listen": "127.0.0.1:0", "resp_databases": "capitals,carts,geo"}
+
+
+class Nodes:
+    """Two, each with half of a dataset and a table of both."""
+
+    def __init__(self, addresses: list[str], records: dict[bytes, bytes]) -> None:
+        self.addresses = addresses
+        self.records = records
+        self.resp: list[Address] = []
+        for address in addresses:
+            with connect(address) as client:
+                self.resp.append(parse_address(str(client.info()["resp"])))
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """They serve until the last test."""
+    place: Path = tmp_path_factory.mktemp("redis")
+    records = publish(place / "source", "v1")
+    capitals = place / "source" / "capitals" / "1"
+    capitals.mkdir(parents=True)
+    (capitals / "part-0").write_text("france\tParis\nperu\tLima\nportugal\tLisbon\n")
+    with running(place, 2, 1, SETTINGS) as cluster:
+        wait_for(cluster, "v1")
+        wait_for(cluster, "1", "capitals")
+        addresses = [node.address for node in cluster.status()]
+        with connect(addresses[0]) as client:
+            client.call("create_table", "carts", {"kind": "hash"}, timeout_ms=1000 * PATIENCE_S)
+        yield Nodes(addresses, records)
+
+
+def says(address: Address, data: bytes, answers: int) -> list[bytes]:
+    """The first lines of what a node answers to these bytes."""
+    with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(data)
+        with connection.makefile("rb") as file:
+            return [file.readline() for _ in range(answers)]
+
+
+def test_a_pipeline_comes_back_in_order(nodes: Nodes) -> None:
+    """Every key at one node, in one send: half of them the other one answers; lines typed by hand among them."""
+    keys = [*nodes.records][:2000]
+    data = b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\ngeo:%s\r\n" % (len(key) + 4, key) for key in keys)
+    lines = says(nodes.resp[0], data + b"PING\r\nEXISTS geo:key00001 geo:none\r\n", 2 * len(keys) + 2)
+    assert [line[:-2] for line in lines[1:-2:2]] == [nodes.records[key] for key in keys]
+    assert lines[-2:] == [b"+PONG\r\n", b":1\r\n"]
+    assert counters(nodes.addresses[0])["forwarded"] > 500
+
+
+@pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
+    """Gets, pipelines, scans, tables and errors, at either node, by its own parser or that of hiredis."""
+    import redis  # noqa: PLC0415  # Only where it is installed.
+
+    for address in nodes.resp:
+        all_of_them = redis.Redis(address.host, address.port, protocol=protocol, socket_timeout=PATIENCE_S)
+        geo = redis.Redis(address.host, address.port, db=3, protocol=protocol, socket_timeout=PATIENCE_S)
+        carts = redis.Redis(address.host, address.port, db=2, protocol=protocol, socket_timeout=PATIENCE_S)
+        with all_of_them, geo, carts:
+            keys = sorted(nodes.records)[:500]
+            assert geo.ping()
+            assert geo.mget([*keys, b"none"]) == [*(nodes.records[key] for key in keys), None]
+            pipeline = geo.pipeline(transaction=False)
+            for key in keys:
+                pipeline.get(key)
+            assert pipeline.execute() == [nodes.records[key] for key in keys]
+            assert [*geo.scan_iter(match="key0000*", count=7)] == [b"key%05d" % number for number in range(10)]
+            assert [*geo.scan_iter(count=1000)] == sorted(nodes.records)
+            assert carts.set("mine", "apples")
+            assert carts.mset({"a": "1", "b": "2"})
+            assert all_of_them.mget("geo:key00007", "carts:a", "carts:mine", "geo:no") == [
+                b"v1 7",
+                b"1",
+                b"apples",
+                None,
+            ]
+            assert all_of_them.exists("carts:a", "geo:key00007", "carts:no") == 2
+            assert (carts.getrange("mine", 1, 3), carts.strlen("mine"), carts.type("mine"), carts.ttl("no")) == (
+                b"ppl", 6, b"string", -2,
+            )  # fmt: skip
+            assert sorted(carts.scan_iter()) == [b"a", b"b", b"mine"]
+            assert carts.delete("a", "b", "mine") == 3
+            assert carts.get("mine") is None
+            assert 5000 < geo.dbsize() < 6000
+            assert geo.info()["gossipkv_cluster"]
+            for command, said in (
+                (("GET", "nowhere:k"), "UNKNOWN_DATABASE"),
+                (("GET", "key"), "no colon"),
+                (("SET", "geo:key", "v"), "BAD_REQUEST geo is a dataset"),
+                (("LPUSH", "carts:a", "v"), "unknown command 'LPUSH', with args beginning with: 'carts:a' 'v'"),
+                (("SELECT", "4"), "DB index is out of range"),
+                (("AUTH", "secret"), "no passwords"),
+            ):
+                with pytest.raises(redis.ResponseError, match=said):
+                    all_of_them.execute_command(*command)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
+def test_the_page_does_what_it_says_in_python(nodes: Nodes) -> None:
+    """Its program, at a node of its own port."""
+    (program,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
+    run(sys.executable, "-c", program.replace("6379", str(nodes.resp[0].port)))
+
+
+@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
+def test_the_page_does_what_it_says_in_a_shell(nodes: Nodes) -> None:
+    """Each of its commands, and what it answers."""
+    (session,) = (block.text for block in blocks_of(PAGE) if block.language == "console")
+    for asked in session.removeprefix("$ ").split("\n$ "):
+        command, _, said = asked.partition("\n")
+        words = shlex.split(command)
+        assert words.pop(0) == "redis-cli"
+        assert run("redis-cli", "-p", str(nodes.resp[0].port), *words).strip() == said.strip()
+
+
+def run(*command: str, where: Path | None = None, typed: str = "") -> str:
+    """What a program writes."""
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, timeout=PATIENCE_S, check=True, cwd=where
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
+def test_redis_cli(nodes: Nodes) -> None:
+    """As people use it: one command, lines, a scan."""
+    cli = ("redis-cli", "-h", nodes.resp[0].host, "-p", str(nodes.resp[0].port))
+    assert run(*cli, "get", "geo:key00007") == "v1 7\n"
+    assert run(*cli, "-3", "-n", "3", "mget", "key00007", "none") == "v1 7\n\n"
+    assert run(*cli, "-n", "3", "--scan", "--pattern", "key0000*").split() == [f"key{one:05}" for one in range(10)]
+    assert run(*cli, typed="set carts:cli 1\nget carts:cli\ndel carts:cli\n") == "OK\n1\n1\n"
+    assert "gossipkv_node:" in run(*cli, "info")
+
+
+@pytest.mark.skipif(shutil.which("redis-benchmark") is None, reason="redis-benchmark is not installed")
+def test_redis_benchmark(nodes: Nodes) -> None:
+    """It runs to its end, with a pipeline and without."""
+    for pipeline in ("1", "16"):
+        told = run(
+            "redis-benchmark", "-h", nodes.resp[0].host, "-p", str(nodes.resp[0].port), "-n", "2000", "-c", "8",
+            "-P", pipeline, "--csv", "get", "geo:key00007",
+        )  # fmt: skip
+        assert "geo:key00007" in told
+
+
+IN_JAVASCRIPT = """
+const { createClient } = require("redis");
+(async () => {
+  const said = [];
+  for (const RESP of [2, 3]) {
+    const client = createClient({ url: process.argv[2], RESP });
+    await client.connect();
+    said.push(await client.get("key00007"), await client.mGet(["key00007", "none"]));
+    said.push(await Promise.all([1, 2, 3].map((number) => client.get("key0000" + number))));
+    said.push((await client.scan("0", { MATCH: "key0000*", COUNT: 20 })).keys.length);
+    try { await client.lPush("a", "b"); } catch (error) { said.push(error.message); }
+    await client.close();
+  }
+  console.log(JSON.stringify(said));
+})();
+"""
+
+
+@pytest.fixture(scope="module")
+def node_redis(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where JavaScript finds its client."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node-redis is not installed")
+    place = tmp_path_factory.mktemp("javascript")
+    found = subprocess.run(["npm", "root", "--global"], capture_output=True, text=True, check=False)
+    if not (place / found.stdout.strip() / "redis").is_dir():
+        pytest.skip("node-redis is not installed")
+    (place / "node_modules").symlink_to(found.stdout.strip())
+    return place
+
+
+def test_a_client_in_javascript(nodes: Nodes, node_redis: Path) -> None:
+    """node-redis: another parser, another pipeline, in both protocols."""
+    (node_redis / "read.js").write_text(IN_JAVASCRIPT)
+    told = json.loads(run("node", "read.js", f"redis://{nodes.resp[1]}/3", where=node_redis))
+    once = ["v1 7", ["v1 7", None], ["v1 1", "v1 2", "v1 3"], 10]
+    assert told == [*once, "ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' "] * 2

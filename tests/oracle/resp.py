@@ -1,0 +1,348 @@
+"""RESP as a node reads and answers it, slowly: a whole stream of bytes in, the answers in order out.
+
+What is asked of databases is a function: of a method and its parameters the result, or an `Error`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LONGEST_LINE = 65536
+MOST_PARTS = 64
+BAD_COUNT, BAD_SIZE = "invalid multibulk length", "invalid bulk length"
+TOO_LARGE = "the command is larger than the node accepts"
+INTEGER = b"-ERR value is not an integer or out of range\r\n"
+NO_DATABASE = (
+    b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
+)
+BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+NO_USERS = b"-ERR AUTH is not known here: a node has no passwords for clients of Redis; connect without one\r\n"
+SET_ONLY = b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
+NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [SETNAME name]]\r\n"
+ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"ttl": 2, b"pttl": 2, b"getrange": 4, b"substr": 4}
+LEAST = {
+    b"mget": 2,
+    b"exists": 2,
+    b"set": 3,
+    b"mset": 3,
+    b"del": 2,
+    b"unlink": 2,
+    b"echo": 2,
+    b"select": 2,
+    b"client": 2,
+}
+MOST = {b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+
+
+class Error(NamedTuple):
+    """A result that is none."""
+
+    code: str
+    message: str
+
+
+class BrokenError(Exception):
+    """The stream has no command any more, for that reason."""
+
+
+def number_at(data: bytes, at: int, reason: str) -> tuple[int, int] | None:
+    """The number in front of a line's end, and where the next line begins; None: it is not all here."""
+    found = re.compile(rb"-?[0-9]*").match(data, at)
+    assert found is not None
+    token, end = found[0], found.end()
+    digits = token.lstrip(b"-")
+    if digits and int(digits) >= 10**18:
+        raise BrokenError(reason)
+    if end == len(data) and len(token) <= 32:
+        return None
+    if len(token) >= 32 or data[end : end + 1] != b"\r" or not digits:
+        raise BrokenError(reason)
+    if end + 1 == len(data):
+        return None
+    if data[end + 1 : end + 2] != b"\n":
+        raise BrokenError(reason)
+    return int(token), end + 2
+
+
+def split_words(line: bytes) -> list[bytes]:
+    """The words of a line, as Redis quotes them."""
+    plain = rb"""[^\s"']"""
+    double = rb'"(?:\\x[0-9a-fA-F]{2}|\\[\s\S]|[^"\\])*"(?=\s|$)'
+    single = rb"'(?:\\'|[^'])*'(?=\s|$)"
+    words = []
+    at = 0
+    while line[at:].strip(b" \t\n\r\v\f"):
+        found = re.compile(rb"\s*((?:" + plain + rb"|" + double + rb"|" + single + rb")+)(?=\s|$)").match(line, at)
+        if found is None:
+            raise BrokenError("unbalanced quotes in request")
+        parts = re.findall(rb"(" + double + rb")|(" + single + rb")|(" + plain + rb"+)", found[1])
+        words.append(b"".join(_double(one) or _single(other) or bare for one, other, bare in parts))
+        at = found.end()
+    return words
+
+
+def _double(quoted: bytes) -> bytes:
+    def plain(found: re.Match[bytes]) -> bytes:
+        if found[1] is not None:
+            return bytes([int(found[1], 16)])
+        return {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}.get(found[2], found[2])
+
+    return re.sub(rb"\\(?:x([0-9a-fA-F]{2})|([\s\S]))", plain, quoted[1:-1])
+
+
+def _single(quoted: bytes) -> bytes:
+    return quoted[1:-1].replace(b"\\'", b"'")
+
+
+def bulk(value: bytes) -> bytes:
+    """A value as it is sent."""
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+@dataclass
+class Connection:
+    """One, from its beginning to its end."""
+
+    ask: Callable[[bytes, list[object]], object]
+    selectable: list[bytes]
+    max_frame: int
+    max_elements: int
+    protocol: int = 2
+    database: int = 0
+    name: bytes = b""
+    ended: bool = field(default=False, init=False)
+
+    def answers(self, data: bytes) -> bytes:
+        """What a client that sends this gets."""
+        said = b""
+        for words in self.commands(data):
+            if isinstance(words, bytes):
+                said += words
+                self.ended = True
+            elif words:
+                said += self.answer(words)
+            if self.ended:
+                break
+        return said
+
+    def commands(self, data: bytes) -> Iterator[list[bytes] | bytes]:
+        """The words of each command; at last, it may be, what is said of a stream that is broken."""
+        at = 0
+        while at < len(data):
+            try:
+                read = self._array(data, at) if data[at : at + 1] == b"*" else self._line(data, at)
+            except BrokenError as error:
+                yield b"-ERR Protocol error: %s\r\n" % str(error).encode()
+                return
+            if read is None:
+                return
+            words, at = read
+            yield words
+
+    def _line(self, data: bytes, at: int) -> tuple[list[bytes], int] | None:
+        end = data.find(b"\n", at, at + LONGEST_LINE)
+        if end < 0 and len(data) - at >= LONGEST_LINE:
+            raise BrokenError("too big inline request")
+        return None if end < 0 else (split_words(data[at : end + 1]), end + 1)
+
+    def _array(self, data: bytes, begin: int) -> tuple[list[bytes], int] | None:
+        found = number_at(data, begin + 1, BAD_COUNT)
+        if found is None:
+            return None
+        count, at = found
+        if count > self.max_elements:
+            raise BrokenError(BAD_COUNT)
+        words: list[bytes] = []
+        while len(words) < count and at < len(data):
+            if data[at : at + 1] != b"$":
+                raise BrokenError("expected '$': a command is an array of strings")
+            found = number_at(data, at + 1, BAD_SIZE)
+            if found is None:
+                return None
+            size, at = found
+            self._check(size, at + size + 2 - begin)
+            words.append(data[at : at + size])
+            at += size + 2
+        if len(words) < count and at - begin >= self.max_frame:
+            raise BrokenError(TOO_LARGE)
+        return (words, at) if len(words) >= count and at <= len(data) else None
+
+    def _check(self, size: int, whole: int) -> None:
+        if not 0 <= size <= self.max_frame:
+            raise BrokenError(BAD_SIZE)
+        if whole > self.max_frame:
+            raise BrokenError(TOO_LARGE)
+
+    def answer(self, words: list[bytes]) -> bytes:
+        """What one command is told."""
+        name, arguments = words[0].lower(), words[1:]
+        least, most = ONE_KEY.get(name, LEAST.get(name, 1)), ONE_KEY.get(name, MOST.get(name, len(words)))
+        if not least <= len(words) <= most or (name == b"mset" and len(words) % 2 == 0):
+            return b"-ERR wrong number of arguments for '%s' command\r\n" % name
+        if name in ONE_KEY or (name == b"exists" and len(words) == 2):
+            return self._one(name, arguments)
+        if name == b"set" and len(words) > 3:
+            return SET_ONLY
+        if name in WRITES_AND_READS:
+            step = 2 if name in {b"set", b"mset"} else 1
+            values = arguments[1::2] if step == 2 else [None] * len(arguments)
+            return self._many(b"del" if name == b"unlink" else name, [*zip(arguments[::step], values, strict=True)])
+        own = getattr(self, f"_{name.decode()}") if name in OWN else self._nothing
+        said: bytes | None = own(arguments)
+        return self._handed_over(words) if said is None else said
+
+    # About data
+
+    def _divided(self, word: bytes) -> tuple[bytes, bytes] | None:
+        if self.database:
+            return self.selectable[self.database - 1], word
+        database, colon, key = word.partition(b":")
+        return (database, key) if colon and len(database) <= 255 else None
+
+    def _null(self) -> bytes:
+        return b"_\r\n" if self.protocol == 3 else b"$-1\r\n"
+
+    def _one(self, name: bytes, arguments: list[bytes]) -> bytes:
+        divided = self._divided(arguments[0])
+        if divided is None:
+            return NO_DATABASE
+        if not all(re.fullmatch(rb"-?[0-9]{1,18}", bound) for bound in arguments[1:]):
+            return INTEGER
+        result = self.ask(b"get", [*divided])
+        if isinstance(result, Error):
+            return self._refused(result)
+        assert isinstance(result, list)
+        found: bytes | None = result[0]
+        value = found or b""
+        first, last = (
+            int(bound) + len(value) if int(bound) < 0 else int(bound) for bound in arguments[1:] or (b"0", b"0")
+        )
+        part = bulk(value[max(first, 0) : max(last + 1, 0)])
+        lifetime = b":-2\r\n" if found is None else b":-1\r\n"
+        return {
+            b"get": self._null() if found is None else bulk(found),
+            b"getrange": part,
+            b"substr": part,
+            b"type": b"+none\r\n" if found is None else b"+string\r\n",
+            b"ttl": lifetime,
+            b"pttl": lifetime,
+            b"strlen": b":%d\r\n" % len(value),
+            b"exists": b":%d\r\n" % (found is not None),
+        }[name]
+
+    def _many(self, name: bytes, pairs: list[tuple[bytes, bytes | None]]) -> bytes:
+        divided = [(self._divided(word), value) for word, value in pairs]
+        runs = [
+            [*group]
+            for _, group in groupby(
+                enumerate(divided), lambda one: one[0] if name == b"del" else one[1][0] and one[1][0][0]
+            )
+        ]
+        first_bad = next((at for at, (one, _) in enumerate(divided) if one is None), None)
+        if first_bad is not None and sum(run[0][0] < first_bad for run in runs) <= MOST_PARTS:
+            return NO_DATABASE
+        if len(runs) > MOST_PARTS:
+            return (
+                b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
+            )
+        results = [self._asked(name, [one for _, one in run]) for run in runs]
+        wrong = next((result for result in results if isinstance(result, Error)), None)
+        return self._refused(wrong) if wrong is not None else self._together(name, results)
+
+    def _together(self, name: bytes, results: list[object]) -> bytes:
+        if name in {b"set", b"mset"}:
+            return b"+OK\r\n"
+        if name == b"del":
+            return b":%d\r\n" % len(results)
+        values = [value for result in results if isinstance(result, list) for value in result[0]]
+        if name == b"exists":
+            return b":%d\r\n" % sum(value is not None for value in values)
+        return b"*%d\r\n" % len(values) + b"".join(self._null() if one is None else bulk(one) for one in values)
+
+    def _asked(self, name: bytes, run: list[tuple[tuple[bytes, bytes] | None, bytes | None]]) -> object:
+        keys = [divided[1] for divided, _ in run if divided is not None]
+        assert run[0][0] is not None
+        database = run[0][0][0]
+        if name == b"set":
+            return self.ask(b"put", [database, keys[0], run[0][1]])
+        if name == b"del":
+            return self.ask(b"delete", [database, keys[0]])
+        if name == b"mset":
+            return self.ask(b"put_many", [database, [[key, value] for key, (_, value) in zip(keys, run, strict=True)]])
+        return self.ask(b"get_many", [database, keys])
+
+    @staticmethod
+    def _refused(error: Error) -> bytes:
+        return f"-{error.code} {error.message}\r\n".encode()
+
+    # About the connection
+
+    def _handed_over(self, words: list[bytes]) -> bytes:
+        result = self.ask(b"resp", [self.protocol, self.database, self.name, words])
+        assert isinstance(result, bytes)
+        return result
+
+    def _nothing(self, _arguments: list[bytes]) -> None:
+        """Python has it."""
+
+    def _ping(self, arguments: list[bytes]) -> bytes:
+        return bulk(arguments[0]) if arguments else b"+PONG\r\n"
+
+    def _echo(self, arguments: list[bytes]) -> bytes:
+        return bulk(arguments[0])
+
+    def _auth(self, _arguments: list[bytes]) -> bytes:
+        return NO_USERS
+
+    def _quit(self, _arguments: list[bytes]) -> bytes:
+        self.ended = True
+        return b"+OK\r\n"
+
+    def _reset(self, _arguments: list[bytes]) -> bytes:
+        self.protocol, self.database, self.name = 2, 0, b""
+        return b"+RESET\r\n"
+
+    def _select(self, arguments: list[bytes]) -> bytes:
+        if not re.fullmatch(rb"-?[0-9]{1,18}", arguments[0]):
+            return INTEGER
+        if not 0 <= int(arguments[0]) <= len(self.selectable):
+            return b"-ERR DB index is out of range\r\n"
+        self.database = int(arguments[0])
+        return b"+OK\r\n"
+
+    def _client(self, arguments: list[bytes]) -> bytes | None:
+        if arguments[0].lower() != b"setname" or len(arguments) != 2:
+            return None
+        return b"+OK\r\n" if self._named(arguments[1]) else BAD_NAME
+
+    def _named(self, name: bytes) -> bool:
+        if not re.fullmatch(rb"[!-~]{0,255}", name):
+            return False
+        self.name = name
+        return True
+
+    def _hello(self, arguments: list[bytes]) -> bytes | None:
+        protocol = arguments[0] if arguments else b"%d" % self.protocol
+        if not re.fullmatch(rb"-?[0-9]{1,18}", protocol):
+            return b"-ERR Protocol version is not an integer or out of range\r\n"
+        if int(protocol) not in {2, 3}:
+            return b"-NOPROTO unsupported protocol version\r\n"
+        name, left = self.name, arguments[1:]
+        while len(left) > 1 and left[0].lower() == b"setname":
+            name, left = left[1], left[2:]
+        if left:
+            return NO_USERS if left[0].lower() == b"auth" else NO_HELLO
+        if not self._named(name):
+            return BAD_NAME
+        self.protocol = int(protocol)
+        return None
+
+
+WRITES_AND_READS = {b"mget", b"exists", b"set", b"mset", b"del", b"unlink"}
+OWN = {b"ping", b"echo", b"auth", b"quit", b"reset", b"select", b"client", b"hello"}

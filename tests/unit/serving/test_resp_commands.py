@@ -1,0 +1,221 @@
+"""What Python says in RESP: scans by cursor, and what clients ask about the node and themselves."""
+
+from __future__ import annotations
+
+import random
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import BadRequest, Unavailable
+from gossipkv.serving.resp import COMMANDS, RespCommands
+from gossipkv.serving.resp_scan import MOST_CURSORS, Scans, read_pattern
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Later, Packed, Waiting
+
+RECORDS = {
+    "carts": [b"k%d" % number for number in range(7)],
+    "geo": sorted(b"%s%d" % (letter, number) for letter in (b"a", b"b", b"*") for number in range(9)),
+    "numbers": [],
+}
+INFO = {"version": "1.2", "cluster": "c", "node": "n", "epoch": 3, "uptime_s": 4.5, "counters": {"gets": 7}, "more": {}}
+
+
+def scan(arguments: Arguments) -> Packed | Waiting | Later:
+    """A page, as datasets and tables answer it: at once, later, or by a call."""
+    database = arguments.text("database")
+    options = arguments.options("limit", "prefix", "cursor")
+    prefix, after = options.blob("prefix") or b"", options.blob("cursor") or b""
+    limit = options.number("limit")
+    assert limit is not None
+    found = [key for key in RECORDS[database] if key.startswith(prefix) and key > after]
+    cursor = found[limit - 1] if len(found) > limit else None
+    result = [[[key, b"value"] for key in found[:limit]], cursor, "v1"]
+    if database == "carts":
+        return Later(lambda on_result: on_result(result))
+    if database == "numbers":
+
+        async def wait() -> object:
+            return result
+
+        return Waiting(wait)
+    return Packed(msgpack.packb(result))
+
+
+def make() -> RespCommands:
+    """One node's."""
+    return RespCommands(
+        ("geo", "carts", "numbers"),
+        names=lambda: [*RECORDS],
+        records=lambda name: len(RECORDS[name]) if name != "carts" else None,
+        scan=scan,
+        info=lambda: INFO,
+        random=random.Random(1),
+    )
+
+
+def told(commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"") -> bytes:
+    """What a command is told."""
+    params = msgpack.packb([7, protocol, database, name, [*words]])
+    answer = commands.answer(Arguments(b"resp", params))
+    found: list[object] = []
+    if isinstance(answer, Later):
+        answer.begin(found.append)
+    elif isinstance(answer, Waiting):
+        with pytest.raises(StopIteration) as ended:
+            answer.result().send(None)
+        found.append(ended.value.value)
+    else:
+        return answer
+    assert isinstance(found[0], bytes)
+    return found[0]
+
+
+def scanned(commands: RespCommands, *words: bytes, database: int = 0) -> list[bytes]:
+    """All pages."""
+    keys: list[bytes] = []
+    cursor = b"0"
+    while True:
+        lines = told(commands, b"SCAN", cursor, *words, database=database).split(b"\r\n")
+        assert lines[0] == b"*2"
+        cursor, found = lines[2], lines[5:-1:2]
+        assert lines[3] == b"*%d" % len(found)
+        assert int(cursor) < 1 << 63
+        keys += found
+        if cursor == b"0":
+            return keys
+
+
+ALL = [f"{name}:{key.decode()}".encode() for name, keys in RECORDS.items() for key in keys]
+
+
+@given(
+    st.integers(1, 30), st.sampled_from([b"*", b"g*", b"geo:*", b"geo:a*", b"geo:\\**", b"geo:a1", b"x*", b"carts:k1*"])
+)
+def test_all_keys_of_all_databases(count, pattern):
+    """Each once, in order, with its database in front; of those that begin so, or the one that is that."""
+    plain = pattern.decode().replace("\\*", "[*]")
+    wanted = [key for key in ALL if fnmatchcase(key.decode(), plain)]
+    assert scanned(make(), b"MATCH", pattern, b"COUNT", b"%d" % count) == wanted
+
+
+@given(st.integers(1, 30))
+def test_the_keys_of_a_database(count):
+    """What is selected: keys as they are."""
+    for number, name in enumerate(("geo", "carts", "numbers"), 1):
+        assert scanned(make(), b"count", b"%d" % count, database=number) == RECORDS[name]
+    assert scanned(make(), b"MATCH", b"b*", database=1) == [b"b%d" % number for number in range(9)]
+    assert scanned(make(), b"TYPE", b"string", database=2) == RECORDS["carts"]
+    assert scanned(make(), b"TYPE", b"list", database=2) == []
+
+
+def test_a_cursor_that_is_not_known():
+    """Of another node, or forgotten; one that is known can be asked for again."""
+    commands = make()
+    (cursor,) = told(commands, b"SCAN", b"0", database=1).split(b"\r\n")[2:3]
+    again = told(commands, b"SCAN", cursor, database=1)
+    assert told(commands, b"SCAN", cursor, database=1).split(b"\r\n")[4:] == again.split(b"\r\n")[4:]
+    with pytest.raises(BadRequest, match="begin with 0"):
+        told(make(), b"SCAN", b"77", database=1)
+    for _ in range(MOST_CURSORS):
+        told(commands, b"SCAN", b"0", database=1)
+    with pytest.raises(BadRequest, match="begin with 0"):
+        told(commands, b"SCAN", cursor, database=1)
+
+
+@pytest.mark.parametrize("pattern", [b"a*b", b"?", b"[ab]*", b"**", b"*a"])
+def test_patterns_that_keys_in_order_do_not_answer(pattern):
+    """Only beginnings."""
+    with pytest.raises(BadRequest, match="PREFIX"):
+        read_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([b"0", b"MATCH"], b"-ERR syntax error\r\n"),
+        ([b"0", b"COUNT", b"0"], b"-ERR syntax error\r\n"),
+        ([b"0", b"COUNT", b"x"], b"-ERR value is not an integer or out of range\r\n"),
+        ([b"0", b"LIMIT", b"1"], b"-ERR syntax error\r\n"),
+        ([b"x"], b"-ERR invalid cursor\r\n"),
+        ([], b"-ERR wrong number of arguments for 'scan' command\r\n"),
+    ],
+)
+def test_scans_that_are_wrong(words, said):
+    """As Redis words it."""
+    assert told(make(), b"SCAN", *words) == said
+
+
+def test_a_page_that_fails():
+    """The error goes on as it is."""
+
+    def refuse(_arguments: Arguments) -> Later:
+        return Later(lambda on_result: on_result(Unavailable("nobody")))
+
+    commands = make()
+    commands._scan_of = refuse
+    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"]])))
+    found: list[object] = []
+    assert isinstance(answer, Later)
+    answer.begin(found.append)
+    assert [type(one) for one in found] == [Unavailable]
+
+
+def test_what_clients_ask():
+    """About themselves and the node, in both protocols."""
+    commands = make()
+    assert told(commands, b"CLIENT", b"GETNAME") == b"$-1\r\n"
+    assert told(commands, b"CLIENT", b"GETNAME", name=b"me", protocol=3) == b"$2\r\nme\r\n"
+    assert told(commands, b"client", b"id") == b":7\r\n"
+    assert told(commands, b"CLIENT", b"SETINFO", b"LIB-NAME", b"redis-py") == b"+OK\r\n"
+    assert told(commands, b"CLIENT", b"KILL").startswith(b"-ERR unknown subcommand 'KILL'")
+    assert told(commands, b"DBSIZE") == told(commands, b"DBSIZE", database=1) == b":27\r\n"
+    assert told(commands, b"DBSIZE", database=2) == b"-ERR DBSIZE counts datasets that serve, and carts is none\r\n"
+    assert told(commands, b"COMMAND", b"COUNT") == b":%d\r\n" % len(COMMANDS)
+    assert told(commands, b"COMMAND", b"DOCS", b"get", protocol=3).startswith(
+        b"%1\r\n$3\r\nget\r\n%2\r\n$7\r\nsummary\r\n"
+    )
+    assert told(commands, b"COMMAND", b"INFO", b"get", b"nope").startswith(
+        b"*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n"
+    )
+    assert told(commands, b"COMMAND", b"INFO", b"nope") == b"*1\r\n$-1\r\n"
+    assert told(commands, b"COMMAND").startswith(b"*%d\r\n" % len(COMMANDS))
+    assert told(commands, b"COMMAND", b"LIST").startswith(b"-ERR unknown subcommand 'LIST'")
+    assert b"gossipkv_cluster:c\r\n" in told(commands, b"INFO", b"server")
+    assert b"\r\ngets:7\r\n" in told(commands, b"INFO")
+    assert told(commands, b"HELLO", b"3", protocol=3).startswith(b"%7\r\n$6\r\nserver\r\n$8\r\ngossipkv\r\n")
+    assert told(commands, b"HELLO").startswith(b"*14\r\n$6\r\nserver\r\n")
+
+
+@pytest.mark.parametrize("name", [b"LPUSH", b"lpush", b"\xff\r\n", b"x" * 300])
+def test_commands_that_nobody_knows(name):
+    """As Redis words it: the name, then what it began with."""
+    said = told(make(), name, b"a" * 100, b"b" * 100, b"c")
+    shown = name[:128].decode(errors="replace").replace("\r", " ").replace("\n", " ")
+    assert said.decode() == (
+        f"-ERR unknown command '{shown}', with args beginning with: '{'a' * 100}' '{'b' * 25}' \r\n"
+    )
+
+
+def test_the_page_has_every_command():
+    """`docs/users/redis.md` and `COMMAND` name the same; AUTH is known and refused."""
+    page = Path("docs/users/redis.md").read_text()
+    (rows,) = re.findall(r"\| command \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
+    named = {name.lower() for row in rows.splitlines() for name in re.findall(r"`([A-Z]+)`", row.split("|")[1])}
+    assert named == {*COMMANDS}
+
+
+def test_cursors_are_few():
+    """However many scans there are."""
+    scans = Scans(lambda: ["geo"], random.Random(1))
+    pattern = read_pattern(b"*")
+    page = scans.page("geo", 0, pattern, 10)
+    assert page is not None
+    numbers = [scans.next("geo", page, pattern, b"cursor") for _ in range(3 * MOST_CURSORS)]
+    assert len(scans._places) == MOST_CURSORS
+    assert len({*numbers}) == len(numbers)

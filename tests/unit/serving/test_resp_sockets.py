@@ -1,0 +1,74 @@
+"""RESP over real sockets, beside MessagePack-RPC at another: whole rounds, stepped by hand."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.serving.test_resp import array
+from tests.unit.serving.test_serving import PING, PONG, RECORDS, Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A loop with both listeners."""
+    served = Served(tmp_path)
+    yield served
+    served.close()
+
+
+def get(key: bytes) -> tuple[bytes, bytes]:
+    """A command, and its answer."""
+    return array(b"GET", b"db:" + key), b"$%d\r\n%s\r\n" % (len(RECORDS[key]), RECORDS[key])
+
+
+def test_each_listener_has_its_dialect(served: Served) -> None:
+    """At the same time; each counts among the same connections."""
+    one, other = served.connect(), served.connect(to=served.resp)
+    one.sendall(PING)
+    other.sendall(b"PING\r\n")
+    assert served.receive(one, len(PONG)) == PONG
+    assert served.receive(other, 7) == b"+PONG\r\n"
+    assert served.counters("connections_accepted") == served.counters("connections") == 2
+
+
+def test_a_client_that_reads_slowly(served: Served) -> None:
+    """Large values among small ones, more than the sockets hold, behind an answer that Python gives late."""
+    client = served.connect(to=served.resp, receive_buffer=4096)
+    asked = [get(key) for key in [b"big", b"key001", b"key002"] * 7]
+    client.sendall(array(b"GET", b"carts:a") + b"".join(command for command, _ in asked))
+    served.until(lambda: served.counters("held_bytes") > 1 << 20)
+    for _ in range(10):
+        served.step()
+    assert served.counters("held_bytes") < 2 << 20  # It is read no further.
+    served.reply(served.hand_offs[0], [b"late", b"token"])
+    answers = b"$4\r\nlate\r\n" + b"".join(answer for _, answer in asked)
+    assert served.receive(client, len(answers)) == answers
+    assert served.counters("held_bytes") == served.counters("in_flight") == 0
+
+
+def test_a_drain_answers_what_was_asked(served: Served) -> None:
+    """Also what Python answers afterwards, and in order; then comes the node's end, and nobody else is let in."""
+    client = served.connect(to=served.resp)
+    command, answer = get(b"key007")
+    client.sendall(array(b"INFO") + command)
+    served.until(lambda: len(served.hand_offs) == 1)
+    served.loop.drain()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(served.resp)
+    served.reply(served.hand_offs[0], b"+told\r\n")
+    assert served.ends(client) == b"+told\r\n" + answer
+
+
+def test_who_quits_is_told(served: Served) -> None:
+    """OK, and the end."""
+    client = served.connect(to=served.resp)
+    client.sendall(b"QUIT\r\n")
+    assert served.ends(client) == b"+OK\r\n"
+    assert served.counters("connections") == 0
