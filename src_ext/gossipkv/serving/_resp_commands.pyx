@@ -315,6 +315,8 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
     cdef Blob former = Blob(NULL, -1)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int count = 0
+    if resp.database > 0 and command.verb != DELETE:  # All of them are of that one.
+        return 1
     while left > 0 and count <= MOST_PARTS:
         left -= 1
         take_word(&words, &word)
@@ -351,6 +353,10 @@ cdef Py_ssize_t ask_run(
     cdef Blob database = Blob(NULL, 0)
     cdef Blob former = Blob(NULL, 0)
     cdef Blob key = Blob(NULL, 0)
+    if parts == 1:
+        count = left
+        take_word(&ahead, &word)
+        divide_key(core, connection.resp, &word, &former, &key)
     while count < left:  # How many there are stands before them.
         take_word(&ahead, &word)
         divide_key(core, connection.resp, &word, &database, &key)

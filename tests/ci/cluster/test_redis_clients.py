@@ -96,19 +96,19 @@ def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
             assert [*geo.scan_iter(match="key0000*", count=7)] == [b"key%05d" % number for number in range(10)]
             assert [*geo.scan_iter(count=1000)] == sorted(nodes.records)
             assert carts.set("mine", "apples")
-            assert carts.mset({"a": "1", "b": "2"})
-            assert all_of_them.mget("geo:key00007", "carts:a", "carts:mine", "geo:no") == [
+            assert carts.mset({"mine-a": "1", "mine-b": "2"})
+            assert all_of_them.mget("geo:key00007", "carts:mine-a", "carts:mine", "geo:no") == [
                 b"v1 7",
                 b"1",
                 b"apples",
                 None,
             ]
-            assert all_of_them.exists("carts:a", "geo:key00007", "carts:no") == 2
+            assert all_of_them.exists("carts:mine-a", "geo:key00007", "carts:no") == 2
             assert (carts.getrange("mine", 1, 3), carts.strlen("mine"), carts.type("mine"), carts.ttl("no")) == (
                 b"ppl", 6, b"string", -2,
             )  # fmt: skip
-            assert sorted(carts.scan_iter()) == [b"a", b"b", b"mine"]
-            assert carts.delete("a", "b", "mine") == 3
+            assert sorted(carts.scan_iter(match="mine*")) == [b"mine", b"mine-a", b"mine-b"]
+            assert carts.delete("mine-a", "mine-b", "mine") == 3
             assert carts.get("mine") is None
             assert 5000 < geo.dbsize() < 6000
             assert geo.info()["gossipkv_cluster"]
