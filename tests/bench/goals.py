@@ -104,6 +104,11 @@ SCRUB_P99 = Row("get while its version is read back, p99", "us", {WITHOUT: 1.2})
 SCRUB_GET = Row("random get, slices forgotten", "us", {WITHOUT: 1.01})
 SCRUB_SCAN = Row("scan of 1,000, per record, slices forgotten", "us", {WITHOUT: 1.01})
 
+MESSAGEPACK = f"{OURS}, MessagePack-RPC"
+RESP_ONE = Row("GET by RESP, 64 connections, CPU", "us", {MESSAGEPACK: 1.05, REDIS: 0.95})
+RESP_PIPELINED = Row("GET by RESP, 64 connections, 16 in flight, CPU", "us", {MESSAGEPACK: 1.05, REDIS: 0.55})
+RESP_BATCHED = Row("MGET of 100 by RESP, 16 connections, CPU", "us", {REDIS: 0.35})
+
 CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75})
 CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
 CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})  # Six times its operations for that.

@@ -130,6 +130,11 @@ NETWORK = {
         one_core.handed_off, [goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES], run_s=0.05, rounds=1
     ),
 }  # fmt: skip
+RESP = {
+    "resp-gets": part(
+        one_core.resp, [goals.RESP_ONE, goals.RESP_PIPELINED, goals.RESP_BATCHED], keys=1_000, run_s=0.05, rounds=1
+    ),
+}
 PUMPS = {
     "several-pumps": part(
         several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
@@ -328,8 +333,8 @@ RANGES = {
     "ranges-memory": part(many_ranges.memory, [goals.RANGES_MEMORY], ranges=100, settle_s=0.5, rounds=1),
 }  # fmt: skip
 GROUPS = {
-    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "clients": CLIENTS, "gossip": GOSSIP,
-    "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
+    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "resp": RESP, "clients": CLIENTS,
+    "gossip": GOSSIP, "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
     "tables": TABLES, "moves": MOVES, "ranges": RANGES,
     "larger-than-memory": LARGER,
 }  # fmt: skip

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
+from gossipkv.address import Address
 from tests.bench import data, goals, machine
 from tests.bench.asking import Client, node_get, node_value, redis_get, redis_value
 from tests.bench.measurement import OURS
 from tests.bench.network import inline_pump, rows, servers
 from tests.bench.network.rows import Shape
-from tests.bench.processes import DATABASE, NO_POLLING, Cores, call, node, pin, serving
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, call, free_port, node, pin, serving
 from tests.bench.sources import VERSION
-from tests.load import RpcDialect
+from tests.load import RedisDialect, RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,6 +82,23 @@ def hot(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = R
         rows.compare(bench, goals.NETWORK_ONE, [*both, one], Shape(64, run_s=run_s), rounds)
         rows.compare(bench, goals.NETWORK_PIPELINED, [*both, one], Shape(64, 16, run_s=run_s), rounds)
         rows.compare(bench, goals.NETWORK_BATCHED, [*both, many], Shape(16, 1, BATCH, run_s), rounds)
+
+
+def resp(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
+    """The same node asked as Redis is, beside itself asked as clients of its own ask, and beside Redis."""
+    records = data.make(keys).records
+    address = Address("127.0.0.1", free_port())
+    listens = ("--resp-listen", str(address), "--resp-databases", DATABASE)
+    with ExitStack() as stack:
+        plain = stack.enter_context(node(bench.directory / "node", records, CORES, *NO_POLLING, *listens))
+        asked = [replace(plain, address=address, dialect=RedisDialect(records, database=1))]
+        asked += [replace(plain, name=goals.MESSAGEPACK)]
+        if bench.takes_part(goals.REDIS, servers.redis_missing()):
+            asked.append(stack.enter_context(servers.redis(records, CORES.server)))
+        stack.enter_context(machine.pinned(CORES.load))
+        rows.compare(bench, goals.RESP_ONE, asked, Shape(64, run_s=run_s), rounds)
+        rows.compare(bench, goals.RESP_PIPELINED, asked, Shape(64, 16, run_s=run_s), rounds)
+        rows.compare(bench, goals.RESP_BATCHED, asked, Shape(16, 1, BATCH, run_s), rounds)
 
 
 def cold(bench: Bench, *, keys: int = 2_000_000, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:

@@ -106,10 +106,11 @@ class Running:
 
     def __init__(self, count: int, directory: Path, **settings: int) -> None:
         self.pumps = Pumps(Config(data=directory, **settings), count, seed=lambda: 1, node="n1")
-        listener = socket.create_server(("127.0.0.1", 0), backlog=200)
+        listener, resp = (socket.create_server(("127.0.0.1", 0), backlog=200) for _ in range(2))
         listener.settimeout(0)
-        self.address = listener.getsockname()
-        self.pumps.open(Sockets, listener, polls=False)
+        resp.settimeout(0)
+        self.address, self.resp_address = listener.getsockname(), resp.getsockname()
+        self.pumps.open(Sockets, listener, resp, polls=False)
         self.answers = EchoingAnswers()
         self.clients: list[Client] = []
 
@@ -167,6 +168,24 @@ async def test_whoever_comes_is_served_by_the_pump_with_fewest(tmp_path: Path) -
         for wanted in (1, 2):
             assert await running.ask(await running.connect(), "ping") == "pong"
             assert running.each("connections")[lonely] == wanted
+
+
+async def test_each_pump_speaks_resp_to_whoever_came_for_that(tmp_path: Path) -> None:
+    """And to nobody else."""
+    async with serving(tmp_path) as running:
+        running.pumps.publish(one_database(tmp_path, {b"k": b"v"}))
+        for _ in range(COUNT):
+            client = await trio.to_thread.run_sync(socket.create_connection, running.resp_address, PATIENCE_S)
+            client.sendall(b"GET db:k\r\nPING\r\n")
+            received = b""
+            while len(received) < 14:
+                received += await trio.to_thread.run_sync(client.recv, 100)
+            assert received == b"$1\r\nv\r\n+PONG\r\n"
+            running.clients.append(Client(running.address))
+            client.close()
+            assert await running.ask(running.clients[-1], "get", "db", b"k") == [b"v", "v1"]
+        assert sum(running.each("gets")) == 2 * COUNT
+        assert min(running.each("gets")) > 0
 
 
 @pytest.mark.parametrize(("most", "of_address"), [(7, 0), (100, 7)])
