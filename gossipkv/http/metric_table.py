@@ -503,6 +503,7 @@ LEFT_OUT: Final[dict[Path, str]] = {
     ("tables", "store"): "an id, which says nothing over time",
     ("tables", "life"): "how often the store was opened; `gossipkv_epoch` tells of starts",
     ("uptime_s",): "an age; `process_start_time_seconds` is the time itself",
+    ("resp",): "an address",
     ("pumps",): "the parts of what `counters` sums up",
     ("latency", "answered"): "percentiles since the start, which tell nothing of the last minutes; `local` has buckets",
 }

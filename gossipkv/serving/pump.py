@@ -15,7 +15,6 @@ Cancelling `run` closes every connection.  `drain` is the polite end.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
@@ -29,7 +28,7 @@ from gossipkv.serving._handoff import Pending, Refused
 from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable
 
     from gossipkv.environment.seam import Listener, Sockets, Threads
     from gossipkv.serving._core import Core
@@ -61,37 +60,6 @@ PeerReply = tuple[int, bytes | None, bytes | None]
 
 # How often those who served a table that is served no longer are looked at: its files are closed then.
 RETIRED_PERIOD_S = 1.0
-
-# At most one line a minute for each reason.
-REPORT_PERIOD_S = 60.0
-
-# Counters that an operator should hear of.
-TROUBLES = (
-    "connections_refused",
-    "connections_refused_by_address",
-    "accept_pauses",
-    "replies_dropped",
-    "replies_too_large",
-    "notifications_ignored",
-    "duplicate_ids",
-    "bad_requests",
-    "closed_reset",
-    "overloaded",
-    "frames_too_large",
-    "frames_too_deep",
-    "frames_too_many_elements",
-    "frames_malformed",
-    "closed_bad_message",
-    "closed_unasked_response",
-    "closed_frame_timeout",
-    "closed_output_timeout",
-    "closed_memory",
-    "closed_bad_answer",
-    "closed_unauthorized",
-    "closed_abandoned",
-    "forward_failed",
-)
-
 
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
@@ -163,7 +131,6 @@ class Pump:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._serve)
-                nursery.start_soon(self._report)
                 task_status.started()
                 await self._drained.wait()
                 nursery.cancel_scope.cancel()
@@ -296,15 +263,3 @@ class Pump:
         if self._loop.has_work or self._draining or self._core.turn is not None:
             with self._turn:
                 self._loop.wake()
-
-    async def _report(self) -> None:
-        """One line a minute for each reason that has occurred."""
-        before: Mapping[str, int] = defaultdict(int)
-        while True:
-            with self._turn:
-                now = self._core.counters()
-            for name in TROUBLES:
-                if now[name] > before[name]:
-                    self._log.warning("connection_trouble", reason=name, count=now[name] - before[name])
-            before = now
-            await trio.sleep(REPORT_PERIOD_S)

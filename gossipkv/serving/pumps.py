@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import trio
 
+from gossipkv.log import Log
 from gossipkv.serving.loop import Loop, make_core, make_crew
 from gossipkv.serving.published import Published
 from gossipkv.serving.pump import Pump
@@ -31,6 +32,36 @@ if TYPE_CHECKING:
 
 _Each = TypeVar("_Each")
 
+# At most one line a minute for each reason.
+REPORT_PERIOD_S = 60.0
+
+# Counters that an operator should hear of.
+TROUBLES = (
+    "connections_refused",
+    "connections_refused_by_address",
+    "accept_pauses",
+    "replies_dropped",
+    "replies_too_large",
+    "notifications_ignored",
+    "duplicate_ids",
+    "bad_requests",
+    "closed_reset",
+    "overloaded",
+    "frames_too_large",
+    "frames_too_deep",
+    "frames_too_many_elements",
+    "frames_malformed",
+    "closed_bad_message",
+    "closed_unasked_response",
+    "closed_frame_timeout",
+    "closed_output_timeout",
+    "closed_memory",
+    "closed_bad_answer",
+    "closed_unauthorized",
+    "closed_abandoned",
+    "forward_failed",
+)
+
 
 @final
 class Pumps:
@@ -43,6 +74,7 @@ class Pumps:
         self._tables = [Published().table() for _ in self._cores]
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
+        self._log = Log("gossipkv.node")
 
     # What is said to all
 
@@ -124,10 +156,13 @@ class Pumps:
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
             made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads)
             self._pumps.append(made)
-        async with trio.open_nursery() as nursery:
-            for pump in self._pumps:
-                await nursery.start(pump.run)
-            task_status.started()
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._report)
+            async with trio.open_nursery() as nursery:
+                for pump in self._pumps:
+                    await nursery.start(pump.run)
+                task_status.started()
+            beside.cancel_scope.cancel()
 
     async def drain(self, timeout_s: float) -> bool:
         """End politely; whether all that had been asked was answered within the time."""
@@ -150,6 +185,17 @@ class Pumps:
     def are_running(self) -> bool:
         """Whether they serve, or have served."""
         return bool(self._pumps)
+
+    async def _report(self) -> None:
+        """One line a minute for each reason that has occurred."""
+        before = self.counters()
+        while True:
+            await trio.sleep(REPORT_PERIOD_S)
+            now = self.counters()
+            for name in TROUBLES:
+                if now[name] > before[name]:
+                    self._log.warning("connection_trouble", reason=name, count=now[name] - before[name])
+            before = now
 
     def ways(self, number: int) -> Ways:
         """What a pump is told of peers."""

@@ -103,8 +103,7 @@ cdef class Connections:
     cdef int broken_count
 
     cdef int admit(self, uint64_t address) noexcept nogil
-    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
-    cdef Connection* begin_resp(self, int fd, uint64_t address) noexcept nogil
+    cdef Connection* begin(self, int fd, uint64_t address, bint resp) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil

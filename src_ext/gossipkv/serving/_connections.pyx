@@ -135,32 +135,27 @@ cdef class Connections:
     cdef int admit(self, uint64_t address) noexcept nogil:
         """The pump that is to serve somebody who comes; negative: there are as many as allowed, in all or from there."""
         cdef int pump = self.crew.admit(address)
-        if pump == TOO_MANY_OF_ADDRESS:
-            self.counts[CONNECTIONS_REFUSED_BY_ADDRESS] += 1
-        elif pump < 0:
-            self.counts[CONNECTIONS_REFUSED] += 1
+        if pump < 0:
+            self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
         return pump
 
-    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
-        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then."""
+    cdef Connection* begin(self, int fd, uint64_t address, bint resp) noexcept nogil:
+        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then.
+
+        `resp`: it speaks RESP.
+        """
         cdef Connection* connection
-        if self.free_count == 0 and self.grow() < 0:
+        cdef Resp* speaks = resp_begin() if resp else NULL
+        if (resp and speaks == NULL) or (self.free_count == 0 and self.grow() < 0):
+            if speaks != NULL:
+                resp_release(speaks)
             self.counts[CONNECTIONS_REFUSED] += 1
             self.crew.leave(self.pump, address)
             return NULL
         connection = self.enter(fd)
         connection.address = address
+        connection.resp = speaks
         self.counts[CONNECTIONS_ACCEPTED] += 1
-        return connection
-
-    cdef Connection* begin_resp(self, int fd, uint64_t address) noexcept nogil:
-        """The same, of one that speaks RESP."""
-        cdef Connection* connection = self.begin(fd, address)
-        if connection != NULL:
-            connection.resp = resp_begin()
-            if connection.resp == NULL:
-                self.release(connection)
-                return NULL
         return connection
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:

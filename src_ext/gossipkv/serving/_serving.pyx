@@ -685,11 +685,7 @@ cdef class Loop:
 
     cdef void welcome(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
         """Serve a connection that was admitted to this pump, and came to that listener."""
-        cdef Connection* connection
-        if listener == RESP_LISTENER:
-            connection = self.connections.begin_resp(fd, address)
-        else:
-            connection = self.connections.begin(fd, address)
+        cdef Connection* connection = self.connections.begin(fd, address, listener == RESP_LISTENER)
         if connection == NULL:
             self.transport.close(fd, True)
             return

@@ -95,7 +95,7 @@ cdef class Driver:
         number = address_number(<const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address))
         if self.connections.admit(number) < 0:
             return None
-        connection = self.connections.begin_resp(-1, number) if resp else self.connections.begin(-1, number)
+        connection = self.connections.begin(-1, number, resp)
         return None if connection == NULL else connection.handle
 
     def adopt(self, int column, int64_t now_ms):

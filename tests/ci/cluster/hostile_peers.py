@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import msgpack
 
-from gossipkv.serving import pump
+from gossipkv.serving import pumps
 from gossipkv.wire import rpc
 from tests.ci.cluster.bystander import PERIOD_MS
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
@@ -219,7 +219,7 @@ def attacked(place: Path, *options: str, changed: str = "") -> Iterator[Victim]:
     version = place / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"".join(b"%s\t%s\n" % record for record in RECORDS.items()))
-    assert pump.REPORT_PERIOD_S == 60  # What `check_log` believes.
+    assert pumps.REPORT_PERIOD_S == 60  # What `check_log` believes.
     with NodeProcess(place, "--refresh-period", "off", *options, source=place / "source", changed=changed) as node:
         node.ready()
         wait_for(node.address, "geo", "1")

@@ -309,7 +309,7 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
         "notifications_ignored": b"\x91\x02" * 10,
         "closed_frame_timeout": GET[:3],
     }
-    changed = "from gossipkv.serving import pump\npump.REPORT_PERIOD_S = 1.0"
+    changed = "from gossipkv.serving import pumps\npumps.REPORT_PERIOD_S = 1.0"
     with attacked(tmp_path, "--frame-timeout", "100ms", "--idle-timeout", "3s", changed=changed) as victim:
         victim.began_s = float("-inf")  # Any number of lines.
         with victim.undisturbed(), contextlib.ExitStack() as stack:
