@@ -56,8 +56,8 @@ if sys.platform == "win32":
     COMPILE_ARGS = ["/O2", "/DCYTHON_WITHOUT_ASSERTIONS"]
 elif DEBUG:
     COMPILE_ARGS = ["-O0", "-g", "-DGKV_CHECKS=1", "-fno-strict-aliasing"]
-    if "thread" not in SANITIZERS:  # What traces writes where it is from every thread.
-        COMPILE_ARGS += ["-DCYTHON_TRACE=1"]
+    # What traces writes where it is from every thread.
+    COMPILE_ARGS += ["-DCYTHON_PROFILE=0"] if "thread" in SANITIZERS else ["-DCYTHON_TRACE=1"]
 else:
     # No -march=native: a wheel must run on every x86-64 and aarch64; faster instructions are found at run time.
     # What assertions alone use is unused here.  Python's own -g would be a third of the compiler's time.

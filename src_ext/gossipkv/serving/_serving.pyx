@@ -232,12 +232,14 @@ cdef class Loop:
         cdef bint answered = False
         self.core.check_thread()
         self.transport.hush()
-        self.begin_round(serve_us)
         if self.alone:
+            self.tell_time()
             self.answer_some(answer, 1000 * answer_us, pending)
             self.end_step()
             if not self.connections.backlog.is_empty():
                 self.transport.ring()
+        else:
+            self.begin_round(serve_us)
         while not self.alone:
             with nogil:
                 answered = self.serve(answered)
@@ -485,9 +487,10 @@ cdef class Loop:
 
     cdef void sleep(self) noexcept nogil:
         """Rest until something comes.  While a thread does so alone it is the turn of others."""
+        cdef int wait_ms = self.rest_ms()  # Others may tell the time then.
         if self.alone:
             self.turn.give(True)
-        self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
+        self.event_count = self.transport.fetch(self.events, EVENTS, wait_ms)
         if self.alone:
             self.turn.take()
             self.welcome_arrivals()
