@@ -193,10 +193,11 @@ class Pump:
                 for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                     self._begin(pending)
                 self._tell()
+                is_drained = self._draining and loop.connection_count == 0
             if self._passed is not None:
                 self._passed.set()
                 self._passed = None
-            if self._draining and loop.connection_count == 0:
+            if is_drained:
                 self._drained.set()
             if loop.has_work and not self._rests:
                 await trio.lowlevel.checkpoint()
