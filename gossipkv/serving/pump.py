@@ -61,6 +61,7 @@ PeerReply = tuple[int, bytes | None, bytes | None]
 # How often those who served a table that is served no longer are looked at: its files are closed then.
 RETIRED_PERIOD_S = 1.0
 
+
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
 

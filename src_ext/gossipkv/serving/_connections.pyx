@@ -133,7 +133,7 @@ cdef class Connections:
     # Lives ------------------------------------------------------------------------------------------------------
 
     cdef int admit(self, uint64_t address) noexcept nogil:
-        """The pump that is to serve somebody who comes; negative: there are as many as allowed, in all or from there."""
+        """The pump that is to serve somebody who comes; negative: there are as many as allowed, or from there."""
         cdef int pump = self.crew.admit(address)
         if pump < 0:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1

@@ -9,7 +9,7 @@ number that all add to: each costs far more than that.  Two pumps that look at i
 """
 
 cimport cython
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.serving._addresses cimport addresses_add, addresses_count, addresses_remove

@@ -285,7 +285,7 @@ cdef class MappedFile:
         return 0
 
     def twin_for(self, guard):
-        """The same file for another thread, closed with this one; the same twin for the same guard while anybody has it.
+        """The same file for another thread, closed with this one; one twin for a guard while anybody has it.
 
         Within `guard` that thread reads nothing.  Pinning a twin pins this one.
         """
