@@ -5,7 +5,8 @@ what is installed.
 
 All compiler flags and Cython directives stand here and nowhere else.  `GOSSIPKV_DEBUG=1` flips one build to checks,
 line tracing, annotated C and `GOSSIPKV_SANITIZE` (`undefined`, `address`, `thread`); nothing else distinguishes it.
-The two builds keep their C and their objects apart (`build/release`, `build/debug`), so neither is mistaken for the other.
+The two builds keep their C and their objects apart (`build/release`, `build/debug`), so neither is mistaken for the
+other.
 
 The version of Python is checked here and not left to `requires-python`, which an installer reads only after this
 file has run.

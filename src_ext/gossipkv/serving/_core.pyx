@@ -6,8 +6,8 @@ Bytes and the time in, bytes and hand-offs out: no sockets, no clock, no Trio.  
 streams.
 
 Thread rule: one thread owns the core of the first pump; the core of another is whose turn it is (`_turn.pyx`).  The
-loop drops the GIL while it is inside, so nothing here touches a Python object in a `nogil` function but the published table,
-which only the owner replaces, between steps.
+loop drops the GIL while it is inside, so nothing here touches a Python object in a `nogil` function but the published
+table, which only the owner replaces, between steps.
 """
 
 cimport cython

@@ -15,8 +15,8 @@ left to a round, for which a bell is rung that Trio waits for.  So a request cos
 no GIL.  Rejected: to rest in the task that calls `round`, which cannot know whether others can still run in its turn.
 
 A pump beside the first has a thread for its rounds (`serve_alone`), and all of it is whose turn it is (`_turn.pyx`):
-the thread's in a step, and between two of them, or while it sleeps, that of Trio's, which answers what was handed off, when
-the bell has rung, and sends that (`round`).  It never asks for events there: those are the thread's.
+the thread's in a step, and between two of them, or while it sleeps, that of Trio's, which answers what was handed off,
+when the bell has rung, and sends that (`round`).  It never asks for events there: those are the thread's.
 
 Sockets and clock are a transport's (`_transport.pyx`): this is the one order for a node in the world and for a
 simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
