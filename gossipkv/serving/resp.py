@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
+from gossipkv import __version__
 from gossipkv.errors import GossipKVError
 from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
@@ -198,18 +199,13 @@ class RespCommands:
     def _hello(self, caller: Caller, _words: Sequence[bytes]) -> Said:
         return {
             b"server": b"gossipkv",
-            b"version": str(self._told("version")).encode(),
+            b"version": __version__.encode(),
             b"proto": caller.protocol,
             b"id": caller.connection,
             b"mode": b"standalone",
             b"role": b"master",
             b"modules": [],
         }
-
-    def _told(self, name: str) -> Value:
-        told = self._info_of()
-        assert isinstance(told, dict)
-        return told[name]
 
     def _info(self, _caller: Caller, _words: Sequence[bytes]) -> Said:
         """All sections at once, whatever is asked for: what `info` tells that is one word."""

@@ -240,12 +240,12 @@ cdef class Loop:
                 self.transport.ring()
         else:
             self.begin_round(serve_us)
-        while not self.alone:
-            with nogil:
-                answered = self.serve(answered)
-            if not answered:
-                break
-            self.answer_some(answer, 1000 * answer_us, pending)
+            while True:
+                with nogil:
+                    answered = self.serve(answered)
+                if not answered:
+                    break
+                self.answer_some(answer, 1000 * answer_us, pending)
         self.core.release_retired()
         self.transport.raise_failure()
         return pending
