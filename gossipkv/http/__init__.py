@@ -16,6 +16,7 @@ Read in this order:
     site.py, paths.py   which path is answered by whom
     connection.py   one connection under Trio; gateway.py: all of them
     order.py, beside.py   beside a node: what it tells, and who hears it; gateway_child.py: the process
+    detached.py     where connections come from beside a node
     alone.py        without a node
     page/           the page that people look at
 """
