@@ -7,7 +7,7 @@ Read in this order:
     target.py       what a request target names
     reads.py        one key; then batches.py and scans.py for many
     read_context.py, read_options.py, source_times.py    what all reads need
-    conditions.py, ranges.py, http_date.py    ETag and its like, parts of a value, times
+    conditions.py, ranges.py    ETag and its like, parts of a value, times
     media.py, json_lines.py    the forms of bodies
     health.py       how a node is: /healthz, /livez, /readyz
     metric_table.py   every metric, and where it is found
@@ -16,6 +16,7 @@ Read in this order:
     site.py, paths.py   which path is answered by whom
     connection.py   one connection under Trio; gateway.py: all of them
     order.py, beside.py   beside a node: what it tells, and who hears it; gateway_child.py: the process
+    detached.py     where connections come from beside a node
     alone.py        without a node
     page/           the page that people look at
 """

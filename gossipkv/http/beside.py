@@ -1,6 +1,7 @@
 """The node's gateway, in a process of its own beside it (`child`).
 
     standard input    one line: the order (`order.Order`); later lines: words (`order.Word`)
+    a socket          connections that the node has begun to read (`detached`)
     standard output   one line for each line of the log: ["info", "http", {...}]
     the leash         a pipe that nobody writes to, and whose other end only the node holds
 
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from gossipkv.address import Address
 from gossipkv.client.trio_client import Client
+from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
 from gossipkv.http.paths import site_of
@@ -96,7 +97,6 @@ class _Child:
     async def run(self, words: _Words) -> None:
         """Answer until drained, or until the node says no more."""
         order = self._order
-        listener = socket.socket(fileno=order.listener)
         async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
             site, pages = site_of(ReadContext(client, order.name, self._type_of), client)
             gateway = Gateway(site, order.limits)
@@ -104,8 +104,8 @@ class _Child:
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
             log = Log("gossipkv.http")
-            log.info("http", address=str(Address(*listener.getsockname()[:2])), process=os.getpid())
-            await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+            log.info("http", address=str(order.address), process=os.getpid())
+            await gateway.run(DetachedListener(socket.socket(fileno=order.detached)))
             nursery.cancel_scope.cancel()
 
     def _type_of(self, database: str) -> bytes:

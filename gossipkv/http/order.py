@@ -1,6 +1,6 @@
 """What a node tells its gateway, a child process: lines of JSON on its standard input.
 
-    the first     the order (`Order`): whom to ask, which socket to listen on, limits
+    the first     the order (`Order`): whom to ask, where connections come from, limits
     later ones    a word (`Word`): other settings of databases, or that the node is about to end
 
 On standard output the child says one line of JSON for each line of the log: `["info", "http", {...}]`.
@@ -61,7 +61,8 @@ class Order:
 
     node: Address  # Whom to ask.
     name: str  # What that node is called.
-    listener: int  # A descriptor: a socket that listens.
+    address: Address  # Where that node answers HTTP, for the log.
+    detached: int  # A descriptor: where connections come from, each with what was read of it (`processes.passing`).
     leash: int  # A descriptor.
     types: Types
     limits: Limits
@@ -74,7 +75,8 @@ class Order:
     def from_line(cls, line: bytes) -> Order:
         """Return what `to_line` was called on."""
         told = json.loads(line)
-        told |= {"node": Address(*told["node"]), "types": Types(**told["types"]), "limits": Limits(**told["limits"])}
+        told |= {name: Address(*told[name]) for name in ("node", "address")}
+        told |= {"types": Types(**told["types"]), "limits": Limits(**told["limits"])}
         return cls(**told)
 
 

@@ -10,7 +10,7 @@ Read in this order:
     peers/          connections to the other nodes, and what is asked and told on them
     methods.py      what the serving loop hands to Python
     info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
-    gateway.py      the child process that answers HTTP
+    gateway.py      the child process that answers HTTP; detached.py: connections on their way to it
 
 What it wires: the serving loop (`serving`), the datasets (`dataset`), the tables (`table`), gossip and registers.
 """

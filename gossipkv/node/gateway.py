@@ -1,11 +1,11 @@
 """The node's gateway: a child process that answers HTTP (`gossipkv.http.gateway_child`), as the node sees it.
 
-Python that is busy beside the serving loop costs reads their tail; so HTTP has a process of its own, which asks this
-node as any other client does.  The socket is the node's: it is bound before anything else begins, a port in use ends
-the start, and when the child ends, those who connect meanwhile wait for the next one.
+Python that is busy beside the serving loop costs reads their tail; so what the loop does not answer of HTTP itself has
+a process of its own, which asks this node as any other client does.  The listening socket is the loop's, and so is each
+connection until it wants more than a plain read (`detached`); when the child ends, those wait for the next one.
 
     started ── it ends, however ── a line in the log, a pause ── started again
-       └── drain: it takes no more, answers what it has, and ends
+       └── drain: it gets no more, answers what it has, and ends
 
 Its end is never the node's; the node's end is always its own.
 """
@@ -23,6 +23,7 @@ from gossipkv.address import Address
 from gossipkv.http.order import HIDING, Limits, Order, Types, Word
 from gossipkv.log import Log
 from gossipkv.node import binding
+from gossipkv.node.detached import Detached
 from gossipkv.processes import child
 from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
@@ -81,14 +82,12 @@ def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
 
 @final
 class Gateway:
-    """Keeps the child running, and tells it what changes."""
+    """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens."""
 
-    def __init__(self, config: Config, listener: Listener, *, node: Address, name: str) -> None:
-        self.address = Address(*listener.getsockname()[:2])
+    def __init__(self, config: Config, address: Address, *, node: Address, name: str) -> None:
+        self.address = address
         self._config = config
-        self._listener = listener
-        self._descriptor = listener.fileno()
-        self._is_starting = False  # A child, which is to inherit the descriptor.
+        self._detached = Detached()
         self._node = reached_at(node)
         self._name = name
         self._log = Log("gossipkv.node")
@@ -98,22 +97,37 @@ class Gateway:
         self._ended = trio.Event()
         self._hidden: set[str] = set()
 
+    def take(self, descriptor: int, begun: bytes) -> None:
+        """Serve a connection of which so much was read, as `Detached.take` says."""
+        self._detached.take(descriptor, begun)
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        return self._detached.counters()
+
     async def run(self) -> None:
         """Have a child run until it is drained."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._detached.run)
+            await self._keep()
+            nursery.cancel_scope.cancel()
+        self._ended.set()
+
+    async def _keep(self) -> None:
+        """Start a child, and again when it has ended, until it is drained."""
         pause_s = FIRST_PAUSE_S
         while True:
             began = trio.current_time()
             reason = await self._live()
             if self._is_ending():
-                break
+                return
             if trio.current_time() - began >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
             self._log.error("http_ended", reason=reason, again_ms=round(pause_s * 1000))
             await self._rest(pause_s)
             if self._is_ending():
-                break
+                return
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        self._ended.set()
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
         """Take these settings of databases from now on."""
@@ -128,10 +142,10 @@ class Gateway:
                 self._log.warning("http_hidden", database=name, path=path)
 
     def drain(self, timeout_s: float) -> None:
-        """End politely: no newcomers from now on; what has been asked is answered within the time."""
+        """End politely: newcomers are refused from now on; what has been asked is answered within the time."""
         if self._drain_by is None:
             self._drain_by = trio.current_time() + timeout_s
-            self._stop_listening()
+            self._detached.end()
             self._wake()
 
     async def ended(self) -> None:
@@ -143,27 +157,33 @@ class Gateway:
     async def _live(self) -> str:
         """Run one child until it ends; how it ended, in words."""
         errors: list[bytes] = []
-        self._is_starting = True
         try:
-            async with (
-                child.running(MODULE, descriptors=(self._descriptor,)) as (process, worn),
-                trio.open_nursery() as nursery,
-            ):
-                self._has_started()
-                nursery.start_soon(child.collect_errors, process, errors)
-                nursery.start_soon(self._instruct, process, worn)
-                await self._hear(process)
-                await process.wait()
-                nursery.cancel_scope.cancel()
+            with self._detached.to_child() as descriptor:
+                async with (
+                    child.running(MODULE, descriptors=(descriptor,)) as (process, worn),
+                    trio.open_nursery() as nursery,
+                ):
+                    nursery.start_soon(child.collect_errors, process, errors)
+                    nursery.start_soon(self._instruct, process, worn, descriptor)
+                    await self._hear(process)
+                    await process.wait()
+                    nursery.cancel_scope.cancel()
         except OSError as error:
-            self._has_started()
             return f"the process cannot be started: {error.strerror or error}"
         return f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
 
-    async def _instruct(self, process: trio.Process, worn: int) -> None:
+    async def _instruct(self, process: trio.Process, worn: int, descriptor: int) -> None:
         """Give the order, then each word."""
         assert process.stdin is not None
-        order = Order(self._node, self._name, self._descriptor, worn, self._types, limits_of(self._config))
+        order = Order(
+            self._node,
+            self._name,
+            self.address,
+            detached=descriptor,
+            leash=worn,
+            types=self._types,
+            limits=limits_of(self._config),
+        )
         told = Word(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.
             await process.stdin.send_all(order.to_line())
@@ -195,16 +215,6 @@ class Gateway:
         while not self._is_ending() and trio.current_time() < due:
             with trio.CancelScope(deadline=due):
                 await self._changed.wait()
-
-    def _has_started(self) -> None:
-        """The descriptor has been inherited, or never will be."""
-        self._is_starting = False
-        if self._drain_by is not None:
-            self._stop_listening()
-
-    def _stop_listening(self) -> None:
-        if not self._is_starting:
-            self._listener.close()
 
     def _is_ending(self) -> bool:
         return self._drain_by is not None

@@ -166,7 +166,7 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
+            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
             resp=resp,
         )
@@ -351,7 +351,7 @@ class _Node:
         clock = self._environment.clock
         began_ns = clock.monotonic_ns()
         return Measures(
-            counters=lambda: {**self._pumps.counters(), **elsewhere.counters()},
+            counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **self._http_counters()},
             unreadable=lambda: self._sharing.unreadable,
             reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
@@ -363,6 +363,9 @@ class _Node:
             records=self._table_methods.to_map,
             verdict=self._verdicts.last,
         )
+
+    def _http_counters(self) -> Mapping[str, int]:
+        return {} if self._gateway is None else self._gateway.counters()
 
     def _make_handlers(self, measures: Measures) -> Handlers:
         node, resp = self._directory.record.node, None if self._resp is None else str(bound_to(self._resp))

@@ -5,6 +5,7 @@ Read in this order:
     leash.py        a process on it dies with whoever started it
     program.py      how a program of ours is started, and how it ended
     talk.py         lines over pipes
+    passing.py      descriptors that one passes to another
     child.py        a program of ours that a node runs: started, heard, ended
     fork.py         work in a copy of a process that has imported already
     pace.py         how fast it may read

@@ -111,6 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "http.order",
         "placement",
         "status",
+        "storage",  # For CRC-32C, which the pump has of a value as well.
     },
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "status": {"errors", "settings", "wire", "placement"},
@@ -192,6 +193,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.verdicts": "asks all members at once, and waits until somebody wants a verdict",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
+    "gossipkv.node.detached": "waits for a gateway that lives, and for room on the way to it",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
     "gossipkv.table.verifying": "goes through a copy a page at a time, and asks hosts again",
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",
@@ -221,6 +223,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.alone": "starts and stops a gateway that belongs to no node, waits for signals",
     "gossipkv.http.beside": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
+    "gossipkv.http.detached": "waits for connections that the node passes on",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
     "gossipkv.http.page.survey": "waits for the answers of the node",
     "gossipkv.http.page.pages": "samples the node once a second, renders in a thread",
@@ -288,7 +291,7 @@ CORES = (
     "gossipkv.http.answers",
     "gossipkv.http.conditions",
     "gossipkv.http.exchange",
-    "gossipkv.http.http_date",
+    "gossipkv.wire.http_date",
     "gossipkv.http.json_lines",
     "gossipkv.http.media",
     "gossipkv.http.ranges",

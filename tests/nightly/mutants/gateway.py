@@ -6,9 +6,12 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 HTTP = "gossipkv.http"
 NODE = "gossipkv.node.gateway"
+DETACHED = "gossipkv.node.detached:Detached"
 GATEWAY = "tests/unit/http/test_gateway.py"
 SITE = "tests/unit/http/test_site.py"
 KEPT = "tests/unit/node/test_gateway.py"
+ON_THEIR_WAY = "tests/unit/node/test_detached.py"
+RECEIVED = "tests/unit/http/test_detached.py"
 
 MUTANTS_OF_THE_GATEWAY: tuple[Mutant, ...] = (
     planted(
@@ -118,14 +121,14 @@ MUTANTS_OF_THE_GATEWAY: tuple[Mutant, ...] = (
     ),
     planted(
         "a gateway that ends is started at once for ever",
-        f"{NODE}:Gateway.run",
+        f"{NODE}:Gateway._keep",
         "pause_s = min(2 * pause_s, LONGEST_PAUSE_S)",
         "pass",
         KEPT,
     ),
     planted(
         "a long life is forgotten",
-        f"{NODE}:Gateway.run",
+        f"{NODE}:Gateway._keep",
         "if trio.current_time() - began >= STEADY_S:",
         "if False:",
         KEPT,
@@ -138,11 +141,60 @@ MUTANTS_OF_THE_GATEWAY: tuple[Mutant, ...] = (
         KEPT,
     ),
     planted(
-        "the socket is closed before the child has it",
-        f"{NODE}:Gateway._stop_listening",
-        "if not self._is_starting:",
-        "if True:",
-        KEPT,
+        "what a child has not received ends with it",
+        f"{DETACHED}.to_child",
+        "self._take_back(receiver)",
+        "pass",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "whoever waits begins to wait again with each child",
+        f"{DETACHED}._take_back",
+        "self._waiting.appendleft(_Connection(descriptor, begun, due))",
+        "self._waiting.appendleft(_Connection(descriptor, begun, trio.current_time() + PATIENCE_S))",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "what is taken back is behind what came later",
+        f"{DETACHED}._take_back",
+        "self._waiting.appendleft(_Connection(descriptor, begun, due))",
+        "self._waiting.append(_Connection(descriptor, begun, due))",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "whoever is on the way at the end waits for the child",
+        f"{DETACHED}.end",
+        "if self._ends is not None:",
+        "if False:",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "what was passed on stays open here",
+        f"{DETACHED}._hand_over",
+        "os.close(connection.descriptor)",
+        "pass",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "an answer to HEAD has a body",
+        "gossipkv.node.detached:_say_unavailable",
+        'client.send(_HEAD if connection.begun.startswith(b"HEAD ") else _HEAD + _LINE)',
+        "client.send(_HEAD + _LINE)",
+        ON_THEIR_WAY,
+    ),
+    planted(
+        "a connection is received for which no descriptor is free",
+        f"{HTTP}.detached:DetachedListener.accept",
+        "_check_that_one_is_free(self._receiver)",
+        "pass",
+        RECEIVED,
+    ),
+    planted(
+        "what was read beyond one piece is dropped",
+        f"{HTTP}.detached:BegunStream.receive_some",
+        'begun, self._begun = self._begun[:max_bytes], b"" if max_bytes is None else self._begun[max_bytes:]',
+        'begun, self._begun = self._begun[:max_bytes], b""',
+        RECEIVED,
     ),
     planted(
         "each change hides a database again", f"{NODE}:Gateway.look_for_hidden", "self._hidden.add(name)", "pass", KEPT

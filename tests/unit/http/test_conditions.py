@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.http import conditions, http_date, ranges
+from gossipkv.http import conditions, ranges
 from tests.oracle import http_conditions
 
 TAG = '"2-00000000"'

@@ -10,7 +10,8 @@ TYPES = Types("text/plain", {"db": "image/png"})
 
 def test_an_order_is_one_line_and_comes_back():
     """With all that stands in it."""
-    order = Order(Address("::1", 7070), "n\n1", 5, 6, TYPES, Limits(max_connections=7, idle_timeout_ms=0))
+    limits = Limits(max_connections=7, idle_timeout_ms=0)
+    order = Order(Address("::1", 7070), "n\n1", Address("::1", 8080), 5, 6, TYPES, limits)
     line = order.to_line()
     assert line.count(b"\n") == 1
     assert Order.from_line(line) == order

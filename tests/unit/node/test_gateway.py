@@ -1,9 +1,12 @@
-"""How a node keeps its gateway: told what changes, started again, drained; without processes, in virtual time."""
+"""How a node keeps its gateway: told what changes, started again, drained; in virtual time, and with a process."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +22,9 @@ from gossipkv.settings.databases import DatabaseSettings
 from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
+
+# What was read of it, and the rest.
+ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
 
 
 class FakeChild:
@@ -58,24 +64,6 @@ class FakeChild:
         return line
 
 
-class FakeListener:
-    """A socket that listens, until it is closed."""
-
-    is_closed = False
-
-    def fileno(self):
-        """Its descriptor."""
-        return -1 if self.is_closed else 5
-
-    def getsockname(self):
-        """Where."""
-        return ("127.0.0.1", 8080)
-
-    def close(self):
-        """Not any more."""
-        self.is_closed = True
-
-
 @pytest.fixture
 def children(monkeypatch):
     """The children that were started, the next ones first to fail if `refusals` says so."""
@@ -100,19 +88,19 @@ def children(monkeypatch):
 
 
 def made(**flags):
-    """A gateway with these settings, and its socket."""
-    listener = FakeListener()
-    return Gateway(load(flags={"http_listen": "127.0.0.1:8080", **flags}), listener, node=NODE, name="n1"), listener
+    """A gateway with these settings."""
+    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1")
 
 
 async def test_the_order_and_the_words(autojump_clock, nursery, children):
-    """Whom to ask, on which socket, with which limits; then what has changed, and nothing where nothing has."""
-    kept, _ = made(content_type="text/plain", http_max_connections="7", max_queued_total="1MiB", idle_timeout="off")
+    """Whom to ask, where connections come from, with which limits; then what has changed, and nothing else."""
+    kept = made(content_type="text/plain", http_max_connections="7", max_queued_total="1MiB", idle_timeout="off")
     nursery.start_soon(kept.run)
     await wait_all_tasks_blocked()
     (child,) = children.all
     order = Order.from_line(await child.hear())
-    assert (order.node, order.name, order.listener, order.leash) == (Address("127.0.0.1", 7070), "n1", 5, 6)
+    assert (order.node, order.address) == (Address("127.0.0.1", 7070), Address("127.0.0.1", 8080))
+    assert (order.name, [order.detached], order.leash) == ("n1", [*children.descriptors], 6)
     assert order.types == Types("text/plain", {})
     assert (order.limits.max_connections, order.limits.held_bytes, order.limits.idle_timeout_ms) == (7, 1 << 20, 0)
     kept.reconfigure({})
@@ -126,7 +114,7 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
 
 async def test_it_is_started_again(autojump_clock, nursery, children):
     """After pauses that double up to a limit, also where none can be started; from the first after a long life."""
-    kept, listener = made()
+    kept = made()
     children.refusals = 2
     with capture_logs() as lines:
         nursery.start_soon(kept.run)
@@ -144,13 +132,11 @@ async def test_it_is_started_again(autojump_clock, nursery, children):
     assert ended[0]["reason"] == "the process cannot be started: no more processes"
     assert ended[2]["reason"] == "the process ended with status 1: ValueError: why"
     assert ended[3]["reason"] == "the process was killed by signal 9: ValueError: why"
-    assert children.descriptors == {5}
-    assert not listener.is_closed
 
 
 async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
     """Line by line, with level and fields; what is none is not."""
-    kept, _ = made()
+    kept = made()
     nursery.start_soon(kept.run)
     await wait_all_tasks_blocked()
     with capture_logs() as lines:
@@ -165,27 +151,31 @@ async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
 
 
 async def test_a_drain(autojump_clock, nursery, children):
-    """The socket is closed at once, the child ends by itself, and that is no trouble; it is waited for no longer."""
+    """Newcomers are refused at once, the child ends by itself, which is no trouble; it is waited for no longer."""
     for ends, waited_s in ((True, 1), (False, 5)):
-        kept, listener = made()
+        kept = made()
         with capture_logs() as lines:
             nursery.start_soon(kept.run)
             await wait_all_tasks_blocked()
             kept.drain(5)
-            assert listener.is_closed
+            client, served = socket.socketpair()
+            kept.take(served.detach(), b"")
+            with client:
+                assert client.recv(12) == b"HTTP/1.1 503"
             began = trio.current_time()
             if ends:
                 await trio.sleep(1)
                 await children.all[-1].end(0)
             await kept.ended()
             assert trio.current_time() - began == pytest.approx(waited_s)
-        assert lines == []
+        assert kept.counters() == {"http_detached": 1, "http_unserved": 1}
+        assert {line["event"] for line in lines} <= {"http_trouble"}
     nursery.cancel_scope.cancel()
 
 
 async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
-    """No other is started, and nothing is waited for; one that is being started inherits the socket first."""
-    kept, listener = made()
+    """No other is started, and nothing is waited for; one that is being started is told when it has."""
+    kept = made()
     nursery.start_soon(kept.run)
     await wait_all_tasks_blocked()
     await children.all[0].end(1)
@@ -196,23 +186,56 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     assert trio.current_time() == began
     assert len(children.all) == 1
 
-    kept, listener = made()
+    kept = made()
     children.may_start = trio.Event()
     nursery.start_soon(kept.run)
     await wait_all_tasks_blocked()
     kept.drain(5)
-    assert not listener.is_closed
     children.may_start.set()
     await wait_all_tasks_blocked()
-    assert listener.is_closed
     await children.all[1].hear()
     assert Word.from_line(await children.all[1].hear()).drain_ms == 5000
     nursery.cancel_scope.cancel()
 
 
+async def test_a_child_that_is_killed_while_connections_wait(nursery):
+    """Those that it had are closed, those that it had not received yet are the next one's, as are all later ones."""
+
+    def detach(begun, rest=b""):
+        client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
+        kept.take(served.detach(), begun)
+        nursery.start_soon(client.send, rest)
+        return trio.SocketStream(client)
+
+    async def process(count):
+        with trio.fail_after(60):
+            while len(told := [line["process"] for line in lines if line["event"] == "http"]) < count:
+                await trio.sleep(0.01)
+        return told[-1]
+
+    kept = made()
+    with capture_logs() as lines:
+        nursery.start_soon(kept.run)
+        had = detach(*ANSWERED_WITHOUT_A_NODE)
+        assert (await had.receive_some()).startswith(b"HTTP/1.1 204 ")
+        killed = await process(1)
+        os.kill(killed, signal.SIGSTOP)
+        waiting = [detach(*ANSWERED_WITHOUT_A_NODE) for _ in range(3)]
+        await trio.sleep(0.1)
+        os.kill(killed, signal.SIGKILL)
+        assert await had.receive_some() == b""
+        for client in (*waiting, detach(*ANSWERED_WITHOUT_A_NODE)):
+            assert (await client.receive_some()).startswith(b"HTTP/1.1 204 ")
+            await client.aclose()
+        await had.aclose()
+        assert await process(2) != killed
+    assert kept.counters() == {"http_detached": 5, "http_unserved": 0}
+    nursery.cancel_scope.cancel()
+
+
 async def test_databases_that_are_hidden(autojump_clock):
     """Are warned of once each, when they are there, with the path that wins."""
-    kept, _ = made()
+    kept = made()
     with capture_logs() as lines:
         kept.look_for_hidden({"geo"}.__contains__)
         kept.look_for_hidden({"geo", "debug"}.__contains__)

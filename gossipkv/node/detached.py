@@ -1,0 +1,209 @@
+"""Connections of HTTP on their way from the serving loop to the gateway's child.
+
+The loop answers plain reads itself.  A connection that wants anything else it *detaches*: the descriptor and what was
+read of it come here, and go over a socket pair (`processes.passing`) to the child, which serves it to its end.
+
+    taken ──> waits ── a child lives, and its socket has room ──> in the socket ── received ──> the child's
+                │  ^                                                    │
+                │  └── the child has ended, or the node is to ──────────┘
+                └── waited too long, too many wait, the node is to end ──> 503, closed
+
+The receiving end is kept here as well, for what a child has not received when it ends: the next one gets it, and a
+child that is killed costs those alone that it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections import Counter, deque
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.log import Log
+from gossipkv.processes import passing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A child that has ended is back in less than a second, if it was for once; a client that waits for longer than this
+# without a word is better told to go to another node.
+PATIENCE_S: Final = 5.0
+MOST_WAITING: Final = 1024  # Each takes a descriptor, and what was read of it: 72 KiB at most.
+
+# More never are in a socket: each takes half a KiB of its buffer at least.
+MOST_IN_SOCKET: Final = 2048
+
+REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each reason.
+
+_LINE: Final = b"the gateway of this node takes no further request at the moment; ask again, or another node\n"
+_HEAD: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\n"
+    b"Content-Type: text/plain; charset=utf-8\r\n"
+    b"X-GossipKV-Error: NOT_READY\r\n"
+    b"Retry-After: 1\r\n"
+    b"Content-Length: %d\r\n"
+    b"Connection: close\r\n"
+    b"\r\n"
+) % len(_LINE)
+
+
+class _Connection(NamedTuple):
+    """One that waits."""
+
+    descriptor: int
+    begun: bytes  # What was read of it.
+    due: float  # When it has waited too long, by Trio's clock.
+
+
+@final
+class Detached:
+    """All that are on their way."""
+
+    def __init__(self) -> None:
+        self._log = Log("gossipkv.node")
+        self._waiting: deque[_Connection] = deque()
+        self._ends: tuple[socket.socket, socket.socket] | None = None  # While a child lives: to send, to receive.
+        self._sent: deque[float] = deque(maxlen=MOST_IN_SOCKET)  # When those were due that went to this child.
+        self._changed = trio.Event()
+        self._is_over = False
+        self._taken = 0
+        self._unserved = 0
+        self._troubles: Counter[str] = Counter()
+
+    def take(self, descriptor: int, begun: bytes) -> None:
+        """Have a connection served, of which so much was read; the descriptor is closed here.  Raises nothing.
+
+        Requires: a connected stream socket; `begun` has `passing.MOST_BYTES` at most.
+        """
+        self._taken += 1
+        connection = _Connection(descriptor, begun, trio.current_time() + PATIENCE_S)
+        if self._is_over:
+            self._refuse(connection, "unserved_at_the_end")
+        elif len(self._waiting) >= MOST_WAITING:
+            self._refuse(connection, "unserved_too_many")
+        else:
+            self._waiting.append(connection)
+            self._wake()
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        return {"http_detached": self._taken, "http_unserved": self._unserved}
+
+    @contextlib.contextmanager
+    def to_child(self) -> Iterator[int]:
+        """A way to a child that lives as long as the block lasts; yields the descriptor at which it receives.
+
+        Raises:
+            OSError: no descriptors are free.
+        """
+        assert self._ends is None, "one child at a time"
+        self._ends = sender, receiver = passing.pair()
+        self._sent.clear()
+        self._wake()
+        try:
+            yield receiver.fileno()
+        finally:
+            self._take_back(receiver)
+            self._ends = None
+            trio.lowlevel.notify_closing(sender)
+            sender.close()
+            receiver.close()
+            self._wake()
+
+    async def run(self) -> None:
+        """Hand over until cancelled; who is left then, or comes later, is refused."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._report)
+                while True:
+                    self._hand_over()
+                    await self._until_there_is_something()
+        finally:
+            self.end()
+            self._tell()
+
+    def end(self) -> None:
+        """Refuse all that no child has received yet, and whoever comes from now on."""
+        self._is_over = True
+        if self._ends is not None:
+            self._take_back(self._ends[1])
+        while self._waiting:
+            self._refuse(self._waiting.popleft(), "unserved_at_the_end")
+
+    def _hand_over(self) -> None:
+        """Send what can be sent, in the order in which it came, and refuse what has waited too long."""
+        now = trio.current_time()
+        while self._waiting:
+            connection = self._waiting[0]
+            if connection.due <= now:
+                self._refuse(connection, "unserved_waited")
+            elif self._ends is None:
+                return
+            else:
+                try:
+                    passing.send(self._ends[0], connection.descriptor, connection.begun)
+                except BlockingIOError:
+                    return
+                except OSError:
+                    self._refuse(connection, "unserved_not_sent")
+                else:
+                    os.close(connection.descriptor)
+                    self._sent.append(connection.due)
+            self._waiting.popleft()
+
+    async def _until_there_is_something(self) -> None:
+        """Return when something can be sent, has waited too long, or comes."""
+        with trio.CancelScope(deadline=self._waiting[0].due if self._waiting else inf):
+            if self._waiting and self._ends is not None:
+                with contextlib.suppress(trio.ClosedResourceError):  # The child has ended.
+                    await trio.lowlevel.wait_writable(self._ends[0])
+            else:
+                await self._changed.wait()
+
+    def _take_back(self, receiver: socket.socket) -> None:
+        """Have those wait again, before all others, that were sent and not received."""
+        back: list[passing.Passed] = []
+        with contextlib.suppress(BlockingIOError):
+            while (passed := passing.receive(receiver)) is not None:
+                back.append(passed)
+        dues = list(self._sent)[len(self._sent) - len(back) :]
+        for (descriptor, begun), due in reversed(list(zip(back, dues, strict=True))):
+            if descriptor is None:
+                self._count("unserved_no_descriptor")
+            else:
+                self._waiting.appendleft(_Connection(descriptor, begun, due))
+
+    def _refuse(self, connection: _Connection, reason: str) -> None:
+        self._count(reason)
+        _say_unavailable(connection)
+
+    def _count(self, reason: str) -> None:
+        self._unserved += 1
+        self._troubles[reason] += 1
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _report(self) -> None:
+        while True:
+            await trio.sleep(REPORT_PERIOD_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        """One line for each reason for which connections were not served."""
+        troubles, self._troubles = self._troubles, Counter()
+        for reason, count in troubles.items():
+            self._log.warning("http_trouble", reason=reason, count=count)
+
+
+def _say_unavailable(connection: _Connection) -> None:
+    """Answer 503 and close, without waiting: a client that takes not even that hears nothing."""
+    with contextlib.suppress(OSError), socket.socket(fileno=connection.descriptor) as client:
+        client.settimeout(0)
+        client.send(_HEAD if connection.begun.startswith(b"HEAD ") else _HEAD + _LINE)
+        client.shutdown(socket.SHUT_WR)  # Before the reset that the kernel sends if something was left unread.
