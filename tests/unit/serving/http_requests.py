@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.oracle.http import LONGEST_HEAD, entity_tag
-from tests.unit.serving.http_world import ELSEWHERE, FAILED, RECORDS, TABLE, VERSIONS
+from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
 
 if TYPE_CHECKING:
     import random
@@ -61,7 +61,7 @@ ODD_HEADS = [
     b"Host: node\r\nUser-Agent: hey/0.0.1\r\nContent-Type: text/html\r\nAccept-Encoding: gzip\r\n",
 ]
 DATABASES = [*[*RECORDS, TABLE] * 6, "db", *FAILED, "none", "metrics", "debug", "static"]
-KEYS = [*RECORDS["db"], *RECORDS["db"], ELSEWHERE, b"gone", b"_mget", b"x" * 300]
+KEYS = [*RECORDS["db"], *RECORDS["db"], b"gone", b"_mget", b"x" * 300]
 TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"']
 ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b""]
 RANGES = [

@@ -18,10 +18,11 @@ RECORDS = {
         b"\0\xff": b"\xff\0\r\n\r\n", b"a?b%": b"escaped", b"#": b"a number", b"_scan": b"a key as any other",
     },
     "other": {b"k": b"w", b"ten": b"9876543210"},
+    "away": {b"k": b"of another node", b"ten": b"0000000000"},
 }  # fmt: skip
-VERSIONS = {"db": "v1", "other": "2024-01_B"}
-TIMES_S = {"db": 1_470_052_587}  # Of the other nobody knows.
-ELSEWHERE = b"elsewhere"  # A key of the first, which another node has.
+VERSIONS = {"db": "v1", "other": "2024-01_B", "away": "3"}
+TIMES_S = {"db": 1_470_052_587}  # Of the others nobody knows.
+AWAY = "away"  # The one that another node has.
 TABLE = "carts"
 FAILED = {
     "coming": Failed("NOT_READY", "coming has no version ready yet", names_database=True),
@@ -39,10 +40,9 @@ def result_of(database: str, key: bytes) -> Found | Failed:
     if database == TABLE:
         return Found(None if key == b"gone" else key * 2, None, token=key[:5])
     if database in RECORDS:
-        away = database == "db" and key == ELSEWHERE
-        value = b"of another node" if away else RECORDS[database].get(key)
-        other = OTHER_NODE if away else None
-        return Found(value, VERSIONS[database], b"", TIMES_S.get(database), content_type_of(database), other)
+        value, version, time_s = RECORDS[database].get(key), VERSIONS[database], TIMES_S.get(database)
+        other = OTHER_NODE if database == AWAY else None
+        return Found(value, version, b"", time_s, content_type_of(database), other)
     return FAILED.get(database, Failed("UNKNOWN_DATABASE", f"there is no database {database}"))
 
 
