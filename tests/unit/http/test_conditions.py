@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.http import conditions, ranges
+from gossipkv.wire import http_date
 from tests.oracle import http_conditions
 
 TAG = '"2-00000000"'
