@@ -15,9 +15,7 @@ _Version: TypeAlias = (
 class PublishedTable:
     def __new__(
         cls,
-        databases: Iterable[
-            tuple[str, str | None, Sequence[_Version]]
-        ],
+        databases: Iterable[tuple[str, str | None, Sequence[_Version]]],
     ) -> Self: ...
     def release(self) -> None: ...
     def count(self, database: str, version: str, by_name: bool) -> None: ...

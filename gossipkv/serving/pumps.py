@@ -166,9 +166,7 @@ class Pumps:
     ) -> None:
         """Serve until drained or cancelled; of `peers` each pump has its own, and they share `gateway`."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            made = Pump(
-                core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway
-            )
+            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
             self._pumps.append(made)
         async with trio.open_nursery() as beside:
             beside.start_soon(self._report)
