@@ -43,7 +43,7 @@ from gossipkv.log import Log
 from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
-from gossipkv.node.gateway import Gateway
+from gossipkv.node.gateway import Gateway, types_of
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
@@ -169,6 +169,7 @@ async def run(
             gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
             resp=resp,
+            http=http,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -256,8 +257,10 @@ class _Node:
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
         resp: Listener | None,
+        http: Listener | None,
     ) -> None:
-        self._directory, self._gateway, self._tables, self._resp = directory, gateway, tables, resp
+        self._directory, self._gateway, self._tables = directory, gateway, tables
+        self._resp, self._http = resp, http
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
@@ -435,8 +438,13 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
+        self._know_types(self._config.databases)
         self._pumps.open(
-            make_transport, listener, self._resp, polls=polls(self._config.busy_poll, pumps=len(self._pumps))
+            make_transport,
+            listener,
+            self._resp,
+            self._http,
+            polls=polls(self._config.busy_poll, pumps=len(self._pumps)),
         )
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
@@ -450,7 +458,9 @@ class _Node:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)
-        await self._pumps.run(self._environment, self._handlers, self._all_peers, task_status=task_status)
+        await self._pumps.run(
+            self._environment, self._handlers, self._all_peers, gateway=self._gateway, task_status=task_status
+        )
         if self._gateway is not None:
             await self._gateway.ended()
         await self._deciding.end()
@@ -548,8 +558,13 @@ class _Node:
             self.log.warning("settings_unchanged", reason=error.message)
         else:
             self._library.reconfigure(databases)
+            self._know_types(databases)
             if self._gateway is not None:
                 self._gateway.reconfigure(databases)
+
+    def _know_types(self, databases: Mapping[str, DatabaseSettings]) -> None:
+        types = types_of(self._config.content_type, databases)
+        self._pumps.know_types(types.usual, types.by_database)
 
     async def _drain(self) -> None:
         drain_s = self._config.drain_timeout / 1000

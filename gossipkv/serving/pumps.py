@@ -86,10 +86,10 @@ class Pumps:
                 core.publish(table)
         self._tables = tables
 
-    def know_types(self, types: Types) -> None:
-        """Say what values are, by HTTP."""
+    def know_types(self, usual: str, by_database: dict[str, str]) -> None:
+        """Say what values are, by HTTP: those of a database, and all others."""
         for core in self._in_turns(self._cores):
-            core.know_types(types.usual, types.by_database)
+            core.know_types(usual, by_database)
 
     def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None:
         """Say which of so many partitions of that identity a peer holds."""
@@ -166,9 +166,7 @@ class Pumps:
     ) -> None:
         """Serve until drained or cancelled; of `peers` each pump has its own, and they share `gateway`."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            made = Pump(
-                core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway
-            )
+            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
             self._pumps.append(made)
         async with trio.open_nursery() as beside:
             beside.start_soon(self._report)

@@ -543,14 +543,17 @@ cdef class Connections:
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
         cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
-        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER and owed_count(connection.owing) == 0:
+        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER:
             self.refuse_slow(connection)
         elif reason > 0:
             self.doom(connection, reason)
 
     cdef void refuse_slow(self, Connection* connection) noexcept nogil:
-        """Tell, in HTTP, that a request did not come whole in time, and end."""
+        """Tell, in HTTP, that a request did not come whole in time, and end; not while an answer is owed before that."""
         cdef Py_ssize_t before = buffer_size(&connection.output)
+        if owed_count(connection.owing) > 0:
+            self.doom(connection, CLOSED_FRAME_TIMEOUT)
+            return
         if say_too_slow(&self.http, self.time_limits.frame_ms, &connection.output) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return

@@ -46,7 +46,7 @@ cdef enum:
     CLOSED_BAD_ANSWER
     CLOSED_ABANDONED
     CLOSED_UNAUTHORIZED
-    DETACHED
+    CLOSED_DETACHED
     FORWARDED
     FORWARD_ATTEMPTS
     FORWARD_ANSWERS
@@ -88,7 +88,7 @@ cdef inline list counter_names():
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed
         closed_by_peer closed_as_asked closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
-        closed_bad_answer closed_abandoned closed_unauthorized detached
+        closed_bad_answer closed_abandoned closed_unauthorized closed_detached
         forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
         forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
         forward_corrupt forward_overloaded forward_refused forward_failed

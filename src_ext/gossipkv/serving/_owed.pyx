@@ -8,8 +8,8 @@ A dialect is what is read and what is said, and nothing in between.  A connectio
 * From there on a request is as any other: here, forwarded, waiting for the disk, handed off.  Limits and counters are
   the same, and pipelined gets that are elsewhere are asked for together.
 * Whoever answers writes a message, `[1, id, error, result]`, where answers go: in `out`, or behind what the connection
-  has yet to send.  `say_answers` *says* all messages that have come in the dialect, in the order of the ids, just before
-  bytes are sent.  One whose turn it is not is kept, and counts as what the connection holds.
+  has yet to send.  `say_answers` *says* all that have come in the dialect, in the order of the ids, just before bytes
+  are sent.  One whose turn it is not is kept, and counts as what the connection holds.
 
 So there is one rule of order, and it is here.  How an answer is said is noted with the request (`Owed.form`, and what
 the dialect has put into `notes`).

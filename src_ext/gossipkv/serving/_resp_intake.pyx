@@ -22,7 +22,7 @@ from gossipkv.serving._resp_commands cimport (
     ONE_KEY, REFUSED, Command, owe_answer, read_command, say_line, say_now, take_command, write_get,
 )
 from gossipkv.serving._scans cimport REQUEST_WORK
-from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release
 from gossipkv.wire._frames cimport FIX_MAP, frame_begin
 from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Blob, Envelope, read_envelope
 from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get

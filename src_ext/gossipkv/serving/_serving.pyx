@@ -50,8 +50,8 @@ from gossipkv.serving._connections cimport (
 )
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
-    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
-    CLOSED_RESET, DETACHED, OVERLOADED, REPLIES_DROPPED,
+    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DETACHED, CLOSED_DRAINED,
+    CLOSED_MEMORY, CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
@@ -805,7 +805,7 @@ cdef class Loop:
         buffer_append(&self.detached, <const uint8_t*>&head, sizeof(Detached))
         buffer_append(&self.detached, input.data + input.start, head.size)
         self.transport.leave(connection.fd)
-        connection.reason = DETACHED
+        connection.reason = CLOSED_DETACHED
         self.connections.release(connection)
 
     cdef void discard(self, Connection* connection) noexcept nogil:
