@@ -5,6 +5,7 @@ Replays as in `frames.py`; what is drawn stands in `tests/unit/serving/http_requ
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,9 +25,6 @@ COUNT = min(FRAMES, 2_000_000)  # Each takes some 0.7 ms: a release has other le
 
 def test_drawn_streams(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
     """Every answer to its last byte, and every byte that is left to the gateway."""
-    served = Served(tmp_path)
-    try:
+    with closing(Served(tmp_path)) as served:
         seen = judge_all(numbers(COUNT), served.answer_stream)
-    finally:
-        served.close()
     record_property("measured", f"{COUNT:,} streams: {dict(seen)}")

@@ -69,10 +69,13 @@ class Served:
         self.hand_offs: list[Pending] = []
         self.detached: list[tuple[int, bytes]] = []
 
-    def connect(self) -> socket.socket:
+    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
         """The only client's socket; it does not block."""
         self.until(lambda: self.loop.connection_count == 0)
-        client = socket.create_connection(self.address)
+        client = socket.socket()
+        if receive_buffer is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        client.connect(self.address)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(0)

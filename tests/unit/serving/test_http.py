@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing, suppress
 
 import pytest
 
@@ -10,7 +11,7 @@ from gossipkv.http.answers import text
 from gossipkv.http.exchange import Dates, Exchange, Limits
 from tests.oracle.http import LONGEST_HEAD
 from tests.unit.serving.driven import LIMITS
-from tests.unit.serving.http_driven import Served, make_http_core, received_of
+from tests.unit.serving.http_driven import QUIET_ROUNDS, Served, make_http_core, received_of
 from tests.unit.serving.http_judging import judge, judge_all
 from tests.unit.serving.http_smuggling import ATTACKS, FOLLOWED
 from tests.unit.serving.http_world import DATE_S
@@ -39,9 +40,8 @@ def test_drawn_streams_are_answered_as_far_as_they_are_plain(served):
 @pytest.mark.parametrize("limits", [{"max_in_flight": 1}, {"max_in_flight": 2, "max_queued": 100}])
 def test_drawn_streams_under_limits(tmp_path, limits):
     """Also where a pipeline is read in parts, and what had no room is read again."""
-    served = Served(tmp_path, **limits)
-    judge_all(range(1_500, 1_900), served.answer_stream)
-    served.close()
+    with closing(Served(tmp_path, **limits)) as served:
+        judge_all(range(1_500, 1_900), served.answer_stream)
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *FOLLOWED])
@@ -105,6 +105,31 @@ def test_who_waits_to_be_left_costs_nothing(served):
         assert served.detached == []
         served.reply()
         served.until(lambda: served.detached != [])
+        assert served.left() == STRANGE
+
+
+def test_who_reads_slowly_is_left_when_all_is_read(tmp_path):
+    """Far more than the sockets hold, and a strange request behind it: nothing is done while nothing is taken."""
+    with (
+        closing(Served(tmp_path, max_queued=16 << 20, max_held=32 << 20)) as served,
+        served.connect(receive_buffer=4096) as client,
+    ):
+        left = LONG * 3000 + STRANGE
+        while left:
+            with suppress(BlockingIOError):
+                left = left[client.send(left) :]
+            served.step()
+        served.until(lambda: served.core.counters()["gets"] == 3000)
+        for _ in range(QUIET_ROUNDS):
+            served.step()
+        assert served.core.counters()["held_bytes"] > 1 << 20
+        assert (served.loop.has_work, served.detached) == (False, [])
+        received = bytearray()
+        while not served.detached:
+            received += received_of(client)[0]
+            served.step()
+        received += received_of(client)[0]
+        assert received.count(b"HTTP/1.1 200 OK\r\n") == 3000
         assert served.left() == STRANGE
 
 

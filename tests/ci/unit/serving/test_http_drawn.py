@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from tests.unit.serving.http_driven import Served
@@ -30,10 +32,7 @@ KINDS = (
 @pytest.mark.parametrize("part", range(PARTS))
 def test_drawn_requests(tmp_path, part):
     """Each stream by the loop, each fourth by the gateway as well; nothing that is drawn is rare."""
-    served = Served(tmp_path)
-    try:
+    with closing(Served(tmp_path)) as served:
         seen = judge_all(range(part * STREAMS, (part + 1) * STREAMS), served.answer_stream, gateway_each=4)
-    finally:
-        served.close()
     assert seen["requests"] > REQUESTS
     assert all(seen[kind] > 100 for kind in KINDS), seen
