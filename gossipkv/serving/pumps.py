@@ -144,16 +144,14 @@ class Pumps:
         self,
         make_transport: MakeTransport,
         listener: Listener,
-        resp: Listener | None = None,
-        http: Listener | None = None,
-        *,
+        *beside: Listener | None,
         polls: bool,
     ) -> None:
-        """Have a loop for each; the first accepts, also those who speak RESP or HTTP."""
+        """Have a loop for each; the first accepts, also those who speak RESP or HTTP: they come to those `beside`."""
         first, *further = self._cores
-        self._loops.append(Loop(first, make_transport(listener, polls=polls, resp=resp, http=http)))
+        self._loops.append(Loop(first, make_transport(listener, *beside, polls=polls)))
         for core in further:
-            self._loops.append(Loop(core, make_transport(None, polls=polls, resp=None, http=None)))
+            self._loops.append(Loop(core, make_transport(None, polls=polls)))
 
     async def run(
         self,

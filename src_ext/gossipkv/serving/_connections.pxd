@@ -139,8 +139,6 @@ cdef class Connections:
     cdef void drop_owing(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
-    cdef void refuse_slow(self, Connection* connection) noexcept nogil
-    cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef void drop_readers(self) noexcept nogil
     cdef void check_sums(self, Connection* connection) noexcept nogil
     cdef void check_relays(self, Connection* connection) noexcept nogil

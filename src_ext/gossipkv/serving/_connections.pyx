@@ -45,7 +45,7 @@ from gossipkv.serving._counters cimport (
     CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
-from gossipkv.serving._http_answers cimport http_begin, http_forget, say_too_slow
+from gossipkv.serving._http_answers cimport http_begin, http_forget
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.serving._owed cimport Owing, owed_count, owing_bytes, owing_release, say_answers
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
@@ -56,31 +56,8 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_in
 from gossipkv.wire._frames cimport frame_begin
 
 cdef enum:
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
     # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
-
-
-cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
-    """The counter of the reason why a connection must end now; 0 when its time is not up."""
-    if connection.state == FREE or connection.doomed:
-        return 0
-    if connection.state == LINGERING:
-        return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
-    if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
-        return CLOSED_FRAME_TIMEOUT
-    if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
-        return CLOSED_OUTPUT_TIMEOUT
-    if (
-        limits.idle_ms > 0
-        and not connection.peer
-        and connection.in_flight.count == 0
-        and connection.blocked_ms == 0
-        and now_ms - connection.active_ms > limits.idle_ms
-    ):
-        return CLOSED_IDLE
-    return 0
 
 
 cdef inline bint may_become(State state, State other) noexcept nogil:
@@ -539,29 +516,6 @@ cdef class Connections:
     cdef void set_time(self, int64_t now_ns) noexcept nogil:
         self.now_ns = now_ns
         self.now_ms = now_ns // 1000000
-
-    cdef void expire_one(self, Connection* connection) noexcept nogil:
-        """Doom a connection whose time is up."""
-        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
-        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER:
-            self.refuse_slow(connection)
-        elif reason > 0:
-            self.doom(connection, reason)
-
-    cdef void refuse_slow(self, Connection* connection) noexcept nogil:
-        """Tell, in HTTP, that a request did not come whole in time, and end; not while an answer is owed before that."""
-        cdef Py_ssize_t before = buffer_size(&connection.output)
-        if owed_count(connection.owing) > 0:
-            self.doom(connection, CLOSED_FRAME_TIMEOUT)
-            return
-        if say_too_slow(&self.http, self.time_limits.frame_ms, &connection.output) < 0:
-            self.doom(connection, CLOSED_MEMORY)
-            return
-        connection.owing.said = buffer_size(&connection.output)
-        connection.broken = True
-        connection.partial_ms = 0
-        self.finish(connection, CLOSED_FRAME_TIMEOUT)
-        self.note_output(connection, buffer_size(&connection.output) - before)
 
     # The end ----------------------------------------------------------------------------------------------------
 

@@ -436,7 +436,7 @@ cdef void put_text_type(Buffer* out) noexcept nogil:
 
 
 cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
-    """Version and checksum: a version may be published anew under its name; and when it was modified, if it is known."""
+    """Version and checksum, as a version may be published anew under its name; and when it was modified, if known."""
     cdef uint8_t checksum[8]
     write_checksum(said.checksum, checksum)
     put_word(out, b"ETag: \"")

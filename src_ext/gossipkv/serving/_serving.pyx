@@ -56,6 +56,7 @@ from gossipkv.serving._counters cimport (
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
 from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._relays cimport NEVER, next_due
 from gossipkv.serving._requests cimport count_answered, run_scans
@@ -649,8 +650,9 @@ cdef class Loop:
         cdef uint32_t i
         self.tell_time()
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        self.connections.http.now_s = self.transport.wall_s()
         for i in range(self.connections.slot_count):
-            self.connections.expire_one(self.connections.slots[i])
+            expire_one(self.connections, self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
         if not self.draining and not self.accepting:
