@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.oracle.http import LONGEST_HEAD, entity_tag
+from tests.oracle.http import LONGEST_HEAD, LONGEST_TAG, entity_tag
 from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ ODD_HEADS = [
 ]
 DATABASES = [*[*RECORDS, TABLE] * 6, "db", *FAILED, "none", "metrics", "debug", "static"]
 KEYS = [*RECORDS["db"], *RECORDS["db"], b"gone", b"_mget", b"x" * 300]
-TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"']
-ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b""]
+TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"', b'"%b"' % (b"t" * (LONGEST_TAG - 2))]
+ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b"", b'W/"%b"' % (b"t" * (LONGEST_TAG - 3))]
 RANGES = [
     b"bytes=0-0", b"bytes=0-", b"bytes=-1", b"bytes=-0", b"bytes=2-5", b"bytes=9-9", b"bytes=10-", b"bytes=-5000",
     b"bytes=0-999999999999999999", b"bytes=999999999999999999-", b"bytes=007-0008",
