@@ -262,12 +262,15 @@ class Database:
         times = {}
         for name in self.lives:
             offered = self.view.offered(name)
-            version = self.copies.versions.get(name)
-            mine_ms = 0 if version is None or version.identity != offered else version.manifest.source_ms
-            told_ms = 0 if offered is None else self.view.source_ms(offered) or mine_ms  # It may be told no more.
+            told_ms = 0 if offered is None else self._source_ms(offered, self.copies.versions.get(name))
             if told_ms > 0:
                 times[name] = told_ms
         return times
+
+    def _source_ms(self, identity: Identity, version: Version | None) -> int:
+        """The same of one version, as its owners tell, or as it is here: it may be told no more."""
+        mine_ms = 0 if version is None or version.identity != identity else version.manifest.source_ms
+        return self.view.source_ms(identity) or mine_ms
 
     def _held(
         self,
@@ -288,6 +291,7 @@ class Database:
             lacks if life.is_building and lacks is not None and lacks.partitions == identity.partitions else none,
             passed,
             active_elsewhere,
+            self._source_ms(identity, version),
             active=passed and life.state is VersionState.ACTIVE,
         )
 

@@ -24,6 +24,7 @@ class Held:
     building: PartitionSet  # What is being built.
     passed: bool  # Clients may have it, also by its name; peers may whatever is here.
     active_elsewhere: bool  # Clients may have it that ask for one at least as new: a member has it active.
+    source_ms: int  # When it was last modified at its source, since 1970; 0: nobody tells.
     active: bool  # Requests that name no version get it.
 
     @property

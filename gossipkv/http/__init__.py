@@ -7,7 +7,7 @@ Read in this order:
     target.py       what a request target names
     reads.py        one key; then batches.py and scans.py for many
     read_context.py, read_options.py, source_times.py    what all reads need
-    conditions.py, ranges.py, http_date.py    ETag and its like, parts of a value, times
+    conditions.py, ranges.py    ETag and its like, parts of a value, times
     media.py, json_lines.py    the forms of bodies
     health.py       how a node is: /healthz, /livez, /readyz
     metric_table.py   every metric, and where it is found

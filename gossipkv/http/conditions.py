@@ -11,12 +11,13 @@ A header that is malformed is ignored where the RFC says so: times, and `Range`.
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http import http_date, ranges
+from gossipkv.http import ranges
 from gossipkv.http.answers import Answer, text
+from gossipkv.storage.checksum import crc32c
+from gossipkv.wire import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ class Found:
 
 def entity_tag(version: str, value: bytes) -> bytes:
     """Return a strong validator: a version may be published anew under its name, so its bytes count as well."""
-    return b'"%b-%08x"' % (version.encode(), zlib.crc32(value))
+    return b'"%b-%08x"' % (version.encode(), crc32c(value))
 
 
 def answer(method: bytes, headers: Mapping[bytes, bytes], found: Found) -> Answer:

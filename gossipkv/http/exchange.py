@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import h11
 
-from gossipkv.http import http_date
 from gossipkv.http.answers import Request, text
 from gossipkv.http.target import MAX_TARGET_BYTES, too_long
+from gossipkv.wire import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+# As RFC 9110 calls them, which Python does from 3.13 on: a node says the same whatever runs it.
+_NEW_PHRASES: Final = {413: "Content Too Large", 416: "Range Not Satisfiable"}
 _STATUS_LINES: Final = {
-    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, _NEW_PHRASES.get(status, status.phrase).encode())
+    for status in HTTPStatus
 }
 _WITHOUT_BODY: Final = frozenset({204, 304})
 

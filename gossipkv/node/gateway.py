@@ -45,17 +45,6 @@ STEADY_S: Final = 60.0
 LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
-def listen(environment: Environment, config: Config) -> Listener | None:
-    """The socket for HTTP; None if there is to be none.
-
-    Raises:
-        LocalError: the address is in use, not this machine's, not allowed; names the setting.
-    """
-    if config.http_listen is None:
-        return None
-    return binding.listen(environment, config.http_listen, flag="--http-listen")
-
-
 def reached_at(bound: Address) -> Address:
     """Where a process of this machine reaches a node that listens there."""
     if not ipaddress.ip_address(bound.host).is_unspecified:

@@ -40,11 +40,10 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
+from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
-from gossipkv.node.gateway import Gateway
-from gossipkv.node.gateway import listen as listen_for_http
+from gossipkv.node.gateway import Gateway, types_of
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
@@ -144,8 +143,7 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
-        http = stack.enter_context(closing(listen_for_http(environment, config)))
-        resp = stack.enter_context(closing(listen_for_resp(environment, config)))
+        beside = _, http = stack.enter_context(listening_beside(environment, config))
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
@@ -168,7 +166,7 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
-            resp=resp,
+            beside=beside,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -255,9 +253,9 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
-        resp: Listener | None,
+        beside: tuple[Listener | None, Listener | None],
     ) -> None:
-        self._directory, self._gateway, self._tables, self._resp = directory, gateway, tables, resp
+        self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
@@ -350,8 +348,9 @@ class _Node:
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
         clock = self._environment.clock
         began_ns = clock.monotonic_ns()
+        http = dict if self._gateway is None else self._gateway.counters
         return Measures(
-            counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **self._http_counters()},
+            counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **http()},
             unreadable=lambda: self._sharing.unreadable,
             reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
@@ -364,11 +363,8 @@ class _Node:
             verdict=self._verdicts.last,
         )
 
-    def _http_counters(self) -> Mapping[str, int]:
-        return {} if self._gateway is None else self._gateway.counters()
-
     def _make_handlers(self, measures: Measures) -> Handlers:
-        node, resp = self._directory.record.node, None if self._resp is None else str(bound_to(self._resp))
+        node, resp = self._directory.record.node, self._beside[0] and str(bound_to(self._beside[0]))
         who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
         return Handlers(
             self._library,
@@ -435,9 +431,9 @@ class _Node:
         await nursery.start(self._library.run)
         await nursery.start(self._tables.run)
         self._publish()
-        self._pumps.open(
-            make_transport, listener, self._resp, polls=polls(self._config.busy_poll, pumps=len(self._pumps))
-        )
+        self._know_types(self._config.databases)
+        polling = polls(self._config.busy_poll, pumps=len(self._pumps))
+        self._pumps.open(make_transport, listener, *self._beside, polls=polling)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
@@ -450,7 +446,9 @@ class _Node:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)
-        await self._pumps.run(self._environment, self._handlers, self._all_peers, task_status=task_status)
+        await self._pumps.run(
+            self._environment, self._handlers, self._all_peers, gateway=self._gateway, task_status=task_status
+        )
         if self._gateway is not None:
             await self._gateway.ended()
         await self._deciding.end()
@@ -548,8 +546,13 @@ class _Node:
             self.log.warning("settings_unchanged", reason=error.message)
         else:
             self._library.reconfigure(databases)
+            self._know_types(databases)
             if self._gateway is not None:
                 self._gateway.reconfigure(databases)
+
+    def _know_types(self, databases: Mapping[str, DatabaseSettings]) -> None:
+        types = types_of(self._config.content_type, databases)
+        self._pumps.know_types(types.usual, types.by_database)
 
     async def _drain(self) -> None:
         drain_s = self._config.drain_timeout / 1000

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.keyspace import partitioner
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving._published import PublishedTable
+from gossipkv.wire import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.serving._turn import Turn
     from gossipkv.storage.sorted_file import SortedFile
+
+
+LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can say.
 
 
 class HeldVersion(Protocol):
@@ -58,6 +62,11 @@ class HeldVersion(Protocol):
         ...
 
     @property
+    def source_ms(self) -> int:
+        """When the files were last touched that it was made from, since 1970; 0: nobody tells."""
+        ...
+
+    @property
     def active_elsewhere(self) -> bool:
         """Whether a member that lives has it active: then those clients may have it who ask for one as new."""
         ...
@@ -77,12 +86,20 @@ class PublishedVersion:
     files: tuple[SortedFile | None, ...]
     wire_id: bytes | None = None
     passed: bool = True
+    source_ms: int = 0  # When it was last modified at its source, since 1970; 0: nobody knows.
     active_elsewhere: bool = False  # Who asks for one at least as new may have it, though it has not passed here.
 
     @property
     def standing(self) -> int:
         """Who may have it, in the serving loop's numbers."""
         return 1 if self.passed else 2 if self.active_elsewhere else 0
+
+    @property
+    def modified(self) -> bytes:
+        """The line of HTTP that says when it was; empty where nobody knows, or HTTP cannot say it."""
+        if not 0 < self.source_ms <= LATEST_MS:
+            return b""
+        return b"Last-Modified: %b\r\n" % http_date.write(self.source_ms // 1000)
 
     def files_for(self, turn: Turn | None) -> Sequence[SortedFile | None]:
         """The files as a pump reads them."""
@@ -209,7 +226,14 @@ class Published:
                 name,
                 None if database.active is None else database.active.name,
                 [
-                    (held.name, partitioner.code(held.function), held.files_for(turn), held.wire_id, held.standing)
+                    (
+                        held.name,
+                        partitioner.code(held.function),
+                        held.files_for(turn),
+                        held.wire_id,
+                        held.standing,
+                        held.modified,
+                    )
                     for held in database.versions
                 ],
             )
@@ -229,6 +253,7 @@ def publish(held: Iterable[tuple[HeldVersion, bool]]) -> Published:
             tuple(dataset.files),
             dataset.wire_id,
             passed=dataset.passed,
+            source_ms=dataset.source_ms,
             active_elsewhere=dataset.active_elsewhere,
         )
         versions.setdefault(dataset.database, []).append(version)

@@ -90,12 +90,20 @@ class Peers(Protocol):
 
 
 class MakeTransport(Protocol):
-    """Makes what carries the bytes of a listener's connections, and of those of the listener for RESP.
+    """Makes what carries the bytes of a listener's connections, and of those of listeners beside, for RESP and HTTP.
 
     `polls`: it may look out before it sleeps.  None: another pump accepts.
     """
 
-    def __call__(self, listener: Listener | None, *, polls: bool, resp: Listener | None) -> Transport: ...
+    def __call__(self, listener: Listener | None, *beside: Listener | None, polls: bool) -> Transport: ...
+
+
+class Detached(Protocol):
+    """Whoever serves connections of HTTP of which a request is not plain."""
+
+    def take(self, fd: int, begun: bytes) -> None:
+        """Serve it from now on, beginning with what has been received.  Must not raise."""
+        ...
 
 
 @final
@@ -111,6 +119,7 @@ class Pump:
         peers: Peers | None = None,
         *,
         threads: Threads | None = None,
+        gateway: Detached | None = None,
     ) -> None:
         self._core = core
         self._loop = loop
@@ -118,6 +127,7 @@ class Pump:
         self._sockets, self._threads = sockets, threads
         self._answers = answers
         self._peers = peers
+        self._gateway = gateway
         self._log = Log("gossipkv.node")
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
@@ -212,10 +222,13 @@ class Pump:
                     await self._sockets.wait_readable(loop)
 
     def _tell(self) -> None:
-        """Pass on what became of peers, and defects that were noticed."""
+        """Pass on what became of peers, connections that others serve, and defects that were noticed."""
         events, replies = self._core.take_peer_events(), self._core.take_replies()
         if self._peers is not None and (events or replies):
             self._peers.hear(events, replies)
+        for fd, begun in self._loop.take_detached():
+            assert self._gateway is not None, "a node that listens for HTTP has a gateway"
+            self._gateway.take(fd, begun)
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment, Listener, Stream
     from gossipkv.serving.loop import Core
-    from gossipkv.serving.pump import Answers, MakeTransport, Peers
+    from gossipkv.serving.pump import Answers, Detached, MakeTransport, Peers
     from gossipkv.settings.config import Config
 
 _Each = TypeVar("_Each")
@@ -86,6 +86,11 @@ class Pumps:
                 core.publish(table)
         self._tables = tables
 
+    def know_types(self, usual: str, by_database: dict[str, str]) -> None:
+        """Say what values are, by HTTP: those of a database, and all others."""
+        for core in self._in_turns(self._cores):
+            core.know_types(usual, by_database)
+
     def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None:
         """Say which of so many partitions of that identity a peer holds."""
         for core in self._in_turns(self._cores):
@@ -136,13 +141,17 @@ class Pumps:
     # How they run
 
     def open(
-        self, make_transport: MakeTransport, listener: Listener, resp: Listener | None = None, *, polls: bool
+        self,
+        make_transport: MakeTransport,
+        listener: Listener,
+        *beside: Listener | None,
+        polls: bool,
     ) -> None:
-        """Have a loop for each; the first accepts, also those who speak RESP."""
+        """Have a loop for each; the first accepts, also those who speak RESP or HTTP: they come to those `beside`."""
         first, *further = self._cores
-        self._loops.append(Loop(first, make_transport(listener, polls=polls, resp=resp)))
+        self._loops.append(Loop(first, make_transport(listener, *beside, polls=polls)))
         for core in further:
-            self._loops.append(Loop(core, make_transport(None, polls=polls, resp=None)))
+            self._loops.append(Loop(core, make_transport(None, polls=polls)))
 
     async def run(
         self,
@@ -150,11 +159,12 @@ class Pumps:
         answers: Answers,
         peers: Sequence[Peers],
         *,
+        gateway: Detached | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until drained or cancelled; of `peers` each pump has its own."""
+        """Serve until drained or cancelled; of `peers` each pump has its own, and they share `gateway`."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads)
+            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
             self._pumps.append(made)
         async with trio.open_nursery() as beside:
             beside.start_soon(self._report)

@@ -44,7 +44,7 @@ IDEAL, COPYING = "its share", "copying at `table_transfer`"
 # Stores and servers of others.
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
-QUART, NGINX = "quart-trio, hypercorn", "nginx"
+QUART, NGINX, FASTAPI = "quart-trio, hypercorn", "nginx", "FastAPI, uvicorn"
 ROCKSDB, ROCKSDB_GROUPS, ROCKSDB_THREADS = "RocksDB", "RocksDB, group commit", "RocksDB, C interface"
 ETCD = "etcd"
 
@@ -177,6 +177,7 @@ CLUSTER_VERDICT = Row("verdict over 100 nodes x 100 databases x 4,096 partitions
 CLUSTER_VERDICT_DEAD = Row("the same, one of them dead", "ms", 100.0)
 CLUSTER_REPORT = Row("what a node says for it of 100 databases that are well", "KiB", 64.0)
 
+HTTP_NODE = Row("HTTP get of a node, 64 connections, CPU", "us", {MESSAGEPACK: 1.3, NGINX: 1.2, FASTAPI: 0.15})
 HTTP_GET = Row("HTTP get, 64 connections, CPU of the gateway", "us", {QUART: 0.33}, ours=GATEWAY)
 HTTP_BESIDE = Row("get while HTTP is at its limit on the other core, p99", "us", {WITHOUT: 1.5})
 HTTP_METRICS = Row("`/metrics` of 100 databases, CPU of the gateway", "ms", 20.0, ours=GATEWAY)

@@ -6,9 +6,10 @@ from libc.string cimport memcpy
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport COUNTERS
 from gossipkv.serving._crew cimport Crew
+from gossipkv.serving._http_answers cimport HttpWords
 from gossipkv.serving._id_set cimport IdSet
+from gossipkv.serving._owed cimport Owing
 from gossipkv.serving._relays cimport ClientRelays, PeerAttempts, Relays
-from gossipkv.serving._resp_answers cimport Resp
 from gossipkv.serving._scans cimport Scanner, Scans
 from gossipkv.storage._format cimport prefetch
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
@@ -37,13 +38,15 @@ cdef struct Connection:
     bint held  # `input` has bytes that were not looked at, because something else must give way first
     bint spoken  # a whole message of its peer has been taken
     bint broken  # nothing more of the input is believed
+    bint strange  # what is next in `input` is not answered here: it is detached when nothing is owed
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
     bint peer  # another node, which is asked here and answers
     int column  # of that node; NO_COLUMN: it is known no more
-    Resp* resp  # what is owed in RESP; NULL: it speaks MessagePack-RPC
+    uint64_t listener  # that it came to, which names what it speaks
+    Owing* owing  # answers, in the order of its requests; NULL: it speaks MessagePack-RPC
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
@@ -88,7 +91,8 @@ cdef class Connections:
     cdef uint32_t in_flight_count  # of all connections
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
-    cdef Buffer said  # what RESP makes of them
+    cdef Buffer said  # what its dialect makes of them
+    cdef HttpWords http
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
     cdef int64_t work  # that may still be done at once, before sockets are looked at again
@@ -103,7 +107,7 @@ cdef class Connections:
     cdef int broken_count
 
     cdef int admit(self, uint64_t address) noexcept nogil
-    cdef Connection* begin(self, int fd, uint64_t address, bint resp) noexcept nogil
+    cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil
@@ -115,6 +119,7 @@ cdef class Connections:
     cdef void doom(self, Connection* connection, int reason) noexcept nogil
     cdef bint wants_read(self, const Connection* connection) noexcept nogil
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
+    cdef bint may_detach(self, const Connection* connection) noexcept nogil
     cdef void run_later(self, Connection* connection) noexcept nogil
     cdef Connection* next_runnable(self) noexcept nogil
     cdef void flush_later(self, Connection* connection) noexcept nogil
@@ -131,10 +136,9 @@ cdef class Connections:
     cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
     cdef void say(self, Connection* connection) noexcept nogil
-    cdef void drop_resp(self, Connection* connection) noexcept nogil
+    cdef void drop_owing(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
-    cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef void drop_readers(self) noexcept nogil
     cdef void check_sums(self, Connection* connection) noexcept nogil
     cdef void check_relays(self, Connection* connection) noexcept nogil
@@ -152,10 +156,10 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
 
 
 cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
-    """Count what a connection that speaks RESP is owed and waits, as what its relays hold."""
-    connection.relays.held_bytes += held - connection.resp.held
-    connections.relays.held_bytes += held - connection.resp.held
-    connection.resp.held = held
+    """Count what a connection is owed in order, and waits, as what its relays hold."""
+    connection.relays.held_bytes += held - connection.owing.held
+    connections.relays.held_bytes += held - connection.owing.held
+    connection.owing.held = held
 
 
 cdef inline void check(

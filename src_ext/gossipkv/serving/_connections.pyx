@@ -45,39 +45,19 @@ from gossipkv.serving._counters cimport (
     CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
+from gossipkv.serving._http_answers cimport http_begin, http_forget
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.serving._owed cimport Owing, owed_count, owing_bytes, owing_release, say_answers
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
-from gossipkv.serving._resp_answers cimport resp_begin, resp_release, resp_say
+from gossipkv.serving._resp_answers cimport resp_begin
 from gossipkv.serving._scans cimport scans_drop, scans_release, scans_unpark
+from gossipkv.serving._transport cimport HTTP_LISTENER, LISTENER
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_size
 from gossipkv.wire._frames cimport frame_begin
 
 cdef enum:
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
     # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
-
-
-cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
-    """The counter of the reason why a connection must end now; 0 when its time is not up."""
-    if connection.state == FREE or connection.doomed:
-        return 0
-    if connection.state == LINGERING:
-        return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
-    if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
-        return CLOSED_FRAME_TIMEOUT
-    if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
-        return CLOSED_OUTPUT_TIMEOUT
-    if (
-        limits.idle_ms > 0
-        and not connection.peer
-        and connection.in_flight.count == 0
-        and connection.blocked_ms == 0
-        and now_ms - connection.active_ms > limits.idle_ms
-    ):
-        return CLOSED_IDLE
-    return 0
 
 
 cdef inline bint may_become(State state, State other) noexcept nogil:
@@ -117,8 +97,8 @@ cdef class Connections:
             buffer_release(&self.slots[i].input)
             buffer_release(&self.slots[i].output)
             ids_release(&self.slots[i].in_flight)
-            if self.slots[i].resp != NULL:
-                resp_release(self.slots[i].resp)
+            if self.slots[i].owing != NULL:
+                owing_release(self.slots[i].owing)
             free(self.slots[i])
         scans_release(&self.scans)
         free(self.slots)
@@ -126,6 +106,7 @@ cdef class Connections:
         relays_release(&self.relays)
         buffer_release(&self.out)
         buffer_release(&self.said)
+        http_forget(&self.http)
         buffer_release(&self.lost)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
@@ -139,22 +120,22 @@ cdef class Connections:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
         return pump
 
-    cdef Connection* begin(self, int fd, uint64_t address, bint resp) noexcept nogil:
-        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then.
-
-        `resp`: it speaks RESP.
-        """
+    cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
+        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then."""
         cdef Connection* connection
-        cdef Resp* speaks = resp_begin() if resp else NULL
-        if (resp and speaks == NULL) or (self.free_count == 0 and self.grow() < 0):
-            if speaks != NULL:
-                resp_release(speaks)
+        cdef Owing* owing = NULL
+        if listener != LISTENER:
+            owing = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin()
+        if (listener != LISTENER and owing == NULL) or (self.free_count == 0 and self.grow() < 0):
+            if owing != NULL:
+                owing_release(owing)
             self.counts[CONNECTIONS_REFUSED] += 1
             self.crew.leave(self.pump, address)
             return NULL
         connection = self.enter(fd)
         connection.address = address
-        connection.resp = speaks
+        connection.listener = listener
+        connection.owing = owing
         self.counts[CONNECTIONS_ACCEPTED] += 1
         return connection
 
@@ -233,7 +214,7 @@ cdef class Connections:
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         relays_drop(&self.relays, &connection.relays)
-        self.drop_resp(connection)
+        self.drop_owing(connection)
         attempts_lose(&self.relays, &connection.attempts)
         self.connection_count -= 1
         if CHECKED:
@@ -296,6 +277,10 @@ cdef class Connections:
             and connection.in_flight.count == 0
             and buffer_size(&connection.output) == 0
         )
+
+    cdef bint may_detach(self, const Connection* connection) noexcept nogil:
+        """Whether all that was asked before the strange request is answered and sent.  Requires: there is one."""
+        return not connection.doomed and owed_count(connection.owing) == 0 and buffer_size(&connection.output) == 0
 
     cdef void run_later(self, Connection* connection) noexcept nogil:
         """Have the held input looked at in the next step."""
@@ -398,7 +383,7 @@ cdef class Connections:
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
             relays_drop(&self.relays, &largest.relays)
-            self.drop_resp(largest)
+            self.drop_owing(largest)
             if CHECKED:
                 self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
@@ -472,47 +457,47 @@ cdef class Connections:
             self.check_sums(connection)
 
     cdef void say(self, Connection* connection) noexcept nogil:
-        """Say in RESP, and in order, what answers it: what was put behind the output, then what is in `out`.
+        """Say as it speaks, and in order, what answers it: what was put behind the output, then what is in `out`.
 
-        What waits for earlier answers counts as held by its relays.  Requires: it speaks RESP.
+        What waits for earlier answers counts as held by its relays.  Requires: it is owed them in order.
         """
-        cdef Resp* resp = connection.resp
+        cdef Owing* owing = connection.owing
         cdef Buffer* output = &connection.output
         cdef Buffer out = self.out
-        cdef Py_ssize_t size = buffer_size(output) - resp.said
+        cdef Py_ssize_t size = buffer_size(output) - owing.said
         cdef bint done = True
         if size > 0 and not connection.doomed:
-            done = resp_say(resp, output.data + output.start + resp.said, size, &self.said) == 0
+            done = say_answers(owing, output.data + output.start + owing.said, size, &self.said) == 0
             output.end -= size
             done = done and buffer_append(output, self.said.data, self.said.end) == 0
-            self.held_bytes += buffer_size(output) - resp.said - size
+            self.held_bytes += buffer_size(output) - owing.said - size
             self.said.end = 0
-        resp.said = buffer_size(output)
+        owing.said = buffer_size(output)
         if buffer_size(&out) > 0 and not connection.doomed:
-            done = done and resp_say(resp, out.data + out.start, buffer_size(&out), &self.said) == 0
+            done = done and say_answers(owing, out.data + out.start, buffer_size(&out), &self.said) == 0
             self.out = self.said
             self.said = out
             self.said.start = self.said.end = 0
         if not done:
             self.doom(connection, CLOSED_MEMORY)
-        if resp.said == 0:
+        if owing.said == 0:
             connection.blocked_ms = 0
-        note_owed(self, connection, buffer_size(&resp.owed) + buffer_size(&resp.kept))
+        note_owed(self, connection, owing_bytes(owing))
 
-    cdef void drop_resp(self, Connection* connection) noexcept nogil:
+    cdef void drop_owing(self, Connection* connection) noexcept nogil:
         """It is told nothing more."""
-        if connection.resp != NULL:
+        if connection.owing != NULL:
             note_owed(self, connection, 0)
-            resp_release(connection.resp)
-            connection.resp = NULL
+            owing_release(connection.owing)
+            connection.owing = NULL
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
         """Forget the first `size` bytes of the output, which the peer took; held input may go on."""
         self.held_bytes -= size
         if size > 0:
             buffer_drop(&connection.output, size)
-            if connection.resp != NULL:
-                connection.resp.said -= size
+            if connection.owing != NULL:
+                connection.owing.said -= size
             connection.blocked_ms = connection.active_ms = self.now_ms
         if buffer_size(&connection.output) == 0:
             connection.blocked_ms = 0
@@ -531,12 +516,6 @@ cdef class Connections:
     cdef void set_time(self, int64_t now_ns) noexcept nogil:
         self.now_ns = now_ns
         self.now_ms = now_ns // 1000000
-
-    cdef void expire_one(self, Connection* connection) noexcept nogil:
-        """Doom a connection whose time is up."""
-        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
-        if reason > 0:
-            self.doom(connection, reason)
 
     # The end ----------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,9 @@ cdef class Core:
     cdef LatencyHistogram answered
     cdef LatencyHistogram handed_off
 
+    cdef list http_types  # what the words of HTTP point to
     cdef int know_databases(self, list names) except -1
+    cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1
 

@@ -11,6 +11,7 @@ table, which only the owner replaces, between steps.
 """
 
 cimport cython
+from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -19,6 +20,7 @@ from gossipkv.serving._asking cimport Asking
 from gossipkv.serving._connections cimport Connections
 from gossipkv.serving._counters cimport counters_by_name
 from gossipkv.serving._crew cimport Crew
+from gossipkv.serving._http_answers cimport HttpWords, MediaType
 from gossipkv.serving._published cimport PublishedTable
 from gossipkv.serving._questions cimport ask_peer, take_replies
 from gossipkv.serving._reasons cimport know_reasons
@@ -28,6 +30,10 @@ from gossipkv.wire._buffer cimport buffer_release
 from gossipkv.wire._frames cimport FRAME_DEPTH
 from gossipkv.wire._latency cimport LatencyHistogram
 from gossipkv.wire._message cimport Blob
+
+
+cdef Blob blob_of(bytes text):
+    return Blob(<const uint8_t*><const char*>text, len(text))
 
 
 @cython.final
@@ -102,6 +108,10 @@ cdef class Core:
         self.cold = self.asking.cold
         self.handed_off = LatencyHistogram()
         self.asking.answered_here = self.answered
+        self.connections.http.node = self.asking.own_name
+        self.connections.http.dated_s = -1
+        self.connections.http.table = <PyObject*>self.published
+        self.keep_types("application/octet-stream", {})
         self.know_databases([name.encode() for name in resp_databases])
         begin_step(self)
 
@@ -114,7 +124,7 @@ cdef class Core:
         if self.resp_names == NULL:
             raise MemoryError
         for i in range(self.resp_name_count):
-            self.resp_names[i] = Blob(<const uint8_t*><const char*>(<bytes>names[i]), len(<bytes>names[i]))
+            self.resp_names[i] = blob_of(names[i])
         return 0
 
     def __dealloc__(self):
@@ -159,7 +169,31 @@ cdef class Core:
             published.inherit(older)
             self.published = published
             self.asking.published = published
+            self.connections.http.table = <PyObject*>published
             self.retired = release_unread([*self.retired, older])
+
+    def know_types(self, str usual not None, dict by_database not None):
+        """Say what values are, by HTTP: `{database: media type}`, and of any other."""
+        self.check_thread()
+        self.keep_types(usual, by_database)
+
+    cdef int keep_types(self, str usual, dict by_database) except -1:
+        cdef HttpWords* words = &self.connections.http
+        cdef MediaType* types = <MediaType*>calloc(len(by_database) + 1, sizeof(MediaType))
+        cdef list kept = [usual.encode()]
+        cdef Py_ssize_t i
+        if types == NULL:
+            raise MemoryError
+        for name, media_type in sorted([(key.encode(), said.encode()) for key, said in by_database.items()]):
+            kept += [name, media_type]
+        for i in range(len(by_database)):
+            types[i] = MediaType(blob_of(kept[1 + 2 * i]), blob_of(kept[2 + 2 * i]))
+        free(words.types)
+        words.types = types
+        words.type_count = len(by_database)
+        words.usual = blob_of(kept[0])
+        self.http_types = kept
+        return 0
 
     def set_peer(self, int column, str name not None, int state):
         """Know a member under that column, a small number, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""

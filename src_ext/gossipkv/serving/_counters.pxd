@@ -32,6 +32,7 @@ cdef enum:
     FRAMES_TOO_MANY_ELEMENTS
     FRAMES_MALFORMED
     CLOSED_BY_PEER
+    CLOSED_AS_ASKED
     CLOSED_RESET
     CLOSED_BAD_FRAME
     CLOSED_BAD_MESSAGE
@@ -45,6 +46,7 @@ cdef enum:
     CLOSED_BAD_ANSWER
     CLOSED_ABANDONED
     CLOSED_UNAUTHORIZED
+    CLOSED_DETACHED
     FORWARDED
     FORWARD_ATTEMPTS
     FORWARD_ANSWERS
@@ -84,9 +86,9 @@ cdef inline list counter_names():
         replies replies_dropped replies_too_large notifications_ignored duplicate_ids bad_requests
         paused_for_output paused_for_hand_offs overloaded
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed
-        closed_by_peer closed_reset closed_bad_frame closed_bad_message closed_unasked_response
+        closed_by_peer closed_as_asked closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
-        closed_bad_answer closed_abandoned closed_unauthorized
+        closed_bad_answer closed_abandoned closed_unauthorized closed_detached
         forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
         forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
         forward_corrupt forward_overloaded forward_refused forward_failed

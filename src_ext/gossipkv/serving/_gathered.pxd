@@ -12,13 +12,16 @@ from libc.stdint cimport uint8_t
 from gossipkv.serving._batches cimport KEY_WORK
 from gossipkv.serving._connections cimport Connection, has_room
 from gossipkv.serving._core cimport SMALL_BATCH_WORK, Core, Gathered
+from gossipkv.serving._counters cimport CLOSED_MEMORY
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._scan_page cimport BYTES_PER_WORK
 from gossipkv.serving._scans cimport REQUEST_WORK
-from gossipkv.wire._buffer cimport buffer_size
+from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._message cimport Envelope, blob_is
 
 cdef enum:
+    # Of what is gathered, as parameters: 32 gets with keys of 1 KiB, and what their dialect says beside that.
+    WORDS_BYTES = 65536
     # Answers of one connection in one go; then they are sent, and others have their turn.
     BURST_BYTES = 256 * 1024
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
@@ -51,6 +54,17 @@ cdef inline int gather(Core core, const uint8_t* message, const Envelope* reques
         entry.request = request[0]
         core.gathered.count += 1
     return outcome
+
+
+cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:
+    """Whether there is room for so many words; if not, the gathered come first, or there is no memory."""
+    if core.gathered.count == 0:
+        core.words.end = 0
+        if buffer_reserve(&core.words, max(size, <Py_ssize_t>WORDS_BYTES)) < 0:
+            core.connections.doom(connection, CLOSED_MEMORY)
+            return False
+        return True
+    return core.words.capacity - core.words.end >= size
 
 
 cdef inline bint must_wait(Core core, const Envelope* request) noexcept nogil:

@@ -5,7 +5,8 @@
 * Between two looks at sockets the work for requests that have come is bounded (`Connections.work`), whatever they are;
   beyond it each connection has a little, and what is more is held, the connections in turn.
 
-The loop of a dialect takes them apart: that of MessagePack-RPC is here, that of RESP in `_resp_intake.pyx`.
+The loop of a dialect takes them apart: that of MessagePack-RPC is here, those of RESP and HTTP in
+`_resp_intake.pyx` and `_http_intake.pyx`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -16,12 +17,14 @@ from gossipkv.serving._counters cimport (
     BYTES_RECEIVED, CLOSED_BAD_FRAME, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, frame_fault,
 )
 from gossipkv.serving._gathered cimport gather, may_process, must_wait
+from gossipkv.serving._http_intake cimport take_plain
 from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._refusals cimport refuse_bounds, refuse_size
 from gossipkv.serving._requests cimport answer_gathered, take_message
 from gossipkv.serving._resp_intake cimport take_commands
 from gossipkv.serving._scan_page cimport BYTES_PER_WORK
+from gossipkv.serving._transport cimport HTTP_LISTENER
 from gossipkv.wire._buffer cimport Buffer, buffer_size
 from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan
 from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Envelope, read_envelope
@@ -79,8 +82,10 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     check(core.connections, connection, core.fresh_answers == 0, b"answers are counted in the turn that gave them")
     core.turn_work = work
     connection.held = False
-    if connection.resp == NULL:
+    if connection.owing == NULL:
         at = take_messages(core, connection, data, size)
+    elif connection.listener == HTTP_LISTENER:
+        at = take_plain(core, connection, data, size)
     else:
         at = take_commands(core, connection, data, size)
     core.connections.work -= work - core.turn_work + buffer_size(core.out) // BYTES_PER_WORK

@@ -38,6 +38,7 @@ cdef struct VersionRow:
     DatabaseRow* database
     Blob name
     Blob packed_name  # the name as MessagePack: copied into every answer
+    Blob modified  # the line that says by HTTP when it was; empty: nobody knows
     int function  # code of the partition function
     Py_ssize_t partitions
     bint long_values  # worth a prefetch of their own
@@ -185,7 +186,7 @@ cdef class PublishedTable:
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
     cdef int add_version(
-        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing
+        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing, bytes modified
     ) except -1
     cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept

@@ -66,7 +66,8 @@ cdef class PublishedTable:
     A version is `(version, function code, files, identity, standing)`.  `files[p]` holds partition p, or is None when
     the partition is not on this node; all may be None.  `identity` names it between nodes, in 16 bytes; None: no other
     node is asked for it.  `standing` says who may have it: 0 nodes that forward, which may have any; 1 all clients; 2
-    those clients that ask for one at least as new.  Files given to a table are read by the serving loop's thread only,
+    those clients that ask for one at least as new.  Behind it may stand the line of HTTP that says when the version was
+    modified.  Files given to a table are read by the serving loop's thread only,
     and are pinned until `release`.
     """
 
@@ -115,9 +116,9 @@ cdef class PublishedTable:
         if database.versions == NULL:
             raise MemoryError
         self.database_count += 1
-        for version, function, files, identity, standing in ordered:
+        for version, function, files, identity, standing, *modified in ordered:
             database.versions[database.version_count].database = database
-            self.add_version(database, version, function, list(files), identity, standing)
+            self.add_version(database, version, function, list(files), identity, standing, b"".join(modified))
             if version == active and standing == 1:
                 database.active = &database.versions[database.version_count - 1]
         if active is not None and database.active == NULL:
@@ -129,7 +130,7 @@ cdef class PublishedTable:
         return 0
 
     cdef int add_version(
-        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing
+        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing, bytes modified
     ) except -1:
         cdef VersionRow* version = &database.versions[database.version_count]
         cdef SortedFile file
@@ -142,6 +143,7 @@ cdef class PublishedTable:
             raise ValueError(f"the identity of version {name!r} has {len(identity)} bytes, not {IDENTITY_BYTES}")
         self.hold(name.encode(), &version.name)
         self.hold(packb(name), &version.packed_name)
+        self.hold(modified, &version.modified)
         version.function = function
         version.passed = standing == 1
         version.for_sessions = standing == 2

@@ -31,6 +31,7 @@ from gossipkv.serving._forwarded_get cimport begin_cold_get, begin_forwarded_get
 from gossipkv.serving._gathered cimport may_process
 from gossipkv.serving._handoff cimport hand_off, may_hand_off
 from gossipkv.serving._id_set cimport ids_contain
+from gossipkv.serving._owed cimport take_back
 from gossipkv.serving._published cimport (
     ANSWERED, COLD, DAMAGED, ELSEWHERE, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, TAKEN_OVER, UNDER_WAY, Lookup,
     count_refused,
@@ -82,6 +83,8 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
         entry = &core.gathered.entries[i]
         if i > 0 and not may_process(core, connection):
             at[0] = entry.message - data
+            if connection.owing != NULL:  # The others are owed nothing yet.
+                take_back(connection.owing, entry.request.msgid)
             frame_begin(&connection.scan)
             connection.held = True
             return False

@@ -5,7 +5,8 @@ from libc.string cimport memchr
 
 from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._core cimport Core
-from gossipkv.serving._resp_answers cimport Form, Resp, next_id
+from gossipkv.serving._owed cimport next_id
+from gossipkv.serving._resp_answers cimport Form, Resp
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, Cursor, Envelope, put_array, put_bin
 
@@ -76,7 +77,7 @@ cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelo
         return False
     begin_params(&core.words, 2, &database)
     put_bin(&core.words, key.data, key.size)
-    request.msgid = next_id(resp)
+    request.msgid = next_id(&resp.owing)
     request.method = Blob(<const uint8_t*>b"get", 3)
     request.params = params_from(&core.words, begin)
     return True

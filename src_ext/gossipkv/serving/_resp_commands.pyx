@@ -21,15 +21,16 @@ from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._core cimport Core
 from gossipkv.serving._counters cimport BAD_REQUESTS, CLOSED_BY_PEER, CLOSED_MEMORY, PINGS
 from gossipkv.serving._requests cimport take_request
+from gossipkv.serving._owed cimport MOST_PARTS, Owed, next_id, owe
 from gossipkv.serving._resp_answers cimport (
-    DELETED, DONE, FOUND, FOUND_OF, LENGTH, LIFETIME, MOST_NAME, MOST_PARTS, RANGE, SAID, TYPE, VALUE, VALUES, Form,
-    Owed, Resp, next_id, resp_owe,
+    DELETED, DONE, FOUND, FOUND_OF, LENGTH, LIFETIME, MOST_NAME, RANGE, SAID, TYPE, VALUE, VALUES, Form, Resp, resp_of,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
     HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_unsigned,
 )
-from gossipkv.wire._resp cimport put_bulk, put_end, read_number, take_word
+from gossipkv.wire._resp cimport put_bulk, read_number, take_word
+from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
     COMMANDS = 21
@@ -87,22 +88,6 @@ cdef const char* NO_USERS = (
 # Words ------------------------------------------------------------------------------------------------------------
 
 
-cdef inline uint8_t lower(uint8_t letter) noexcept nogil:
-    return letter | 0x20 if 0x41 <= letter <= 0x5A else letter
-
-
-cdef bint word_is(const Blob* word, const char* name) noexcept nogil:
-    """Whether that is it, in either case."""
-    cdef Py_ssize_t size = <Py_ssize_t>strlen(name)
-    cdef Py_ssize_t i
-    if word.size != size:
-        return False
-    for i in range(size):
-        if lower(word.data[i]) != <uint8_t>name[i]:
-            return False
-    return True
-
-
 cdef bint word_number(const Blob* word, int64_t* number) noexcept nogil:
     """Whether it is an integer."""
     cdef uint8_t line[24]
@@ -111,17 +96,6 @@ cdef bint word_number(const Blob* word, int64_t* number) noexcept nogil:
     memcpy(line, word.data, word.size)
     memcpy(line + word.size, b"\r\n", 2)
     return read_number(line, word.size + 2, number) == word.size + 2
-
-
-cdef inline bint is_space(uint8_t letter) noexcept nogil:
-    return letter == 0x20 or 0x09 <= letter <= 0x0D
-
-
-cdef inline int hex_digit(uint8_t letter) noexcept nogil:
-    if 0x30 <= letter <= 0x39:
-        return letter - 0x30
-    letter = lower(letter)
-    return letter - 0x61 + 10 if 0x61 <= letter <= 0x66 else -1
 
 
 cdef inline uint8_t unescaped(uint8_t letter) noexcept nogil:
@@ -211,7 +185,7 @@ cdef void read_command(
         take_word(&command.words, &command.name)
         know_command(command)
         if command.verb == ONE_KEY:
-            read_key(core, connection.resp, command)
+            read_key(core, resp_of(connection.owing), command)
 
 
 cdef inline void refuse(Command* command, const char* why) noexcept nogil:
@@ -262,10 +236,11 @@ cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil
 
 cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
     """Note that the next request is answered in the command's form; False: no memory."""
-    cdef Owed* owed = resp_owe(connection.resp, command.form, parts)
+    cdef Owed* owed = owe(connection.owing, command.form, parts)
     if owed == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
         return False
+    owed.protocol = <uint8_t>resp_of(connection.owing).protocol
     owed.first = command.first
     owed.last = command.last
     return True
@@ -273,7 +248,7 @@ cdef bint owe_answer(Core core, Connection* connection, const Command* command, 
 
 cdef void ask(Core core, Connection* connection, Command* command, int parts) noexcept nogil:
     """Take its request, whose answer is said with those of so many parts."""
-    command.request.msgid = next_id(connection.resp)
+    command.request.msgid = next_id(connection.owing)
     if owe_answer(core, connection, command, parts):
         take_request(core, connection, &command.request)
 
@@ -331,7 +306,7 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
 
 cdef void take_runs(Core core, Connection* connection, Command* command, int step) noexcept nogil:
     """Ask for each run of keys of one database, one request each; of a write of pairs `step` is 2."""
-    cdef int parts = count_runs(core, connection.resp, command, step)
+    cdef int parts = count_runs(core, resp_of(connection.owing), command, step)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int part
     if not 0 <= parts <= MOST_PARTS:
@@ -356,10 +331,10 @@ cdef Py_ssize_t ask_run(
     if parts == 1:
         count = left
         take_word(&ahead, &word)
-        divide_key(core, connection.resp, &word, &former, &key)
+        divide_key(core, resp_of(connection.owing), &word, &former, &key)
     while count < left:  # How many there are stands before them.
         take_word(&ahead, &word)
-        divide_key(core, connection.resp, &word, &database, &key)
+        divide_key(core, resp_of(connection.owing), &word, &database, &key)
         if step == 2:
             take_word(&ahead, &word)
         if count > 0 and (command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)):
@@ -372,7 +347,7 @@ cdef Py_ssize_t ask_run(
         put_array(out, count)
     for _ in range(count):
         take_word(&command.words, &word)
-        divide_key(core, connection.resp, &word, &database, &key)
+        divide_key(core, resp_of(connection.owing), &word, &database, &key)
         if command.verb == SET_MANY:
             put_array(out, 2)
         put_bin(out, key.data, key.size)
@@ -392,7 +367,7 @@ cdef Py_ssize_t ask_run(
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
     """Have Python answer it: `resp [connection, protocol, database, name, [words]]`."""
-    cdef const Resp* resp = connection.resp
+    cdef const Resp* resp = resp_of(connection.owing)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
     cdef Cursor words = command.words
@@ -421,7 +396,7 @@ cdef void hand_over(Core core, Connection* connection, Command* command) noexcep
 
 cdef void take_word_of_connection(Core core, Connection* connection, Command* command) noexcept nogil:
     """PING, ECHO and what changes the connection."""
-    cdef Resp* resp = connection.resp
+    cdef Resp* resp = resp_of(connection.owing)
     cdef Cursor words = command.words
     cdef Blob word = Blob(NULL, 0)
     cdef int64_t number = 0
@@ -478,7 +453,7 @@ cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
 
 cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
     """HELLO [2 or 3 [SETNAME name]]: Python says what speaks here, in that protocol."""
-    cdef Resp* resp = connection.resp
+    cdef Resp* resp = resp_of(connection.owing)
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
     cdef int64_t protocol = resp.protocol
@@ -531,8 +506,8 @@ cdef void say_bulk(Core core, Connection* connection, const Blob* word) noexcept
 
 
 cdef void say_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t id = next_id(connection.resp)
-    if resp_owe(connection.resp, SAID, 1) == NULL or buffer_reserve(core.out, size + 3 * HEAD_BYTES) < 0:
+    cdef uint32_t id = next_id(connection.owing)
+    if owe(connection.owing, SAID, 1) == NULL or buffer_reserve(core.out, size + 3 * HEAD_BYTES) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)
         return
     put_answer(core.out, id)

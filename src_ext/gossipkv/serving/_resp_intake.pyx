@@ -12,23 +12,22 @@ from gossipkv.serving._core cimport GATHERED_MOST, Core
 from gossipkv.serving._counters cimport (
     CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, FRAMES_MALFORMED, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS,
 )
-from gossipkv.serving._gathered cimport gather, may_process, must_wait
+from gossipkv.serving._gathered cimport find_room, gather, may_process, must_wait
 from gossipkv.serving._published cimport HAND_OFF
 from gossipkv.serving._refusals cimport write_bad_request
 from gossipkv.serving._requests cimport answer_gathered
-from gossipkv.serving._resp_answers cimport VALUE, resp_owe, resp_take_back
+from gossipkv.serving._owed cimport Owed, owe
+from gossipkv.serving._resp_answers cimport VALUE, resp_of
 from gossipkv.serving._resp_commands cimport (
     ONE_KEY, REFUSED, Command, owe_answer, read_command, say_line, say_now, take_command, write_get,
 )
 from gossipkv.serving._scans cimport REQUEST_WORK
-from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release
 from gossipkv.wire._frames cimport FIX_MAP, frame_begin
 from gossipkv.wire._message cimport BAD_REQUEST, IS_REQUEST, Blob, Envelope, read_envelope
 from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get
 
 cdef enum:
-    # Words and parameters of the gets that are gathered: 32 of them, with keys of 1 KiB.
-    WORDS_BYTES = 65536
     # What parameters have beside the words: for each of 64 parts a database and heads.
     PARAMS_BYTES = 64 * 300
     # The words of a line are at most so many times as long, as words of an array and as parameters.
@@ -71,7 +70,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         length = gather_get(core, connection, data + at, size - at) if connection.scan.position == 0 else 0
         if length > 0:
             at += length
-            if core.gathered.count == GATHERED_MOST and not answer_some(core, connection, data, &at):
+            if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
                 break
             continue
         result = RESP_PARTIAL
@@ -81,7 +80,9 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         if result == RESP_COMPLETE:
             length = connection.scan.position
             core.elements = connection.scan.elements
-            is_read = find_room(core, connection, length if data[at] == 0x2A else LINE_GROWTH * length)
+            is_read = find_room(
+                core, connection, (length if data[at] == 0x2A else LINE_GROWTH * length) + PARAMS_BYTES
+            )
             if is_read:
                 read_command(core, connection, data + at, length, &command)
             if is_read and command.verb == ONE_KEY:
@@ -89,12 +90,12 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
                     owe_answer(core, connection, &command, 1)
                     frame_begin(&connection.scan)
                     at += length
-                    if core.gathered.count == GATHERED_MOST and not answer_some(core, connection, data, &at):
+                    if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
                         break
                     continue
         if core.gathered.count > 0:  # They come first, and may leave no room for this one.
             frame_begin(&connection.scan)
-            if not answer_some(core, connection, data, &at):
+            if not answer_gathered(core, connection, data, &at):
                 break
             continue
         if not connection.spoken and is_foreign(
@@ -116,7 +117,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         at += length
         if command.verb == REFUSED and command.count < 0:
             break_stream(core, connection, FRAMES_MALFORMED)
-    answer_some(core, connection, data, &at)
+    answer_gathered(core, connection, data, &at)
     if core.words.capacity > SPARE_BYTES:
         buffer_release(&core.words)
     return at
@@ -127,42 +128,22 @@ cdef inline Py_ssize_t gather_get(
 ) noexcept nogil:
     """Gather a `GET`, if that is all there is to it; its length, or 0."""
     cdef Envelope request
+    cdef Owed* owed
     cdef Blob key
     cdef Py_ssize_t length = scan_get(data, size, &core.frame_limits, &key)
     if (
         length == 0
-        or not find_room(core, connection, length)
-        or not write_get(core, connection.resp, &key, &request)
+        or not find_room(core, connection, length + PARAMS_BYTES)
+        or not write_get(core, resp_of(connection.owing), &key, &request)
         or gather(core, data, &request) == HAND_OFF
     ):
         return 0
-    if resp_owe(connection.resp, VALUE, 1) == NULL:
+    owed = owe(connection.owing, VALUE, 1)
+    if owed == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
+    else:
+        owed.protocol = <uint8_t>resp_of(connection.owing).protocol
     return length
-
-
-cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:
-    """Whether there is room for its words; if not, what is gathered has to be answered before, or memory is missing."""
-    if core.gathered.count == 0:
-        core.words.end = 0
-        if buffer_reserve(&core.words, max(size + PARAMS_BYTES, <Py_ssize_t>WORDS_BYTES)) < 0:
-            core.connections.doom(connection, CLOSED_MEMORY)
-            return False
-        return True
-    return core.words.capacity - core.words.end >= size + PARAMS_BYTES
-
-
-cdef bint answer_some(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
-    """Answer the gets that were gathered; False when there is room for some only: the others are owed nothing yet."""
-    cdef int count = core.gathered.count
-    cdef int i
-    if answer_gathered(core, connection, data, at):
-        return True
-    for i in range(count):
-        if core.gathered.entries[i].message == data + at[0]:
-            resp_take_back(connection.resp, core.gathered.entries[i].request.msgid)
-            break
-    return False
 
 
 # Broken streams ---------------------------------------------------------------------------------------------------

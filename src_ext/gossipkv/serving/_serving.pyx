@@ -50,21 +50,22 @@ from gossipkv.serving._connections cimport (
 )
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
-    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
-    CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
+    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DETACHED, CLOSED_DRAINED,
+    CLOSED_MEMORY, CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
 from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._relays cimport NEVER, next_due
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, RESP_LISTENER, TIMER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
 )
 from gossipkv.serving._turn cimport Turn
-from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 
 cdef enum:
     EVENTS = 256  # Ready connections fetched at once.
@@ -81,6 +82,11 @@ cdef enum:
     LEAST_WAIT_NS = 1000000
     MILLISECOND_NS = 1000000
     MOST_REST_S = 3600
+
+
+cdef struct Detached:
+    int fd
+    Py_ssize_t size  # of what has been received, which follows
 
 
 @cython.final
@@ -112,6 +118,7 @@ cdef class Loop:
     cdef bint stopping  # that thread is to end
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
+    cdef Buffer detached  # a `Detached` and its bytes for each that somebody else is to serve
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
 
     def __cinit__(self, Core core not None, Transport transport not None):
@@ -140,6 +147,7 @@ cdef class Loop:
         # The connections are closed with the loop, not here: the core may be gone already.
         free(self.inbox)
         buffer_release(&self.given)
+        buffer_release(&self.detached)
 
     # From Python ------------------------------------------------------------------------------------------------
 
@@ -298,6 +306,19 @@ cdef class Loop:
         self.counts[OVERLOADED] += 1
         self.complete(pending, error)
 
+    def take_detached(self):
+        """Connections that are the caller's from now on: descriptor, and what has been received of each."""
+        cdef list taken = []
+        cdef Detached head
+        cdef const char* at
+        while buffer_size(&self.detached) > 0:
+            at = <const char*>self.detached.data + self.detached.start
+            memcpy(&head, at, sizeof(Detached))
+            self.detached.start += sizeof(Detached) + head.size
+            taken.append((head.fd, at[sizeof(Detached):sizeof(Detached) + head.size]))
+        buffer_release(&self.detached)
+        return taken
+
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
         self.core.check_thread()
@@ -313,7 +334,7 @@ cdef class Loop:
     def drain(self):
         """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
         if not self.draining:
-            self.draining = True
+            self.draining = self.connections.http.draining = True
             self.transport.stop_listening()
             with nogil:
                 self.drain_all()
@@ -324,6 +345,8 @@ cdef class Loop:
         if not self.closed:
             self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
+            for fd, _ in self.take_detached():
+                self.transport.close(fd, True)
             self.core.cold.end()
             self.turn_away_arrivals()
             self.transport.shut()
@@ -428,6 +451,7 @@ cdef class Loop:
             not self.connections.backlog.is_empty()
             or self.connections.relays.first_reply != NULL
             or self.core.asking.peers.has_events()
+            or buffer_size(&self.detached) > 0
             or self.connections.broken_count > 0
             or (self.draining and self.connections.connection_count == self.connections.peer_count)
         )
@@ -563,7 +587,7 @@ cdef class Loop:
         if event.handle == OTHERS:
             self.others_wait = True
             return
-        if event.handle == LISTENER or event.handle == RESP_LISTENER:
+        if event.handle < LISTENERS:
             self.accept_some(event.handle)
             self.tell_time()
             return
@@ -626,8 +650,9 @@ cdef class Loop:
         cdef uint32_t i
         self.tell_time()
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        self.connections.http.now_s = self.transport.wall_s()
         for i in range(self.connections.slot_count):
-            self.connections.expire_one(self.connections.slots[i])
+            expire_one(self.connections, self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
         if not self.draining and not self.accepting:
@@ -688,13 +713,11 @@ cdef class Loop:
 
     cdef void welcome(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
         """Serve a connection that was admitted to this pump, and came to that listener."""
-        cdef Connection* connection = self.connections.begin(fd, address, listener == RESP_LISTENER)
+        cdef Connection* connection = self.connections.begin(fd, address, listener)
         if connection == NULL:
             self.transport.close(fd, True)
             return
-        check(
-            self.connections, connection, connection.handle > RESP_LISTENER, b"the listener's handle is the listener's"
-        )
+        check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
         connection.interest = READABLE
         if self.transport.begin(fd, connection.handle) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
@@ -746,26 +769,46 @@ cdef class Loop:
         """Send the answers that the core has just written, or put them behind those that wait."""
         cdef ssize_t taken = 0
         cdef Py_ssize_t size
-        if connection.resp != NULL:
-            self.connections.say(connection)
+        if connection.owing != NULL:
+            self.say(connection)
         size = buffer_size(&self.connections.out)
         if size > 0 and buffer_size(&connection.output) == 0 and not connection.doomed:
             taken = self.give(connection, self.connections.out.data + self.connections.out.start, size)
         self.connections.hold_output(connection, taken)
-        if connection.resp != NULL:
-            connection.resp.said = buffer_size(&connection.output)
+        if connection.owing != NULL:
+            connection.owing.said = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
+
+    cdef inline void say(self, Connection* connection) noexcept nogil:
+        """Say its answers as it speaks."""
+        if connection.listener == HTTP_LISTENER:
+            self.connections.http.now_s = self.transport.wall_s()
+        self.connections.say(connection)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:
         """Send what waits."""
         cdef Py_ssize_t size
-        if connection.resp != NULL:
-            self.connections.say(connection)
+        if connection.owing != NULL:
+            self.say(connection)
         size = buffer_size(&connection.output)
         if size > 0 and not connection.doomed:
             self.connections.sent(
                 connection, self.give(connection, connection.output.data + connection.output.start, size)
             )
+
+    cdef void detach(self, Connection* connection) noexcept nogil:
+        """Have it served by somebody else from now on, beginning with the input that is kept."""
+        cdef Detached head = Detached(connection.fd, buffer_size(&connection.input))
+        cdef Buffer* input = &connection.input
+        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+            return
+        buffer_append(&self.detached, <const uint8_t*>&head, sizeof(Detached))
+        buffer_append(&self.detached, input.data + input.start, head.size)
+        self.transport.leave(connection.fd)
+        connection.reason = CLOSED_DETACHED
+        self.connections.release(connection)
 
     cdef void discard(self, Connection* connection) noexcept nogil:
         """Hear, after our end, that whatever comes is too late, and the peer's end closes."""
@@ -776,6 +819,9 @@ cdef class Loop:
     cdef void settle(self, Connection* connection) noexcept nogil:
         """Settle a connection after anything happened to it: close it, end it, or watch for what it now waits for."""
         cdef uint32_t interest = 0
+        if connection.strange and self.connections.may_detach(connection):
+            self.detach(connection)
+            return
         if self.connections.is_finished(connection) and not connection.doomed:
             if connection.reason == CLOSED_BY_PEER:
                 connection.doomed = True

@@ -20,7 +20,7 @@ from libc.errno cimport (
 )
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.fcntl cimport F_GETFL, F_SETFL, O_NONBLOCK, fcntl
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close as close_descriptor
 
 from gossipkv.environment._sockets cimport (
@@ -31,8 +31,7 @@ from gossipkv.environment._sockets cimport (
 )
 from gossipkv.serving._addresses cimport address_number
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, RESP_LISTENER, TIMER, WAKER, WRITABLE, Event,
-    Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENERS, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -74,11 +73,10 @@ cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
 
 @cython.final
 cdef class Sockets(Transport):
-    """The connections of a listening socket, and of one for RESP if there is any; None: another pump accepts."""
+    """The connections of a listening socket, and of those for RESP and HTTP if there are any; None: another accepts."""
 
-    cdef list listeners
-    cdef int listener_fd  # -1 once it is closed
-    cdef int resp_fd  # the same, or there is none
+    cdef list listeners  # as many as dialects; None: there is none
+    cdef int[LISTENERS] listens  # their descriptors; -1: there is none, or none any more
     cdef int epoll  # -1 once it is shut
     cdef int waker
     cdef int timer
@@ -87,23 +85,23 @@ cdef class Sockets(Transport):
     cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
 
-    def __cinit__(self, listener, *, bint polls, resp=None):
+    def __cinit__(self, listener, *beside, bint polls):
+        cdef int i
         assert READABLE == EPOLLIN and WRITABLE == EPOLLOUT and ENDED == EPOLLERR | EPOLLHUP
         self.epoll = -1
         self.waker = -1
         self.timer = -1
         self.bell = -1
         self.polls = polls
-        self.listeners = [each for each in (listener, resp) if each is not None]
-        self.listener_fd = -1 if listener is None else listener.fileno()
-        self.resp_fd = -1 if resp is None else resp.fileno()
+        self.listeners = [listener, *beside, *[None] * (LISTENERS - 1 - len(beside))]
+        for i in range(LISTENERS):
+            self.listens[i] = -1 if self.listeners[i] is None else self.listeners[i].fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        if (listener is not None and self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0) or (
-            resp is not None and self.control(EPOLL_CTL_ADD, self.resp_fd, RESP_LISTENER, READABLE) < 0
-        ):
-            raise OSError(errno, "the listening socket cannot be watched")
+        for i in range(LISTENERS):
+            if self.listens[i] >= 0 and self.control(EPOLL_CTL_ADD, self.listens[i], i, READABLE) < 0:
+                raise OSError(errno, "the listening socket cannot be watched")
         self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.waker < 0 or self.control(EPOLL_CTL_ADD, self.waker, WAKER, READABLE) < 0:
             raise OSError(errno, "eventfd failed")
@@ -160,16 +158,17 @@ cdef class Sockets(Transport):
 
     cdef bint listen(self, bint wanted) noexcept nogil:
         cdef uint32_t interest = READABLE if wanted else 0
-        cdef bint done = self.control(EPOLL_CTL_MOD, self.listener_fd, LISTENER, interest) == 0
-        if self.resp_fd >= 0:
-            done = self.control(EPOLL_CTL_MOD, self.resp_fd, RESP_LISTENER, interest) == 0 and done
+        cdef bint done = True
+        cdef int i
+        for i in range(LISTENERS):
+            if self.listens[i] >= 0:
+                done = self.control(EPOLL_CTL_MOD, self.listens[i], i, interest) == 0 and done
         return wanted == done
 
     cdef int accept(self, uint64_t listener, uint64_t* address) noexcept nogil:
         cdef sockaddr_storage peer
         cdef unsigned int size = sizeof(peer)
-        cdef int listens = self.listener_fd if listener == LISTENER else self.resp_fd
-        cdef int fd = accept4(listens, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        cdef int fd = accept4(self.listens[listener], <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
             address[0] = number_of(&peer)
             return fd
@@ -200,6 +199,14 @@ cdef class Sockets(Transport):
 
     cdef void close(self, int fd, bint cut) noexcept nogil:
         close_descriptor(fd)  # What was sent arrives, unless something is unread: the system sends a reset then.
+
+    cdef void leave(self, int fd) noexcept nogil:
+        self.control(EPOLL_CTL_DEL, fd, 0, 0)
+
+    cdef int64_t wall_s(self) noexcept nogil:
+        cdef timespec now
+        clock_gettime(CLOCK_REALTIME, &now)
+        return now.tv_sec
 
     # What Python does between rounds ----------------------------------------------------------------------------
 
@@ -243,13 +250,12 @@ cdef class Sockets(Transport):
         return fd
 
     cdef int stop_listening(self) except -1:
-        if self.listener_fd >= 0:
-            self.control(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
-            if self.resp_fd >= 0:
-                self.control(EPOLL_CTL_DEL, self.resp_fd, RESP_LISTENER, 0)
-            self.listener_fd = self.resp_fd = -1
-            for listener in self.listeners:
-                listener.close()
+        cdef int i
+        for i in range(LISTENERS):
+            if self.listens[i] >= 0:
+                self.control(EPOLL_CTL_DEL, self.listens[i], i, 0)
+                self.listens[i] = -1
+                self.listeners[i].close()
         return 0
 
     cdef int shut(self) except -1:

@@ -3,11 +3,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:  # Handles of no connection: generations start at 1.
-    LISTENER = 0
-    WAKER = 1
-    TIMER = 2
-    OTHERS = 3
-    RESP_LISTENER = 4
+    LISTENER = 0  # Whoever comes to it speaks MessagePack-RPC.
+    RESP_LISTENER = 1
+    HTTP_LISTENER = 2
+    LISTENERS = 3  # So many there may be.
+    WAKER = 3
+    TIMER = 4
+    OTHERS = 5
 
 cdef enum:  # What one waits for, and what has come; as in epoll, so that nothing is translated.
     READABLE = 0x01
@@ -40,6 +42,8 @@ cdef class Transport:
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
     cdef void close(self, int fd, bint cut) noexcept nogil
+    cdef void leave(self, int fd) noexcept nogil
+    cdef int64_t wall_s(self) noexcept nogil
 
     # What Python does between rounds.
     cdef int fileno(self) except -2

@@ -63,6 +63,13 @@ cdef class Transport:
     cdef void close(self, int fd, bint cut) noexcept nogil:
         """Let go of it; `cut`: what is on its way need not arrive."""
 
+    cdef void leave(self, int fd) noexcept nogil:
+        """Watch it no more: somebody else has it from now on."""
+
+    cdef int64_t wall_s(self) noexcept nogil:
+        """Whole seconds since 1970, as the wall clock has it; it may go back."""
+        return 0
+
     # What Python does between rounds ----------------------------------------------------------------------------
 
     cdef int fileno(self) except -2:

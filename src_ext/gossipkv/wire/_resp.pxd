@@ -13,6 +13,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits, FrameState
 from gossipkv.wire._message cimport Blob, Cursor, put, put_bytes
+from gossipkv.wire._text cimport put_decimal, put_end
 
 cdef enum:
     LONGEST_LINE = 65536  # Of words; as Redis has it.
@@ -126,25 +127,11 @@ cdef inline void take_word(Cursor* cursor, Blob* word) noexcept nogil:
 
 cdef inline void put_line(Buffer* out, uint8_t kind, int64_t number) noexcept nogil:
     """A number behind what says what it is: `:`, or `$` and `*` for sizes."""
-    cdef uint8_t digits[20]
-    cdef uint64_t left = <uint64_t>number if number >= 0 else -<uint64_t>number
-    cdef int at = 20
     put(out, kind)
     if number < 0:
         put(out, 0x2D)
-    while True:
-        at -= 1
-        digits[at] = <uint8_t>(0x30 + left % 10)
-        left //= 10
-        if left == 0:
-            break
-    put_bytes(out, digits + at, 20 - at)
+    put_decimal(out, <uint64_t>number if number >= 0 else -<uint64_t>number)
     put_end(out)
-
-
-cdef inline void put_end(Buffer* out) noexcept nogil:
-    memcpy(out.data + out.end, b"\r\n", 2)
-    out.end += 2
 
 
 cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:

@@ -18,10 +18,12 @@ from gossipkv.serving._core cimport Core, begin_step, has_time
 from gossipkv.serving._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.serving._handoff cimport claim_answered, deliver
 from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._refusals cimport refuse_answer
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
+from gossipkv.serving._transport cimport LISTENER
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
@@ -69,12 +71,16 @@ cdef class Driver:
 
     cdef void give(self, Connection* connection) noexcept:
         """Put its answers where `take_output` finds them."""
-        if connection.resp != NULL:
-            self.connections.say(connection)
+        if connection.owing != NULL:
+            self.say(connection)
         self.connections.hold_output(connection, 0)
-        if connection.resp != NULL:
-            connection.resp.said = buffer_size(&connection.output)
+        if connection.owing != NULL:
+            connection.owing.said = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
+
+    cdef void say(self, Connection* connection) noexcept:
+        self.connections.http.now_s = self.connections.now_ms // 1000
+        self.connections.say(connection)
 
     cdef Connection* live(self, uint64_t handle) except NULL:
         cdef Connection* connection = self.connections.find(handle)
@@ -82,10 +88,10 @@ cdef class Driver:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
-    def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", bint resp=False):
+    def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", int listener=LISTENER):
         """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes.
 
-        `resp`: it speaks RESP.
+        `listener`: the number of the one that it came to, 0 for MessagePack-RPC, 1 for RESP, 2 for HTTP.
         """
         cdef Connection* connection
         cdef uint64_t number
@@ -95,7 +101,7 @@ cdef class Driver:
         number = address_number(<const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address))
         if self.connections.admit(number) < 0:
             return None
-        connection = self.connections.begin(-1, number, resp)
+        connection = self.connections.begin(-1, number, listener)
         return None if connection == NULL else connection.handle
 
     def adopt(self, int column, int64_t now_ms):
@@ -165,8 +171,8 @@ cdef class Driver:
         cdef Connection* connection = self.live(handle)
         cdef Py_ssize_t size
         self.connections.set_time(now_ms * 1000000)
-        if connection.resp != NULL:
-            self.connections.say(connection)
+        if connection.owing != NULL:
+            self.say(connection)
         size = min(limit, buffer_size(&connection.output))
         if size <= 0:
             return b""
@@ -232,7 +238,7 @@ cdef class Driver:
         cdef uint32_t i
         self.connections.set_time(now_ms * 1000000)
         for i in range(self.connections.slot_count):
-            self.connections.expire_one(self.connections.slots[i])
+            expire_one(self.connections, self.connections.slots[i])
         expire_relays(self.core.asking)
         go_on_with_relays(self.core.asking)
         self.raise_broken()

@@ -111,6 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "http.order",
         "placement",
         "status",
+        "storage",  # For CRC-32C, which the pump has of a value as well.
     },
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "status": {"errors", "settings", "wire", "placement"},
@@ -290,7 +291,7 @@ CORES = (
     "gossipkv.http.answers",
     "gossipkv.http.conditions",
     "gossipkv.http.exchange",
-    "gossipkv.http.http_date",
+    "gossipkv.wire.http_date",
     "gossipkv.http.json_lines",
     "gossipkv.http.media",
     "gossipkv.http.ranges",

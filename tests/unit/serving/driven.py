@@ -68,6 +68,7 @@ class BuiltVersion:
     wire_id: bytes | None = None
     passed: bool = True
     active_elsewhere: bool = False
+    source_ms: int = 0
 
 
 _counter = itertools.count()

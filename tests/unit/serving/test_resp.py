@@ -54,7 +54,7 @@ class Talk:
 
     def __init__(self, core: Core, seed: int = 0) -> None:
         self._driver = Driver(core)
-        handle = self._driver.open(1, resp=True)
+        handle = self._driver.open(1, listener=1)
         assert handle is not None
         self.handle = handle
         self._waiting: list[tuple[int, int, bytes, bytes]] = []
@@ -322,7 +322,7 @@ def test_a_command_that_never_ends(published):
     """It has the time that a frame has."""
     core = make(published)
     driver = Driver(core)
-    handle = driver.open(1, resp=True)
+    handle = driver.open(1, listener=1)
     driver.feed(handle, b"*2\r\n$3\r\nGET\r\n", 1)
     driver.expire(900)
     assert not driver.should_close(handle)
@@ -336,7 +336,7 @@ def test_who_does_not_read_is_not_read(published):
     """Answers that wait for the peer, or for Python, hold the connection's reading; all come at last."""
     core = make(published, max_queued=64 << 10, max_in_flight=3)
     driver = Driver(core)
-    handle = driver.open(1, resp=True)
+    handle = driver.open(1, listener=1)
     for data in (array(b"GET", b"db:long") * 100, array(b"GET", b"carts:a") + array(b"GET", b"db:long") * 100):
         hand_offs = driver.feed(handle, data, 1)
         while driver.has_work and driver.wants_input(handle):
@@ -358,7 +358,7 @@ def test_what_waits_ends_with_its_connection(published):
     """Answers that wait for an earlier one are counted as held, and forgotten."""
     core = make(published)
     driver = Driver(core)
-    handle = driver.open(1, resp=True)
+    handle = driver.open(1, listener=1)
     driver.feed(handle, array(b"GET", b"carts:a") + array(b"GET", b"db:long") * 10, 1)
     assert driver.take_output(handle, 1 << 30, 1) == b""
     assert core.counters()["held_bytes"] > 30_000
@@ -369,7 +369,7 @@ def test_what_waits_ends_with_its_connection(published):
 def test_who_waits_for_an_earlier_answer_reads(published):
     """It takes nothing because it is told nothing: that is no reason to close it."""
     driver = Driver(make(published))
-    handle = driver.open(1, resp=True)
+    handle = driver.open(1, listener=1)
     driver.feed(handle, array(b"GET", b"carts:a") + array(b"GET", b"carts:b") + array(b"GET", b"db:k"), 1)
     assert driver.reply(handle, 1, rpc.response(1, [b"soon", b"token"]))
     assert driver.take_output(handle, 1 << 30, 1) == b""

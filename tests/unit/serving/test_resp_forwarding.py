@@ -26,7 +26,7 @@ class Client:
 
     def __init__(self, asker: Asker) -> None:
         self.driver = asker.client.driver
-        handle = self.driver.open(1, resp=True)
+        handle = self.driver.open(1, listener=1)
         assert handle is not None
         self.handle = handle
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http import http_date
+from gossipkv.wire import http_date
 
 SECONDS = st.integers(min_value=0, max_value=253_402_300_799)
 
