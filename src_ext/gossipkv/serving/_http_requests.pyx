@@ -158,7 +158,7 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexce
     cdef int meaning
     if colon == NULL:
         at[0] = end
-        return NONE
+        return STRANGE if memchr(begin, 0x0A, end - begin) != NULL else NONE
     name = Blob(begin, colon - begin)
     meaning = meaning_of(&name)
     if meaning < 0:
