@@ -503,7 +503,7 @@ cdef class Connections:
             connection.blocked_ms = 0
         if CHECKED:
             self.check_sums(connection)
-        if connection.held and has_room(self, connection):
+        if connection.held and not connection.strange and has_room(self, connection):
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
             scans_unpark(&self.scans, &connection.scanner)

@@ -237,6 +237,7 @@ cdef class Driver:
         """Mark every connection whose time is up, so that `should_close` says so."""
         cdef uint32_t i
         self.connections.set_time(now_ms * 1000000)
+        self.connections.http.now_s = now_ms // 1000
         for i in range(self.connections.slot_count):
             expire_one(self.connections, self.connections.slots[i])
         expire_relays(self.core.asking)

@@ -24,10 +24,10 @@ MUTANTS_OF_PLAIN_HTTP = (
         *STREAMS,
     ),
     planted(
-        "a line may end as it likes",
+        "a line without a colon is waited for",
         f"{READ}:read_field",
-        "elif stop + 1 < end and stop[1] != 0x0A:",
-        "elif stop + 1 < end and stop[1] < 0x0A:",
+        "return STRANGE if memchr(begin, 0x0A, end - begin) != NULL else NONE",
+        "return NONE",
         *STREAMS,
     ),
     planted(
