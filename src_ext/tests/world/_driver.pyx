@@ -185,7 +185,7 @@ cdef class Driver:
     def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
-        return self.take_output(handle, self.connections.max_held, now_ms), hand_offs
+        return self.take_output(handle, self.connections.crew.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
