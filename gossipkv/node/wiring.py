@@ -364,8 +364,9 @@ class _Node:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        node, resp = self._directory.record.node, self._beside[0] and str(bound_to(self._beside[0]))
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
+        resp, node = self._beside[0], self._directory.record.node
+        at = None if resp is None else str(bound_to(resp))
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         return Handlers(
             self._library,
             self._reads,

@@ -41,8 +41,8 @@ from libc.string cimport memset
 
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport (
-    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT,
-    CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
+    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_MEMORY, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED,
+    CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
 from gossipkv.serving._http_answers cimport http_begin, http_forget
