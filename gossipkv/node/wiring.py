@@ -37,11 +37,11 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
-from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
-from gossipkv.node.directory import DataDirectory
+from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway, types_of
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
@@ -159,7 +159,7 @@ async def run(
             membership=_membership(
                 config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
             ),
-            ring=await environment.threads.run(_kept_ring, directory),
+            ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
@@ -222,16 +222,6 @@ def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> 
         retire_max_ms=config.retire_max,
         now_ms=int(trio.current_time() * 1000),
     )
-
-
-def _kept_ring(directory: DataDirectory) -> Mapping[str, str]:
-    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
-    log = Log("gossipkv.node")
-    try:
-        return directory.store.ring()
-    except (Corrupt, UnsupportedFormat, StorageError) as error:
-        log.warning("ring_unreadable", error=error.message)
-        return {}
 
 
 @final
