@@ -85,7 +85,7 @@ cdef class Sockets(Transport):
     cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
 
-    def __cinit__(self, listener, *, bint polls, resp=None, http=None):
+    def __cinit__(self, listener, *beside, bint polls):
         cdef int i
         assert READABLE == EPOLLIN and WRITABLE == EPOLLOUT and ENDED == EPOLLERR | EPOLLHUP
         self.epoll = -1
@@ -93,7 +93,7 @@ cdef class Sockets(Transport):
         self.timer = -1
         self.bell = -1
         self.polls = polls
-        self.listeners = [listener, resp, http]
+        self.listeners = [listener, *beside, *[None] * (LISTENERS - 1 - len(beside))]
         for i in range(LISTENERS):
             self.listens[i] = -1 if self.listeners[i] is None else self.listeners[i].fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)

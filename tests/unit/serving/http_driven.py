@@ -65,7 +65,7 @@ class Served:
         for listener in listeners:
             listener.settimeout(0)
         self.address = listeners[1].getsockname()
-        self.loop = Loop(self.core, Sockets(listeners[0], polls=False, http=listeners[1]))
+        self.loop = Loop(self.core, Sockets(listeners[0], None, listeners[1], polls=False))
         self.hand_offs: list[Pending] = []
         self.detached: list[tuple[int, bytes]] = []
 

@@ -103,7 +103,10 @@ def request(draw: random.Random) -> bytes:
         own = (
             []
             if value is None
-            else [form % entity_tag(VERSIONS[database], value).encode() for form in (b"%b", b"W/%b")]
+            else [
+                form % entity_tag(VERSIONS[database], of).encode()
+                for form, of in ((b"%b", value), (b"W/%b", value), (b"%b", value + b"x"))
+            ]
         )
         head += b"If-None-Match: %b\r\n" % _often(draw, TAGS + own * 3, ODD_TAGS)
     target = b"/%b/%b" % (database.encode(), escaped(draw, key))
