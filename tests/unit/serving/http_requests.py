@@ -92,10 +92,9 @@ VERSIONS_OF_HTTP = [
 METHODS = [b"POST", b"PUT", b"get", b"GETT", b"OPTIONS", b"CONNECT", b"HEAD ", b"PRI", b""]
 
 
-def request(draw: random.Random) -> bytes:
+def request(draw: random.Random, head: bytes) -> bytes:
     """One as a program sends it; more often of a key that is there than not."""
     database, key = draw.choice(DATABASES), draw.choice(KEYS)
-    head = _often(draw, HEADS, ODD_HEADS)
     if draw.random() < 0.3:
         head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
     if draw.random() < 0.3:
@@ -246,10 +245,12 @@ CHANGES = [
 
 
 def stream(draw: random.Random, requests: int) -> bytes:
-    """So many, one behind the other; of which most but the last are whole and right."""
-    said = b""
+    """So many of one program, or of several behind a proxy; most but the last are whole and right."""
+    said, program = b"", _often(draw, HEADS, ODD_HEADS)
     for left in reversed(range(requests)):
-        head = request(draw)
+        if draw.random() < 0.3:
+            program = _often(draw, HEADS, ODD_HEADS)
+        head = request(draw, program)
         while draw.random() < (0.1 if left else 0.5):
             head = spoiled(draw, head)
         said += head
