@@ -38,7 +38,7 @@ BUDGETS: dict[str, float] = {
     "tests/ci/deploy": 4,
     "tests/ci/simulation": 100,
     "tests/ci/tidy": 50,
-    "tests/ci/unit": 30,
+    "tests/ci/unit": 60,
 }
 
 
