@@ -243,7 +243,9 @@ def from_wire(code: str, message: str, details: dict[str, Detail]) -> GossipKVEr
     """The error that a peer answered with; an unknown code becomes a plain `ServiceError` that keeps the text."""
     if code == "CORRUPT":
         offset = details.get("offset")
-        return Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
+        told = Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
+        told.message, told.details = message, details  # With what was expected there and found, if it was told.
+        return told
     kind = _BY_CODE.get(code)
     if kind is None:
         return ServiceError(f"{code}: {message}", details)

@@ -25,6 +25,7 @@ KNOWN = AT_MOST_ONE | {
     b"host", b"user-agent", b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer",
     b"cookie", b"dnt", b"origin", b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto",
     b"x-real-ip", b"x-request-id", b"traceparent", b"tracestate", b"priority", b"upgrade-insecure-requests",
+    b"x-forwarded-port", b"x-correlation-id", b"x-amzn-trace-id", b"baggage", b"b3", b"content-type",
 }  # fmt: skip
 
 PHRASES = {

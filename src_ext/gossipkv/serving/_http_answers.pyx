@@ -24,7 +24,7 @@ from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_DEPTH, FrameLimits, Fra
 from gossipkv.wire._message cimport (
     Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str,
 )
-from gossipkv.wire._text cimport is_space, put_blob, put_decimal, put_end, put_word
+from gossipkv.wire._text cimport is_of_name, is_space, put_blob, put_decimal, put_end, put_word
 
 cdef extern from "<time.h>" nogil:
     struct tm:
@@ -130,6 +130,8 @@ cdef int say(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcep
     if not take_nil(&result):
         return say_refusal(words, result, owed.form == HEAD, is_last, out)
     read_result(words, &result, &said)
+    if not said.of_table and not is_name(&said.origin):  # Another node's lie, which must not begin another header.
+        return say_bad_node(words, owed.form == HEAD, is_last, out)
     media_type = type_of(words, &said.database)
     if buffer_reserve(
         out, HEAD_ROOM + said.value.size + said.database.size + media_type.size + 3 * said.origin.size + said.node.size
@@ -170,8 +172,26 @@ cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nog
             said.modified = version.modified
     if count > 2 and take_map(result) > 0 and take_blob(result, &name) and blob_is(&name, b"node", 4):
         take_blob(result, &said.node)
-        if compare(&said.node, &words.node) == 0:
+        if compare(&said.node, &words.node) == 0 or not is_printable(&said.node):
             said.node.size = 0
+
+
+cdef bint is_name(const Blob* name) noexcept nogil:
+    """Whether a version may be called so."""
+    cdef Py_ssize_t i
+    for i in range(name.size):
+        if not is_of_name(name.data[i]):
+            return False
+    return name.size > 0
+
+
+cdef bint is_printable(const Blob* text) noexcept nogil:
+    """Whether it may stand in a header."""
+    cdef Py_ssize_t i
+    for i in range(text.size):
+        if text.data[i] < 0x20 or text.data[i] == 0x7F:
+            return False
+    return True
 
 
 cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
@@ -311,7 +331,6 @@ cdef int say_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last,
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
     cdef Blob strange = Blob(NULL, 0)
-    cdef Py_ssize_t size
     cdef const char* line
     take_array(&error)
     take_blob(&error, &code)
@@ -321,23 +340,40 @@ cdef int say_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last,
         strange = code
         code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
         line = b"502 Bad Gateway"
+    return put_refusal(words, line, &code, &strange, &message, is_head, is_last, out)
+
+
+cdef int say_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+    """That a node has said what none may."""
+    cdef const char* line = b"a node answered from a version of which the name is none"
+    cdef Blob code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
+    cdef Blob message = Blob(<const uint8_t*>line, <Py_ssize_t>strlen(line))
+    cdef Blob nothing = Blob(NULL, 0)
+    return put_refusal(words, b"502 Bad Gateway", &code, &nothing, &message, is_head, is_last, out)
+
+
+cdef int put_refusal(
+    HttpWords* words, const char* status, const Blob* code, const Blob* strange, const Blob* message, bint is_head,
+    bint is_last, Buffer* out,
+) noexcept nogil:
+    """The same; `strange`: a code that is not known here, which begins the line."""
+    cdef Py_ssize_t size = put_one_line(message, NULL) + 1
     if buffer_reserve(out, HEAD_ROOM + code.size + strange.size + message.size) < 0:
         return -1
-    put_status(words, line, out)
+    put_status(words, status, out)
     put_text_type(out)
     put_word(out, b"X-GossipKV-Error: ")
-    put_blob(out, &code)
+    put_blob(out, code)
     put_end(out)
-    if memcmp(line, b"503", 3) == 0 or memcmp(line, b"429", 3) == 0:
+    if memcmp(status, b"503", 3) == 0 or memcmp(status, b"429", 3) == 0:
         put_word(out, b"Retry-After: 1\r\n")
-    size = put_one_line(&message, NULL) + 1
     end_head(size if strange.size == 0 else strange.size + 2 + size, is_last, out)
     if is_head:
         return 0
     if strange.size > 0:
-        put_blob(out, &strange)
+        put_blob(out, strange)
         put_word(out, b": ")
-    put_one_line(&message, out)
+    put_one_line(message, out)
     put(out, 0x0A)
     return 0
 

@@ -16,14 +16,14 @@ from libc.string cimport memchr, memcmp, strlen
 from gossipkv.serving._http_answers cimport HEAD, LAST_BYTES, PART, WHOLE
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, blob_is, put, put_bin, put_bin_head
-from gossipkv.wire._text cimport hex_digit, lower, word_is
+from gossipkv.wire._text cimport hex_digit, is_of_name, lower, word_is
 
 cdef enum:
     MOST_FIELDS = 100
     LONGEST_DATABASE = 255
     LONGEST_TAG = 1024
     MOST_DIGITS = 18  # More are beyond the end of any value.
-    FIELDS = 25
+    FIELDS = 31
     HIDDEN = 6
 
 cdef enum Meaning:
@@ -65,6 +65,12 @@ ALLOWED[:] = [
     Field(b"tracestate", 10, NONE),
     Field(b"priority", 8, NONE),
     Field(b"upgrade-insecure-requests", 25, NONE),
+    Field(b"x-forwarded-port", 16, NONE),
+    Field(b"x-correlation-id", 16, NONE),
+    Field(b"x-amzn-trace-id", 15, NONE),
+    Field(b"baggage", 7, NONE),
+    Field(b"b3", 2, NONE),
+    Field(b"content-type", 12, NONE),  # Some send it with every request.
 ]
 
 # Databases whose names are paths of the gateway's own (`gossipkv.http.order.HIDING`).
@@ -141,11 +147,6 @@ cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* pl
     if end - at < 11:
         return end if memcmp(at, b" HTTP/1.1\r\n", end - at) == 0 else NULL
     return at + 11 if plain.key.size > 0 and memcmp(at, b" HTTP/1.1\r\n", 11) == 0 else NULL
-
-
-cdef inline bint is_of_name(uint8_t letter) noexcept nogil:
-    """Whether a database may have it in its name."""
-    return 0x61 <= lower(letter) <= 0x7A or 0x30 <= letter <= 0x39 or letter == 0x2D or letter == 0x5F
 
 
 cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexcept nogil:

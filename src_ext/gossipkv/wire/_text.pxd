@@ -18,6 +18,11 @@ cdef inline bint is_space(uint8_t letter) noexcept nogil:
     return letter == 0x20 or 0x09 <= letter <= 0x0D
 
 
+cdef inline bint is_of_name(uint8_t letter) noexcept nogil:
+    """Whether a database, or a version, may have it in its name."""
+    return 0x61 <= lower(letter) <= 0x7A or 0x30 <= letter <= 0x39 or letter == 0x2D or letter == 0x5F
+
+
 cdef inline int hex_digit(uint8_t letter) noexcept nogil:
     """Its value, or -1."""
     if 0x30 <= letter <= 0x39:
