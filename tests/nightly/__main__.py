@@ -119,6 +119,7 @@ def legs() -> list[Leg]:
                 "tests/unit/serving/test_pumps.py",
                 "tests/unit/serving/test_turn.py",
                 "tests/unit/storage/test_twins.py",
+                "tests/nightly/stores",
             ),
             # A race that was seen is the status of the process.
             environ={"LD_PRELOAD": f"{sanitizer('libtsan.so')} {sanitizer('libstdc++.so.6')}"},
