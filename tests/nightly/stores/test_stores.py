@@ -2,11 +2,6 @@
 
 The extensions are those of the leg `races`, which call a function before each access; here it is the recorder's and
 not ThreadSanitizer's.  All is real but for that: pumps with threads of their own, sockets, a published file.
-
-ThreadSanitizer itself runs over the pumps with an interpreter, in the same leg: the cores, the loops and the files are
-extension types, whose making, tables of methods and deaths are Python's, so a driver in C would have to be an
-interpreter, or to run other code than what serves.  What runs without the interpreter's lock there is what would run
-in a driver: all of a step.
 """
 
 from __future__ import annotations
