@@ -66,7 +66,7 @@ cdef class Asking:
         self.relays = &connections.relays
         self.counts = connections.counts
         self.peers = Peers(connections, seed)
-        self.cold = ColdPages(seed)
+        self.cold = ColdPages(connections.crew.page_threads, seed)
         self.cold.counts = connections.counts
         self.published = PublishedTable(())
         self.whole_ns = whole_ms * 1000000

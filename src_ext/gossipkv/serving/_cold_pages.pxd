@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from gossipkv.storage._pager cimport PageRead, Pager
+from gossipkv.storage._pager cimport PageRead, PageThreads, Pager
 
 cdef enum:
     # Pages that one request has read at the same time.

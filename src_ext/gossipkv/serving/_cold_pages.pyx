@@ -39,8 +39,8 @@ cdef inline void let_go(PublishedTable table) noexcept nogil:
 cdef class ColdPages:
     """The pages that are being read."""
 
-    def __cinit__(self, uint64_t seed):
-        self.pager = Pager(seed)
+    def __cinit__(self, PageThreads threads not None, uint64_t seed):
+        self.pager = Pager(threads, seed)
 
     def __dealloc__(self):
         cdef ColdPage* page

@@ -3,10 +3,10 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from gossipkv.serving._addresses cimport AddressCounts
-from gossipkv.serving._turn cimport pthread_mutex_t
+from gossipkv.serving._turn cimport LINE_BYTES, pthread_mutex_t
+from gossipkv.storage._pager cimport PageThreads
 
 cdef enum:
-    LINE_BYTES = 64
     MOST_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
     MOST_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
 
@@ -22,7 +22,7 @@ cdef struct Arrival:
 cdef struct Seat:
     uint32_t connections  # That are this pump's, or on their way to it.
     Arrival arrivals[MOST_ARRIVALS]
-    int arrival_count
+    uint32_t arrival_count  # What may be looked at without the mutex.
     int waker  # What makes it look at them.
 
 cdef class Crew:
@@ -34,6 +34,7 @@ cdef class Crew:
     cdef Py_ssize_t max_held
     cdef Py_ssize_t block  # that each pump has of it
     cdef Py_ssize_t spare  # that no pump has
+    cdef PageThreads page_threads  # which read from the disk for all pumps
     cdef uint32_t connections  # of all pumps, those to other nodes not counted
     cdef AddressCounts addresses
     cdef Seat* seats

@@ -21,6 +21,7 @@ from gossipkv.serving._addresses cimport addresses_add, addresses_count, address
 from gossipkv.serving._turn cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
+from gossipkv.storage._pager cimport PageThreads
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd_write(int fd, uint64_t value)
@@ -44,6 +45,7 @@ cdef class Crew:
         self.max_held = max_held
         self.block = max(1, min(MOST_OF_ITS_OWN, max_held // (4 * size)))
         self.spare = max_held - size * self.block
+        self.page_threads = PageThreads()
         self.seats = <Seat*>calloc(size, sizeof(Seat))
         if self.seats == NULL:
             raise MemoryError
@@ -81,19 +83,21 @@ cdef class Crew:
         sent = seat.arrival_count < MOST_ARRIVALS
         if sent:
             seat.arrivals[seat.arrival_count] = arrival
-            seat.arrival_count += 1
+            atomic_add(&seat.arrival_count, 1)
             eventfd_write(seat.waker, 1)
         pthread_mutex_unlock(&self.mutex)
         return sent
 
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil:
-        """Who was sent to that pump; False: nobody."""
+        """Who was sent to that pump; False: nobody.  It asks whenever it wakes: that moves nobody else's memory."""
         cdef Seat* seat = &self.seats[pump]
         cdef bint received
+        if atomic_load(&seat.arrival_count) == 0:  # Who sends wakes it afterwards.
+            return False
         pthread_mutex_lock(&self.mutex)
         received = seat.arrival_count > 0
         if received:
-            seat.arrival_count -= 1
+            atomic_add(&seat.arrival_count, -<uint32_t>1)
             arrival[0] = seat.arrivals[seat.arrival_count]
         pthread_mutex_unlock(&self.mutex)
         return received

@@ -17,6 +17,9 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
     int pthread_cond_broadcast(pthread_cond_t* condition)
 
+cdef enum:
+    LINE_BYTES = 64  # Of a cache.
+
 
 cdef class Turn:
     cdef pthread_mutex_t mutex
@@ -27,6 +30,7 @@ cdef class Turn:
     cdef int depth  # How often whoever has it has taken it again.
     cdef int waker  # What ends the sleep of the pump's own thread; -1: nothing.
     cdef bint asleep  # It sleeps; so it was not its turn then.
+    cdef char behind[LINE_BYTES]  # Turns are made one after the other, and a line of two would go to and fro.
 
     cdef void take(self) noexcept nogil
     cdef void give(self, bint asleep) noexcept nogil

@@ -17,22 +17,36 @@ cdef enum:
 
 
 @cython.final
-cdef class Pager:
-    """Threads that read pages, made as they are needed; `seed`: for pages that are only said to be gone."""
+cdef class PageThreads:
+    """Threads that read pages for several pagers, made as they are needed."""
 
-    def __cinit__(self, uint64_t seed=0):
-        cdef int error = pager_begin(&self.threads)
-        memset(&self.pretended, 0, sizeof(PageLine))
-        self.drawn = 2 * seed + 1
+    def __cinit__(self):
+        cdef int error = page_threads_begin(&self.threads)
         if error != 0:
             raise OSError(error, os.strerror(error))
 
     def __dealloc__(self):
-        self.end()
+        page_threads_end(&self.threads)
+
+
+@cython.final
+@cython.no_gc  # It is part of no cycle, and ends before its threads do.
+cdef class Pager:
+    """Has these threads read pages; `seed`: for pages that are only said to be gone."""
+
+    def __cinit__(self, PageThreads threads not None, uint64_t seed=0):
+        self.threads = threads
+        pager_begin(&self.asker, &threads.threads)
+        memset(&self.pretended, 0, sizeof(PageLine))
+        self.drawn = 2 * seed + 1
+
+    def __dealloc__(self):
+        if self.threads is not None:
+            self.end()
 
     cdef void tell(self, int descriptor) noexcept nogil:
         """Have that eventfd written to whenever a read is done and none was before."""
-        self.threads.told = descriptor
+        self.asker.told = descriptor
 
     cdef int ask(self, PageRead* read, MappedFile file) noexcept nogil:
         """Have the page read where the file's last lookup stopped, by the next `submit`; -1: nobody can.
@@ -46,15 +60,15 @@ cdef class Pager:
         if self.ended:
             return -1
         if file.pretended == NULL:
-            return pager_ask(&self.threads, read)
+            return pager_ask(&self.asker, read)
         line_put(&self.pretended, read)
-        if self.threads.told >= 0:
-            eventfd_write(self.threads.told, EVENTS_TOLD)
+        if self.asker.told >= 0:
+            eventfd_write(self.asker.told, EVENTS_TOLD)
         return 0
 
     cdef void submit(self) noexcept nogil:
         """Hand over what was asked for since: whoever sleeps has to."""
-        pager_submit(&self.threads)
+        pager_submit(&self.asker)
 
     cdef PageRead* take(self) noexcept nogil:
         """A read that is done, with `failed`; NULL: none is."""
@@ -65,9 +79,9 @@ cdef class Pager:
                 read = line_take(&self.pretended)
                 read.failed = self.drawn >> 60 & 7 == 0
                 return read
-            if self.threads.told >= 0:
-                eventfd_write(self.threads.told, EVENTS_TOLD)
-        return pager_take(&self.threads)
+            if self.asker.told >= 0:
+                eventfd_write(self.asker.told, EVENTS_TOLD)
+        return pager_take(&self.asker)
 
     cdef bint is_pretending(self) noexcept nogil:
         """Whether `take` is to be called again although nobody is told."""
@@ -79,8 +93,8 @@ cdef class Pager:
         if self.ended:
             return
         self.ended = True
-        pager_end(&self.threads)
+        pager_end(&self.asker)
         read = line_take(&self.pretended)
         while read != NULL:
-            line_put(&self.threads.taken, read)
+            line_put(&self.asker.taken, read)
             read = line_take(&self.pretended)

@@ -36,6 +36,7 @@ MUTANTS_OF_PUMPS = (
             "self.seats[pump].connections -= 1",
             "pass",
         ),
+        ("what is lent is there as before", f"{IN_CREW}.lend", "self.spare -= lent", "pass"),
         (
             "requests in flight are each pump's own",
             "gossipkv.serving._connections:Connections.add_in_flight",

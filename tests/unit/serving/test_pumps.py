@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import subprocess
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 60
 COUNT = 3
 MIB = 1 << 20
+MOST_PAGE_THREADS = 16
 HALF = rpc.request(1, "m", [bytes(15 * MIB)])  # Of which never all is sent.
 
 
@@ -356,6 +358,35 @@ async def test_files_of_what_is_served_no_longer_are_let_go(tmp_path: Path) -> N
             file.close()
         running.pumps.publish(Published())
         file.close()
+
+
+async def test_pages_come_back_to_the_pump_that_has_asked(tmp_path: Path) -> None:
+    """Threads read from the disk for all pumps, and are no more for that: every answer is right, at each of them."""
+    records = {b"k%04d" % number: b"%04d" % number * 500 for number in range(600)}
+    cold = [("get", ["db", key]) for key in records]
+    async with serving(tmp_path) as running:
+        version = make_version(tmp_path, "db", "v1", records)
+        (file,) = version.files
+        assert file is not None
+        clients = [await running.connect() for _ in range(COUNT)]
+        for client in clients:
+            assert await running.ask(client, "ping") == "pong"
+        threads = len(os.listdir("/proc/self/task"))
+
+        async def read(client: Client) -> None:
+            found = await trio.to_thread.run_sync(client.ask, *cold)
+            assert found == [[value, "v1"] for value in records.values()]
+
+        for _ in range(6):
+            file.set_paged(False)
+            file.set_paged(True)  # Which drops what is cached.
+            running.pumps.publish(publish([(version, True)]))
+            async with trio.open_nursery() as nursery:
+                for client in clients:
+                    nursery.start_soon(read, client)
+        assert min(running.each("cold_pages")) > 50
+        assert sum(running.each("in_flight")) == sum(running.each("held_bytes")) == 0
+        assert len(os.listdir("/proc/self/task")) <= threads + MOST_PAGE_THREADS + COUNT  # As many clients ask at once.
 
 
 async def test_drain_answers_what_was_asked_at_all_pumps(tmp_path: Path) -> None:
