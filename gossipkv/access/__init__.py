@@ -6,4 +6,5 @@ Read in this order:
     users.py        who has which rights, by token or by certificate: the users file
     throttle.py     how long an address waits that came with wrong tokens
     on_disk.py      the file itself
+    certificates.py an authority of one's own, and what it signs; it alone loads `cryptography`
 """
