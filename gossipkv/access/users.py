@@ -127,7 +127,7 @@ def parse(text: str, file: str) -> Users:
     """
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # Its own, and what it lets through of numbers and brackets.
         raise ConfigError(f"{file}: not TOML: {error}") from None
     if not tables:
         raise ConfigError(f"{file}: there is no user in it; `gossipkv users new` adds one")
@@ -160,12 +160,13 @@ class _Entry:
         try:
             read_name(self._name)
         except ValueError:
-            raise self._wrong(f"not the name of a user, which has {NAME_FORM}") from None
+            raise ConfigError(f"{self.where()}: {self._name!r}: a user's name has {NAME_FORM}") from None
         if not isinstance(table, dict):
             raise self._wrong(f"expected a table [{self._name}]")
         for name in table:
             if name not in _FIELDS:
-                raise self._wrong(f"unknown field {name}; the nearest known one is {nearest(name, _FIELDS)}", name)
+                near = nearest(name, _FIELDS)
+                raise ConfigError(f"{self.where(name)}: {self._name}: unknown field {name!r}; the nearest is {near}")
         if "may" not in table:
             raise self._wrong('what may it do? may = ["read:NAME"]; or [] for nothing')
         return User(self._name, self._grants(table["may"]), self._digest(table.get("token")))
