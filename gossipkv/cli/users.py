@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from gossipkv.cli import Group
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.environment import private_file
+from gossipkv.settings.config import load
 from gossipkv.settings.setting import NAME_FORM, read_name
 
 
@@ -35,19 +37,29 @@ def _grant(text: str) -> Grant:
 
 
 NAME: Final = click.argument("name", metavar="NAME", type=_name)
+
+
+def _file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path:
+    """The file that was named, else that of the settings."""
+    found = load(None, os.environ).users if path is None else path
+    if found is None:
+        raise click.UsageError("which file? --file FILE, or the setting `users`")
+    return found
+
+
 FILE: Final = click.option(
     "--file",
     "path",
-    required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The users file.",
+    callback=_file,
+    help="The users file.  [default: that of $GOSSIPKV_CONFIG, $GOSSIPKV_USERS]",
 )
 
 
 @click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def users() -> None:
-    """Make and change the users file: who may do what, by a token or by a certificate.
+    """Make and change the file that the setting `users` names: who may do what, by a token or by a certificate.
 
     Every node of a cluster has the same file.  A right is `read:PATTERN` or `write:PATTERN` of databases (`geo`,
     `geo*`, `*`), `operate` (tables, nodes, who decides, the source, backups) or `see` (what nodes tell of themselves);

@@ -114,3 +114,18 @@ def test_only_new_makes_the_file(users, arguments):
     assert done.status == 2
     assert "the users file cannot be read: No such file" in done.err
     assert not users.path.exists()
+
+
+def test_the_file_is_that_of_the_settings(tmp_path, run, monkeypatch):
+    """Unless one is named; where there is none nobody guesses."""
+    done = run("users", "list")
+    assert (done.status, done.out) == (2, "")
+    assert "which file? --file FILE, or the setting `users`" in done.err
+    (tmp_path / "settings.toml").write_text(f'users = "{tmp_path / "first"}"\n')
+    monkeypatch.setenv("GOSSIPKV_CONFIG", str(tmp_path / "settings.toml"))
+    assert run("users", "new", "ana").status == 0
+    monkeypatch.setenv("GOSSIPKV_USERS", str(tmp_path / "second"))
+    assert run("users", "new", "bob").status == 0
+    assert run("users", "new", "eve", "--file", tmp_path / "third").status == 0
+    found = {name: [*on_disk.read(tmp_path / name).named] for name in ("first", "second", "third")}
+    assert found == {"first": ["ana"], "second": ["bob"], "third": ["eve"]}
