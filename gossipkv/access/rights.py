@@ -111,7 +111,8 @@ def _lines(table: Mapping[Right, str]) -> Mapping[bytes, Right]:
 
 # Of the wire.  The first parameter names the database or the table, where it is READ or WRITE that is needed.
 METHODS: Final = _lines({
-    Right.NONE: "ping hello",  # `hello` is how a node begins to say who it is.
+    # `hello` is how a node says who it is, and proves it; a `gossip` is judged by its seal, as a datagram is.
+    Right.NONE: "ping auth hello gossip",
     Right.READ: "get get_many scan",
     Right.WRITE: "put delete put_many",
     Right.READ | Right.WRITE | Right.SEE: "partition_map",  # By which clients find the owner of a key.
@@ -120,7 +121,7 @@ METHODS: Final = _lines({
     # `verify_table` changes nothing, but has all hosts read all of a partition.
     Right.OPERATE: "refresh backup create_table drop_table add_node remove_node replace_node set_weight reshard split "
     "join leave force_join verify_table quarantine_drop metadata_join metadata_leave metadata_replace metadata_force",
-    Right.PEER: "report serves gossip register metadata_hold metadata_pages metadata_transact metadata_outcome "
+    Right.PEER: "report serves register metadata_hold metadata_pages metadata_transact metadata_outcome "
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_get table_scan table_settled table_digest replica_tell "
     "replica_feed replica_load replica_report replica_digest "

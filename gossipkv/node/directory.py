@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.errors import ConfigError, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.log import Log
 from gossipkv.node.forgotten import RESTORING, TABLES, has_tables, is_forgotten, set_aside
 from gossipkv.node.identity import (
     MAX_STORE,
@@ -43,7 +44,7 @@ from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from gossipkv.address import Address
@@ -204,6 +205,14 @@ class DataDirectory:
             except OSError as error:
                 raise storage_error(error, self.path / NODE, "cannot be written") from error
             self._record = record
+
+    def kept_ring(self) -> Mapping[str, str]:
+        """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+        try:
+            return self.store.ring()
+        except (Corrupt, UnsupportedFormat, StorageError) as error:
+            Log("gossipkv.node").warning("ring_unreadable", error=error.message)
+            return {}
 
     def peers(self) -> list[Address]:
         """Return where members were last seen; nothing, if that was never kept, or is damaged."""

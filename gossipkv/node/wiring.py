@@ -11,7 +11,7 @@ Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave
 build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads the databases' settings and the key ring again and looks at the source.
+at once.  SIGHUP reads the databases' settings, the key ring and the users again, and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -37,9 +37,10 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
-from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
+from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
@@ -51,6 +52,7 @@ from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
+from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
@@ -68,6 +70,7 @@ from gossipkv.table.tables import OPEN, Tables
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from gossipkv.access.users import Users
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
@@ -147,6 +150,7 @@ async def run(
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
+        access = await environment.threads.run(access_of, config)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -156,10 +160,11 @@ async def run(
             environment,
             directory,
             gossiping,
+            access,
             membership=_membership(
                 config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
             ),
-            ring=await environment.threads.run(_kept_ring, directory),
+            ring=await environment.threads.run(directory.kept_ring),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
@@ -224,16 +229,6 @@ def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> 
     )
 
 
-def _kept_ring(directory: DataDirectory) -> Mapping[str, str]:
-    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
-    log = Log("gossipkv.node")
-    try:
-        return directory.store.ring()
-    except (Corrupt, UnsupportedFormat, StorageError) as error:
-        log.warning("ring_unreadable", error=error.message)
-        return {}
-
-
 @final
 class _Node:
     """The parts, wired."""
@@ -244,6 +239,7 @@ class _Node:
         environment: Environment,
         directory: DataDirectory,
         gossiping: Gossiping,
+        access: Access,
         *,
         membership: Membership,
         ring: Mapping[str, str],
@@ -256,7 +252,7 @@ class _Node:
         beside: tuple[Listener | None, Listener | None],
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
-        self._gossiping = gossiping
+        self._gossiping, self._access = gossiping, access
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
@@ -266,6 +262,7 @@ class _Node:
             config.pumps_for(cores()),
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
+            readable=access.bitmaps,
         )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
@@ -298,6 +295,7 @@ class _Node:
         self._deciding = self._make_deciding()
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
+        self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
         self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
@@ -371,6 +369,7 @@ class _Node:
             self._reads,
             self._gossiping,
             self._tables,
+            self._access,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
             names=self._names,
@@ -444,6 +443,7 @@ class _Node:
             self._library.resume()
         else:
             nursery.start_soon(self._mend)
+        nursery.start_soon(self._users_file.run)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)
         await self._pumps.run(
@@ -527,7 +527,11 @@ class _Node:
         """Look at the databases' settings, then at the source."""
         await self._reloads.run()
         await self._read_keys()
+        await self._users_file.read()
         self._library.refresh()
+
+    def _know_users(self, users: Users) -> None:
+        self._pumps.users_changed(self._access.use(users))
 
     async def _read_keys(self) -> None:
         """The key ring as it is now; one that is wrong changes nothing."""

@@ -65,13 +65,26 @@ TROUBLES = (
 
 @final
 class Pumps:
-    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others."""
+    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others.
 
-    def __init__(self, config: Config, count: int, *, seed: Callable[[], int], node: str) -> None:
+    `readable` says by user what may be read of these databases, as `Core.let_read` takes it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        count: int,
+        *,
+        seed: Callable[[], int],
+        node: str,
+        readable: Callable[[Sequence[str]], list[bytes | None]] = lambda _databases: [],
+    ) -> None:
         crew = make_crew(config, count)
         self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
         self._turns = [core.turn or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
+        self._readable = readable
+        self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
         self._log = Log("gossipkv.node")
@@ -80,11 +93,22 @@ class Pumps:
 
     def publish(self, published: Published) -> None:
         """Serve that from now on, everywhere."""
+        self._databases = [*published.databases]
         tables = [published.table(core.turn) for core in self._cores]
+        for table in tables:
+            table.let_read(self._readable(self._databases))
         with self._all_turns():
             for core, table in zip(self._cores, tables, strict=True):
                 core.publish(table)
         self._tables = tables
+
+    def users_changed(self, gone: Sequence[int]) -> None:
+        """Go by what users may read now; end the connections of those that are gone."""
+        bitmaps = self._readable(self._databases)
+        for core in self._in_turns(self._cores):
+            core.let_read(bitmaps)
+        for pump in self._pumps:
+            pump.end_those_of(gone)
 
     def know_types(self, usual: str, by_database: dict[str, str]) -> None:
         """Say what values are, by HTTP: those of a database, and all others."""

@@ -330,6 +330,8 @@ cdef int say_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last,
     put_end(out)
     if memcmp(line, b"503", 3) == 0 or memcmp(line, b"429", 3) == 0:
         put_word(out, b"Retry-After: 1\r\n")
+    elif memcmp(line, b"401", 3) == 0:
+        put_word(out, b"WWW-Authenticate: Bearer\r\n")
     size = put_one_line(&message, NULL) + 1
     end_head(size if strange.size == 0 else strange.size + 2 + size, is_last, out)
     if is_head:

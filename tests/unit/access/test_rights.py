@@ -73,7 +73,7 @@ def test_every_method_has_a_right():
     """Those of a node and of its tables, and no others."""
     tables = TableMethods(MagicMock(), Random(1), Config())
     handlers = Handlers(
-        *[MagicMock()] * 4,
+        *[MagicMock()] * 5,
         deciding=tables,
         names=MagicMock(),
         info=MagicMock(),
@@ -82,7 +82,7 @@ def test_every_method_has_a_right():
         verdicts=MagicMock(),
         random=Random(1),
     )
-    assert METHODS.keys() == handlers._methods.keys()
+    assert METHODS.keys() == handlers._methods.keys() | handlers._of_callers.keys()
 
 
 def test_every_command_of_resp_has_a_right():
@@ -96,7 +96,7 @@ def test_every_command_of_resp_has_a_right():
 def test_methods_between_nodes_are_for_nodes():
     """And no method of people is."""
     people = {*FOR_PEOPLE, *OF_RECORDS[:3], b"verify_table"}
-    nodes = {*FOR_PEERS, *OF_RECORDS[3:], b"report", b"serves", b"gossip"} - people
+    nodes = {*FOR_PEERS, *OF_RECORDS[3:], b"report", b"serves"} - people
     assert {method for method in nodes if of_method(method) != Right.PEER} == set()
     assert {method for method in people if Right.PEER in of_method(method)} == set()
 

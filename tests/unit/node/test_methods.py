@@ -23,6 +23,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
 from gossipkv.wire.results import Later, Waiting
+from tests.unit.access.callers import STRANGER, open_access
 from tests.unit.node.no_verdicts import NoVerdicts
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
@@ -195,6 +196,7 @@ class Node:
             self.reads,
             self.cluster,
             NoTables(),
+            open_access(),
             info=Info(
                 self.library,
                 NoTables(),
@@ -247,7 +249,7 @@ class Node:
 
     def answer(self, method: str, *params: Value) -> bytes | Refused:
         """What comes of it."""
-        answer = self.handlers.answer(method.encode(), msgpack.packb(params))
+        answer = self.handlers.answer(method.encode(), msgpack.packb(params), STRANGER)
         assert not isinstance(answer, Later)
         return trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, Waiting) else answer
 
@@ -375,7 +377,7 @@ def test_refusals(node: Node, method: str, params: list[Value], code: str, words
 
 def test_not_ready_has_the_progress(node: Node) -> None:
     """A database with nothing yet says how far it is."""
-    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]))).error
+    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]), STRANGER)).error
     assert error is not None
     assert error.message == "empty has no version ready yet: half of empty is there"
     assert error.details == {"database": "empty", "coming": True, "status": {"empty": {"done": 0.5}}}
@@ -492,7 +494,7 @@ def test_what_is_not_published_is_told(node: Node) -> None:
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:
     """The answer of `refresh`, which takes time."""
-    waiting = node.handlers.answer(b"refresh", msgpack.packb(params))
+    waiting = node.handlers.answer(b"refresh", msgpack.packb(params), STRANGER)
     assert isinstance(waiting, Waiting)
     return decoded(await node.handlers.complete(b"refresh", waiting))
 
@@ -582,7 +584,7 @@ async def test_many_entries_take_several_turns(node: Node) -> None:
     node.cluster.keys_below = FEW_ENTRIES
     assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
     node.cluster.keys_below += 1
-    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]))
+    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]), STRANGER)
     assert isinstance(waiting, Waiting)
     assert waiting.shared_by == ("entries", "nodes", True)
     result = decoded(await node.handlers.complete(b"entries", waiting)).result
