@@ -26,7 +26,8 @@ from gossipkv.access import on_disk
 from gossipkv.access.rights import METHODS, OF_A_DATABASE, Right, of_method
 from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
-from gossipkv.errors import Overloaded, Unauthorized
+from gossipkv.errors import ConfigError, Overloaded, Unauthorized
+from gossipkv.gossip.packets.envelope import Seal
 from gossipkv.log import Log
 from gossipkv.wire.results import Known, Waiting
 
@@ -140,13 +141,14 @@ class Access:
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """The refusal, which the log has as well."""
         user = self._known[caller.user]
-        self._tell(caller.address, method, "nobody" if user is None else user.name)
+        self.note_refused(caller, method, "nobody" if user is None else user.name)
         if caller.user == ANONYMOUS:
             return Unauthorized("not allowed to whoever has shown no token", {"auth": "missing"})
         return Unauthorized("not allowed to this user")
 
-    def _tell(self, address: int, method: str, user: str) -> None:
-        now = self._now()
+    def note_refused(self, caller: Caller, method: str, user: str = "nobody") -> None:
+        """A line in the log, if there was none of that address just now."""
+        now, address = self._now(), caller.address
         if now < self._told.get(address, 0.0) + QUIET_S:
             return
         self._told[address] = now
@@ -195,7 +197,7 @@ class Access:
         user = self._users.by_token(token)
         if user is None:
             self._throttle.wrong(shown(caller.address), self._now())
-            self._tell(caller.address, "auth", "nobody")
+            self.note_refused(caller, "auth")
             raise Unauthorized("this token is nobody's")
         return Known(self._known.index(user), user.name)
 
@@ -204,10 +206,20 @@ def access_of(config: Config) -> Access:
     """What the settings say of it.  It blocks.
 
     Raises:
-        ConfigError: the users file cannot be read, or is none.
+        ConfigError: the users file cannot be read, or is none; or there are others, who could not prove to be nodes.
     """
-    users = None if config.users is None else on_disk.read(config.users)
-    return Access(users, proves=False, now=trio.current_time)
+    if config.users is not None and config.join and config.key_ring is None:
+        where = config.origin("users")
+        raise ConfigError(
+            f"{where}: with users nodes are to prove to each other that they are some; "
+            "make keys (`gossipkv keys new`, key_ring)",
+            {"setting": "key_ring", "where": where},
+        )
+    return Access(
+        None if config.users is None else on_disk.read(config.users),
+        proves=config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE,
+        now=trio.current_time,
+    )
 
 
 def shown(address: int) -> str:

@@ -29,6 +29,7 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.log import Log
+from gossipkv.node.access import PROVEN
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from gossipkv.node.access import Access
     from gossipkv.node.names import Names
     from gossipkv.node.peers.hello import Hello
+    from gossipkv.node.peers.proof import Prover
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
@@ -87,6 +89,11 @@ class ClusterView(InfoCluster, Protocol):
     @property
     def hello(self) -> Hello:
         """Who this node is, as it says first on a connection to another."""
+        ...
+
+    @property
+    def prover(self) -> Prover | None:
+        """What proves that it is a node; None: it has no keys to do so."""
         ...
 
     def reply(self, request: bytes) -> bytes:
@@ -424,10 +431,20 @@ class Handlers:
     def _hello(self, arguments: Arguments, caller: Caller) -> Value | Known:
         fields = arguments.map("hello")
         arguments.end()
-        mine, theirs = self._cluster.hello, hello.of_fields(fields)
+        mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
         mine.check(theirs)
-        self._deciding.hear_seen(theirs.seen)
-        return mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        is_proven, is_enough = False, True
+        if prover is not None:
+            try:
+                mine, is_proven = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
+            except Unauthorized:
+                self._access.note_refused(caller, "hello")
+                raise
+            is_enough = is_proven or not prover.is_required
+        if is_enough:  # Strangers are not believed.
+            self._deciding.hear_seen(theirs.seen)
+        told = mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        return Known(PROVEN, told) if is_proven else told
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")

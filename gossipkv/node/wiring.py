@@ -58,7 +58,7 @@ from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Sockets
 from gossipkv.serving.published import publish
-from gossipkv.serving.pumps import Pumps
+from gossipkv.serving.pumps import Pumps, polls
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
@@ -201,11 +201,6 @@ def terms_of(config: Config) -> Terms:
         grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
         switch_patience_ms=config.switch_patience,
     )
-
-
-def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
-    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
-    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
 def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
@@ -402,6 +397,7 @@ class _Node:
                 ways,
                 ways.adopt,
                 mine=lambda: self._gossiping.hello,
+                prover=self._gossiping.prover,
                 seen=lambda: self._deciding,
                 wake=ways.wake,
                 on_unreached=self._gossiping.suspect_hint,

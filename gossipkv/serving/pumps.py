@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import trio
 
+from gossipkv.environment.cores import cores
 from gossipkv.log import Log
 from gossipkv.serving.loop import Loop, make_core, make_crew
 from gossipkv.serving.published import Published
@@ -61,6 +62,11 @@ TROUBLES = (
     "closed_abandoned",
     "forward_failed",
 )
+
+
+def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
+    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
 @final

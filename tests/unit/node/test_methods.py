@@ -31,6 +31,7 @@ from tests.unit.table.made_up_tables import MadeUpTables
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
+    from gossipkv.node.peers.proof import Prover
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -109,6 +110,7 @@ class MadeUpCluster:
     shard_id = "3"
     speaks = staticmethod(lambda: 1)  # One member is of the first release.
     hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
+    prover: Prover | None = None
 
     def __init__(self) -> None:
         self.is_isolated = False
