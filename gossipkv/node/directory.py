@@ -206,14 +206,6 @@ class DataDirectory:
                 raise storage_error(error, self.path / NODE, "cannot be written") from error
             self._record = record
 
-    def kept_ring(self) -> Mapping[str, str]:
-        """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
-        try:
-            return self.store.ring()
-        except (Corrupt, UnsupportedFormat, StorageError) as error:
-            Log("gossipkv.node").warning("ring_unreadable", error=error.message)
-            return {}
-
     def peers(self) -> list[Address]:
         """Return where members were last seen; nothing, if that was never kept, or is damaged."""
         return read_peers(self.files, self.path)
@@ -293,3 +285,13 @@ def _note_holder(files: Files, path: PurePath) -> None:
 
 def _unusable(error: OSError, path: PurePath) -> StorageError:
     return storage_error(error, path, "cannot be used as a data directory")
+
+
+def kept_ring(directory: DataDirectory) -> Mapping[str, str]:
+    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+    log = Log("gossipkv.node")
+    try:
+        return directory.store.ring()
+    except (Corrupt, UnsupportedFormat, StorageError) as error:
+        log.warning("ring_unreadable", error=error.message)
+        return {}

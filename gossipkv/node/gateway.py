@@ -22,7 +22,6 @@ import trio
 from gossipkv.address import Address
 from gossipkv.http.order import HIDING, Limits, Order, Types, Word
 from gossipkv.log import Log
-from gossipkv.node import binding
 from gossipkv.node.detached import Detached
 from gossipkv.processes import child
 from gossipkv.processes.program import how_it_ended
@@ -31,7 +30,6 @@ from gossipkv.processes.talk import Lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.environment.seam import Environment, Listener
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 

@@ -42,7 +42,7 @@ from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
-from gossipkv.node.directory import DataDirectory
+from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway, types_of
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
@@ -150,7 +150,6 @@ async def run(
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
-        access = await environment.threads.run(access_of, config)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -160,11 +159,11 @@ async def run(
             environment,
             directory,
             gossiping,
-            access,
+            await environment.threads.run(access_of, config),
             membership=_membership(
                 config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
             ),
-            ring=await environment.threads.run(directory.kept_ring),
+            ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
@@ -357,8 +356,9 @@ class _Node:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        node, resp = self._directory.record.node, self._beside[0] and str(bound_to(self._beside[0]))
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
+        resp, node = self._beside[0], self._directory.record.node
+        at = None if resp is None else str(bound_to(resp))
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         return Handlers(
             self._library,
             self._reads,

@@ -211,6 +211,8 @@ class Pumps:
         async def drain(pump: Pump) -> None:
             done.append(await pump.drain(timeout_s))
 
+        if self._loops:
+            self._loops[0].drain()  # It accepts: whose idle connection another pump ends is to be refused, not cut off.
         async with trio.open_nursery() as nursery:
             for pump in self._pumps:
                 nursery.start_soon(drain, pump)

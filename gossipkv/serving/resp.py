@@ -169,7 +169,7 @@ class RespCommands:
         connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
         caller = Caller(connection, protocol, database, called, asker)
-        name, *words = arguments.keys("words", LONGEST_WORD)
+        name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
         arguments.end()
         command = self._commands.get(name.lower())
         if command is None:
@@ -311,7 +311,7 @@ class RespCommands:
                 return caller.connection
             case [b"setinfo", b"lib-name" | b"lib-ver", _]:
                 return Line("OK")
-        return _unknown_part("CLIENT", words[0])
+        return _unknown_part("CLIENT", b"".join(words[:1]))
 
 
 def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:

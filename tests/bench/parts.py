@@ -142,6 +142,11 @@ PUMPS = {
         several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
         keys=1_000, run_s=0.05, rounds=1, idle_s=0.2,
     ),
+    "pumps-pings": part(pings.of_pumps, [goals.PUMPS_PING], keys=1_000, batches=(4, 100), pings=2, rounds=1),
+    "pumps-switching": part(
+        switching.of_pumps, [goals.PUMPS_SWITCH, goals.PUMPS_SWITCH_FAILED, goals.PUMPS_SWITCH_BACK],
+        keys=1_000, databases=2, warming_s=0.1, rounds=1,
+    ),
 }  # fmt: skip
 CLIENTS = {
     "clients": part(

@@ -16,6 +16,7 @@ from tests.oracle.sorted_file import crc32c
 
 LONGEST_HEAD = 8192
 MOST_FIELDS = 100
+LONGEST_TAG = 1024
 ENTITY = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 HIDDEN = {b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"}
 AT_MOST_ONE = {b"connection", b"range", b"if-none-match"}
@@ -113,11 +114,11 @@ def one(head: bytes) -> Plain:
         demand(field is not None)
         assert field is not None
         fields.setdefault(field[1].lower(), []).append(field[2].strip(b" \t"))
-    demand(all(name in KNOWN or name.startswith(b"sec-") for name in fields))
+    demand(all(name in KNOWN or re.fullmatch(rb"sec-[-_a-z0-9]+", name) for name in fields))
     demand(len(fields.get(b"host", [])) == 1 and all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
     connection, bounds, tag = (fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match"))
     demand(connection is None or connection.lower() in {b"close", b"keep-alive"})
-    demand(tag is None or tag == b"*" or re.fullmatch(ENTITY, tag) is not None)
+    demand(tag is None or tag == b"*" or (len(tag) <= LONGEST_TAG and re.fullmatch(ENTITY, tag) is not None))
     key = re.sub(rb"%(..)", lambda escape: bytes([int(escape[1], 16)]), asked[3])
     closes = connection is not None and connection.lower() == b"close"
     return Plain(asked[1], asked[2], key, closes, None if bounds is None else part_of(bounds), tag)

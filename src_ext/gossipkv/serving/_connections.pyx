@@ -28,7 +28,7 @@ The invariants:
 * An id is in `in_flight` until its request is answered, and is answered at most once; `in_flight_count` is how many
   there are of all connections.
 * `held_bytes` is the sum of all inputs and outputs; with what scans hold and what waits in the backlog it stays within
-  `max_held`.  Over that, whoever holds most is closed.
+  `share`, which grows while no other pump needs it (`_crew.pyx`).  Over that, whoever holds most here is closed.
 
 The debug build checks them where they are made and where they are relied upon (`check`).  One that does not hold is a
 defect of ours: it ends the connection that it was seen at and never the node, and whoever drives the core is told.
@@ -41,8 +41,8 @@ from libc.string cimport memset
 
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport (
-    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT,
-    CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
+    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_MEMORY, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED,
+    CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
 from gossipkv.serving._http_answers cimport http_begin, http_forget
@@ -74,7 +74,6 @@ cdef class Connections:
         *,
         int max_in_flight,
         Py_ssize_t max_queued,
-        Py_ssize_t max_held,
         Crew crew not None,
         int pump,
         int64_t frame_timeout_ms,
@@ -83,8 +82,8 @@ cdef class Connections:
     ):
         self.max_in_flight = max_in_flight
         self.max_queued = max_queued
-        self.max_held = max_held
         self.crew = crew
+        self.share = crew.block
         self.pump = pump
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
@@ -336,9 +335,9 @@ cdef class Connections:
     # Memory -----------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t room(self) noexcept nogil:
-        """How much more may be held for all connections."""
+        """How much more may be held for all connections, of what this pump has."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
-        return self.max_held - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
+        return self.share - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
 
     cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
         """Bytes of its input, its output, its scans, and what waits in the backlog."""
@@ -371,7 +370,7 @@ cdef class Connections:
         who hold little.  Each such look at all connections frees what the largest of them holds.
         """
         cdef Connection* largest
-        while size > self.room():
+        while not may_hold(self, size):
             largest = self.largest_holder()
             if largest == NULL or largest == asking:
                 return False
@@ -503,7 +502,7 @@ cdef class Connections:
             connection.blocked_ms = 0
         if CHECKED:
             self.check_sums(connection)
-        if connection.held and has_room(self, connection):
+        if connection.held and not connection.strange and has_room(self, connection):
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
             scans_unpark(&self.scans, &connection.scanner)

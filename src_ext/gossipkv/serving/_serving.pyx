@@ -46,7 +46,7 @@ from gossipkv.serving._backlog cimport (
 )
 from gossipkv.serving._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
 from gossipkv.serving._connections cimport (
-    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
+    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, give_back, pop_handle,
 )
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
@@ -493,6 +493,7 @@ cdef class Loop:
         self.event_count = 0
         if self.alone:
             self.let_others()
+        give_back(self.connections)
         if self.others_wait or self.stopping:  # They are among the events until the round has ended.
             return False
         rests = self.may_rest()

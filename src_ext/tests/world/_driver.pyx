@@ -185,7 +185,7 @@ cdef class Driver:
     def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
-        return self.take_output(handle, self.connections.max_held, now_ms), hand_offs
+        return self.take_output(handle, self.connections.crew.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
@@ -237,6 +237,7 @@ cdef class Driver:
         """Mark every connection whose time is up, so that `should_close` says so."""
         cdef uint32_t i
         self.connections.set_time(now_ms * 1000000)
+        self.connections.http.now_s = now_ms // 1000
         for i in range(self.connections.slot_count):
             expire_one(self.connections, self.connections.slots[i])
         expire_relays(self.core.asking)

@@ -28,7 +28,7 @@ def main() -> None:
 
     uvicorn.run(
         app, host="127.0.0.1", port=int(sys.argv[1]), http="httptools", loop="uvloop", log_level="warning",
-        access_log=False,
+        access_log=False, timeout_keep_alive=3600,  # The others have their turns meanwhile.
     )  # fmt: skip
 
 

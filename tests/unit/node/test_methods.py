@@ -31,11 +31,11 @@ from tests.unit.table.made_up_tables import MadeUpTables
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
-    from gossipkv.node.peers.proof import Prover
     from collections.abc import Sequence
     from pathlib import Path
 
     from gossipkv.errors import Detail
+    from gossipkv.node.peers.proof import Prover
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%02d" % number: b"value%d" % number for number in range(50)}

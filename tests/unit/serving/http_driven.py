@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from gossipkv.serving._core import Core
     from gossipkv.serving._handoff import Caller, Pending
 
 RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
@@ -41,14 +42,26 @@ class Asked(NamedTuple):
     caller: Caller
 
 
+def make_http_core(directory: Path, **limits: int) -> Core:
+    """A core that has the datasets, but for that of the other node."""
+    core = make_core(**limits)
+    versions = []
+    for name, records in world.RECORDS.items():
+        if name != world.AWAY:
+            version = make_version(directory, name, world.VERSIONS[name], records)
+            version.source_ms = world.TIMES_S.get(name, 0) * 1000
+            versions.append((version, True))
+    core.publish(publish(versions).table())
+    types = {name: world.content_type_of(name) for name in world.RECORDS}
+    core.know_types(world.PLAIN, {name: said for name, said in types.items() if said != world.PLAIN})
+    return core
+
+
 class Served:
     """A loop that has the datasets; all else it hands over, and is answered in any order."""
 
     def __init__(self, directory: Path, **limits: int) -> None:
-        self.core = make_core(**{**PATIENT, **limits})
-        self.core.publish(publish(_versions(directory)).table())
-        types = {name: world.content_type_of(name) for name in world.RECORDS}
-        self.core.know_types(world.PLAIN, {name: said for name, said in types.items() if said != world.PLAIN})
+        self.core = make_http_core(directory, **{**PATIENT, **limits})
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         for listener in listeners:
             listener.settimeout(0)
@@ -57,10 +70,13 @@ class Served:
         self.hand_offs: list[Pending] = []
         self.detached: list[tuple[int, bytes]] = []
 
-    def connect(self) -> socket.socket:
+    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
         """The only client's socket; it does not block."""
         self.until(lambda: self.loop.connection_count == 0)
-        client = socket.create_connection(self.address)
+        client = socket.socket()
+        if receive_buffer is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        client.connect(self.address)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.settimeout(0)
@@ -97,8 +113,8 @@ class Served:
             while quiet < QUIET_ROUNDS:
                 self._go_on(draw)
                 quiet = 0 if self.hand_offs or self.loop.has_work else quiet + 1
-            received, ends = _received(client)
-            return Told(DATE.sub(b"Date: %b\r\n" % world.DATE.encode(), received), self._left(), ends)
+            received, ends = received_of(client)
+            return Told(DATE.sub(b"Date: %b\r\n" % world.DATE.encode(), received), self.left(), ends)
 
     def _go_on(self, draw: random.Random) -> None:
         """A round, behind an answer of Python's or none."""
@@ -106,7 +122,7 @@ class Served:
             self.reply(draw.randrange(len(self.hand_offs)))
         self.step()
 
-    def _left(self) -> bytes | None:
+    def left(self) -> bytes | None:
         """What the gateway gets: what was read, and what lies in the socket."""
         if not self.detached:
             return None
@@ -114,23 +130,14 @@ class Served:
         self.detached.clear()
         with socket.socket(fileno=descriptor) as taken:
             assert not os.get_blocking(descriptor)
-            return data + _received(taken)[0]
+            return data + received_of(taken)[0]
 
     def close(self) -> None:
         """Close all."""
         self.loop.close()
 
 
-def _versions(directory: Path):
-    """The datasets that are here, each active."""
-    for name, records in world.RECORDS.items():
-        if name != world.AWAY:
-            version = make_version(directory, name, world.VERSIONS[name], records)
-            version.source_ms = world.TIMES_S.get(name, 0) * 1000
-            yield version, True
-
-
-def _received(client: socket.socket) -> tuple[bytes, bool]:
+def received_of(client: socket.socket) -> tuple[bytes, bool]:
     """What lies there, and whether the end does."""
     received = bytearray()
     try:

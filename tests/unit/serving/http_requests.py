@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.oracle.http import LONGEST_HEAD, entity_tag
+from tests.oracle.http import LONGEST_HEAD, LONGEST_TAG, entity_tag
 from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ ODD_HEADS = [
 ]
 DATABASES = [*[*RECORDS, TABLE] * 6, "db", *FAILED, "none", "metrics", "debug", "static"]
 KEYS = [*RECORDS["db"], *RECORDS["db"], b"gone", b"_mget", b"x" * 300]
-TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"']
-ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b""]
+TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"', b'"%b"' % (b"t" * (LONGEST_TAG - 2))]
+ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b"", b'W/"%b"' % (b"t" * (LONGEST_TAG - 3))]
 RANGES = [
     b"bytes=0-0", b"bytes=0-", b"bytes=-1", b"bytes=-0", b"bytes=2-5", b"bytes=9-9", b"bytes=10-", b"bytes=-5000",
     b"bytes=0-999999999999999999", b"bytes=999999999999999999-", b"bytes=007-0008",
@@ -92,10 +92,9 @@ VERSIONS_OF_HTTP = [
 METHODS = [b"POST", b"PUT", b"get", b"GETT", b"OPTIONS", b"CONNECT", b"HEAD ", b"PRI", b""]
 
 
-def request(draw: random.Random) -> bytes:
+def request(draw: random.Random, head: bytes) -> bytes:
     """One as a program sends it; more often of a key that is there than not."""
     database, key = draw.choice(DATABASES), draw.choice(KEYS)
-    head = _often(draw, HEADS, ODD_HEADS)
     if draw.random() < 0.3:
         head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
     if draw.random() < 0.3:
@@ -103,7 +102,10 @@ def request(draw: random.Random) -> bytes:
         own = (
             []
             if value is None
-            else [form % entity_tag(VERSIONS[database], value).encode() for form in (b"%b", b"W/%b")]
+            else [
+                form % entity_tag(VERSIONS[database], of).encode()
+                for form, of in ((b"%b", value), (b"W/%b", value), (b"%b", value + b"x"))
+            ]
         )
         head += b"If-None-Match: %b\r\n" % _often(draw, TAGS + own * 3, ODD_TAGS)
     target = b"/%b/%b" % (database.encode(), escaped(draw, key))
@@ -243,10 +245,12 @@ CHANGES = [
 
 
 def stream(draw: random.Random, requests: int) -> bytes:
-    """So many, one behind the other; of which most but the last are whole and right."""
-    said = b""
+    """So many of one program, or of several behind a proxy; most but the last are whole and right."""
+    said, program = b"", _often(draw, HEADS, ODD_HEADS)
     for left in reversed(range(requests)):
-        head = request(draw)
+        if draw.random() < 0.3:
+            program = _often(draw, HEADS, ODD_HEADS)
+        head = request(draw, program)
         while draw.random() < (0.1 if left else 0.5):
             head = spoiled(draw, head)
         said += head

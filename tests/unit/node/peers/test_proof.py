@@ -92,9 +92,7 @@ def test_whose_bytes_are_whose_is_never_in_doubt():
     node = prover(FIRST)
     for size, connection in product((0, 1, 15, 17, 32), (b"1", b"")):
         with pytest.raises(Unauthorized):
-            first = A._replace(nonce=b"n" * size)
-            answer, _ = node.answer(B, first, connection)
-            node.ask(first, answer)
+            asked(node, node, connection=connection, nonce=b"n" * size)
 
 
 def test_no_two_connections_have_the_same_nonce():
