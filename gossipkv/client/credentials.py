@@ -37,7 +37,7 @@ class Credentials:
         self._context = None if tls is False else _checked(tls)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"a token is text, not {type(token).__name__}")
-        if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        if token is not None and not (token.isascii() and token.isprintable() and token.split() == [token]):
             raise ValueError("a token is one word of printable ASCII, as `gossipkv users new` writes it")
         self._token = token
 

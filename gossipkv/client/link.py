@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gossipkv.client.tls import Tls
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
-RECORD_BYTES: Final = 16_384  # What a record of TLS holds at most.
 UNSHAKEN: Final = "no answer to the TLS handshake in time"
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
 

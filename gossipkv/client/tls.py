@@ -11,8 +11,7 @@ import ssl
 from contextlib import suppress
 from typing import Final, final
 
-from gossipkv.client.link import RECORD_BYTES
-
+RECORD_BYTES: Final = 16_384  # What a record holds at most.
 DOUBT: Final = "does it speak TLS there?"
 
 _UNTRUSTED: Final = "its certificate is signed by nobody who is trusted here: name its authority"

@@ -18,8 +18,9 @@ import trio
 
 from gossipkv.client._session import Session
 from gossipkv.client.credentials import REFUSALS
-from gossipkv.client.link import RECEIVE_BYTES, RECORD_BYTES, UNSHAKEN, end_input
+from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
+from gossipkv.client.tls import RECORD_BYTES
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
