@@ -42,7 +42,8 @@ class Credentials:
         self._token = token
 
     def __repr__(self) -> str:
-        return f"<credentials{', TLS' * (self._context is not None)}{', a token' * (self._token is not None)}>"
+        shown = "no token" if self._token is None else "a token"
+        return f"<credentials: {'plain' if self._context is None else 'TLS'}, {shown}>"
 
     def tls(self, host: str) -> Tls | None:
         """TLS of a new connection to this host, or None: it is plain.

@@ -139,7 +139,7 @@ def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Ca
 
     def result_of(method: str, params: list[object]) -> object:
         match method, params:
-            case ("ping" | "auth"), _:
+            case (("ping" | "auth"), _):
                 return "pong"
             case "get", [_, key, *_]:
                 return [records.get(key), version]
