@@ -38,7 +38,7 @@ from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node import LogSettings, NodeSettings
-from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
+from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.replication import ReplicationSettings
 from gossipkv.settings.resp import RespSettings
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
-RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
+RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 
 @final

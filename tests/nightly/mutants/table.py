@@ -12,6 +12,7 @@ from __future__ import annotations
 from tests.nightly.mutants.access import MUTANTS_OF_ACCESS
 from tests.nightly.mutants.branches import MUTANTS_OF_BRANCHES
 from tests.nightly.mutants.copies import MUTANTS_OF_COPIES
+from tests.nightly.mutants.credentials import MUTANTS_OF_CREDENTIALS
 from tests.nightly.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.nightly.mutants.divisions import MUTANTS_OF_DIVISIONS
@@ -374,6 +375,7 @@ MUTANTS = (
     *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SMEARING,
     *MUTANTS_OF_SESSIONS,
+    *MUTANTS_OF_CREDENTIALS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,
