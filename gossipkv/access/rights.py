@@ -121,7 +121,7 @@ METHODS: Final = _lines({
     # `verify_table` changes nothing, but has all hosts read all of a partition.
     Right.OPERATE: "refresh backup create_table drop_table add_node remove_node replace_node set_weight reshard split "
     "join leave force_join verify_table quarantine_drop metadata_join metadata_leave metadata_replace metadata_force",
-    Right.PEER: "report serves register metadata_hold metadata_pages metadata_transact metadata_outcome "
+    Right.PEER: "report whose serves register metadata_hold metadata_pages metadata_transact metadata_outcome "
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_get table_scan table_settled table_digest replica_tell "
     "replica_feed replica_load replica_report replica_digest "
@@ -136,7 +136,13 @@ COMMANDS: Final = _lines({
     Right.SEE: "info",
 })  # fmt: skip
 
+# Of HTTP, what needs none: how the node is, and the form in which a token is shown.
 HEALTH: Final = frozenset({b"/healthz", b"/livez", b"/readyz"})
+LOGIN: Final = b"/login"
+
+# What a refusal says, whoever says it: neither who there is nor what is lacking.
+NOT_ANONYMOUS: Final = "not allowed to whoever has shown no token"
+NOT_THIS_USER: Final = "not allowed to this user"
 
 
 def of_method(method: bytes, command: bytes = b"") -> Right:
@@ -152,7 +158,7 @@ def of_path(path: bytes, key: bytes | None, *, is_asset: bool = False) -> Right:
     `is_asset`: what is there is a part of the page.  The gateway's own paths come first, as they do where they are
     answered.
     """
-    if path in HEALTH:
+    if path in HEALTH or path == LOGIN:
         return Right.NONE
     is_own = path in {b"/metrics", b"/debug/vars"}
     return Right.READ if key and not is_own and not is_asset else Right.SEE

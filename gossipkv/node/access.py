@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
 from gossipkv.access import on_disk
-from gossipkv.access.rights import METHODS, OF_A_DATABASE, Right, of_method
+from gossipkv.access.refusals import Refusals
+from gossipkv.access.rights import METHODS, NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, Right, of_method
 from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
-from gossipkv.errors import ConfigError, Overloaded, Unauthorized
+from gossipkv.access.users import TOKEN_BYTES
+from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
 from gossipkv.log import Log
 from gossipkv.wire.results import Known, Waiting
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.access.users import User, Users
+    from gossipkv.environment.seam import Environment
     from gossipkv.serving.loop import Caller
     from gossipkv.settings.config import Config
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
 
 ANONYMOUS: Final = 0
 PROVEN: Final = 1
 
+_Result = TypeVar("_Result", bound="Value | Known")
+
 # Tokens that wait to be looked at, since others of their address were wrong.  Each takes one of the node's tasks, and
 # there are a thousand of those: who is wrong again and again must not take them all.
 MOST_WAITING: Final = 100
-
-# Of refusals at most one line of the log a second for each address; what more addresses do is not told.
-QUIET_S: Final = 1.0
-MOST_ADDRESSES: Final = 1024
 
 
 @final
@@ -58,18 +59,18 @@ class Access:
     `now` tells seconds that do not go back.
     """
 
-    def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float], secret: bytes = b"") -> None:
+    def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float], secret: str = "") -> None:
         """`secret`: by which the node's own gateway proves to be it; empty: there is none."""
         self._users: Users | None = None
         self._proves = proves
-        self._secret = secret
+        self.secret = secret
         self._now = now
         self._throttle = Throttle()
         self._waiting = 0
         self._known: list[User | None] = [None, None]  # By number.
         self._bitmaps: list[bytes | None] = []
         self._databases: Sequence[str] | None = None  # Which those are of.
-        self._told: OrderedDict[int, float] = OrderedDict()  # When the log had its last line of an address.
+        self._refusals = Refusals()
         self._log = Log("gossipkv.node")
         if users is not None:
             self.use(users)
@@ -141,21 +142,17 @@ class Access:
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """The refusal, which the log has as well."""
         user = self._known[caller.user]
-        self.note_refused(caller, method, "nobody" if user is None else user.name)
-        if caller.user == ANONYMOUS:
-            return Unauthorized("not allowed to whoever has shown no token", {"auth": "missing"})
-        return Unauthorized("not allowed to this user")
+        self.note_refused(shown(caller.address), method, "nobody" if user is None else user.name)
+        return (
+            Unauthorized(NOT_ANONYMOUS, {"auth": "missing"})
+            if caller.user == ANONYMOUS
+            else Unauthorized(NOT_THIS_USER)
+        )
 
-    def note_refused(self, caller: Caller, method: str, user: str = "nobody") -> None:
+    def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
         """A line in the log, if there was none of that address just now."""
-        now, address = self._now(), caller.address
-        if now < self._told.get(address, 0.0) + QUIET_S:
-            return
-        self._told[address] = now
-        self._told.move_to_end(address)
-        if len(self._told) > MOST_ADDRESSES:
-            self._told.popitem(last=False)
-        self._log.warning("refused", address=shown(address), user=user, method=method)
+        if self._refusals.is_told(address, self._now()):
+            self._log.warning("refused", address=address, user=user, method=method)
 
     # Who it is
 
@@ -171,38 +168,61 @@ class Access:
         Raises:
             Unauthorized: nobody's.
         """
-        if self._throttle.wait_s(shown(caller.address), self._now()) == 0:
-            return self._look_at(token, caller)
+        address = shown(caller.address)
+        return self._when_due(address, lambda: self._look_at(token, address))
 
-        async def wait() -> Known:
+    def whose(self, arguments: Arguments) -> Value | Waiting:
+        """Answer `whose [token or nil, address]`: the user's name and grants; nil: there are no users."""
+        token, address = arguments.blob_or_nil("token"), arguments.text("address")
+        arguments.end()
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            raise BadRequest(f"whose: the address is none: {address!r}") from None
+
+        def look() -> Value:
+            user = self._known[ANONYMOUS] if token is None else self._user_of(token, address)
+            return None if user is None else [user.name, [str(grant) for grant in user.grants]]
+
+        return look() if token is None else self._when_due(address, look)
+
+    def _when_due(self, address: str, look: Callable[[], _Result]) -> _Result | Waiting:
+        """What a look at a token gives, now, or when as much time has passed as this address has to wait."""
+        if self._throttle.wait_s(address, self._now()) == 0:
+            return look()
+
+        async def wait() -> _Result:
             if self._waiting >= MOST_WAITING:
                 raise Overloaded("too many tokens wait to be looked at; try again later", {"limit": MOST_WAITING})
             self._waiting += 1
             try:
                 while True:
-                    wait_s = self._throttle.wait_s(shown(caller.address), self._now())
+                    wait_s = self._throttle.wait_s(address, self._now())
                     if wait_s == 0:
-                        return self._look_at(token, caller)
+                        return look()
                     await trio.sleep(wait_s)
             finally:
                 self._waiting -= 1
 
         return Waiting(wait)
 
-    def _look_at(self, token: bytes, caller: Caller) -> Known:
-        if self._secret and hmac.compare_digest(token, self._secret):
+    def _look_at(self, token: bytes, address: str) -> Known:
+        if self.secret and hmac.compare_digest(token, self.secret.encode()):
             return Known(PROVEN, "gateway")
-        if self._users is None:
-            return Known(ANONYMOUS, ANONYMOUS_NAME)
-        user = self._users.by_token(token)
-        if user is None:
-            self._throttle.wrong(shown(caller.address), self._now())
-            self.note_refused(caller, "auth")
+        user = self._user_of(token, address)
+        return Known(ANONYMOUS, ANONYMOUS_NAME) if user is None else Known(self._known.index(user), user.name)
+
+    def _user_of(self, token: bytes, address: str) -> User | None:
+        """Whose token it is; None: there are no users."""
+        user = None if self._users is None else self._users.by_token(token)
+        if self._users is not None and user is None:
+            self._throttle.wrong(address, self._now())
+            self.note_refused(address, "auth")
             raise Unauthorized("this token is nobody's")
-        return Known(self._known.index(user), user.name)
+        return user
 
 
-def access_of(config: Config) -> Access:
+def access_of(config: Config, environment: Environment) -> Access:
     """What the settings say of it.  It blocks.
 
     Raises:
@@ -219,6 +239,7 @@ def access_of(config: Config) -> Access:
         None if config.users is None else on_disk.read(config.users),
         proves=config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE,
         now=trio.current_time,
+        secret=environment.random.randbytes(TOKEN_BYTES).hex() if config.http_listen is not None else "",
     )
 
 

@@ -424,6 +424,16 @@ def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment
     return Prover(lambda: sealing.keys, secret, is_required=Seal(settings.seal) is Seal.REQUIRE)
 
 
+def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]) -> dataset.Membership:
+    """The members, as datasets see them, at the start of a node that has `known` others."""
+    return dataset.Membership(
+        gossiping.own_member(),
+        expects_others=bool(config.join or known),
+        retire_max_ms=config.retire_max,
+        now_ms=int(trio.current_time() * 1000),
+    )
+
+
 def check_room(config: Config) -> None:
     """Whether this node has room for all the members that it takes in, each of which may publish as much as any.
 

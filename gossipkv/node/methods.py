@@ -29,7 +29,7 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.log import Log
-from gossipkv.node.access import PROVEN
+from gossipkv.node.access import PROVEN, shown
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
@@ -223,6 +223,7 @@ class Handlers:
             b"refresh": self._refresh,
             b"backup": self._backup,
             b"serves": self._serves,
+            b"whose": access.whose,
             b"gossip": self._gossip,
             b"members": self._members,
             b"children": self._children,
@@ -438,7 +439,7 @@ class Handlers:
             try:
                 mine, is_proven = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
             except Unauthorized:
-                self._access.note_refused(caller, "hello")
+                self._access.note_refused(shown(caller.address), "hello")
                 raise
             is_enough = is_proven or not prover.is_required
         if is_enough:  # Strangers are not believed.

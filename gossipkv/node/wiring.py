@@ -31,7 +31,7 @@ from gossipkv import __version__
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import LIVE, Membership
+from gossipkv.dataset.cluster.members import LIVE
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
@@ -45,7 +45,7 @@ from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway, types_of
-from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
+from gossipkv.node.gossip import Gossiping, check_room, membership_of, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
+    from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener
     from gossipkv.serving.pump import MakeTransport
@@ -150,6 +151,7 @@ async def run(
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
+        access = await environment.threads.run(access_of, config, environment)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -159,16 +161,16 @@ async def run(
             environment,
             directory,
             gossiping,
-            await environment.threads.run(access_of, config),
-            membership=_membership(
-                config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
-            ),
+            access,
+            membership=membership_of(config, gossiping, await environment.threads.run(directory.peers)),
             ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
+            gateway=None
+            if http is None
+            else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
             usage=usage,
             beside=beside,
         )
@@ -211,15 +213,6 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
         forget_tables=forget_tables,
-    )
-
-
-def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> Membership:
-    return Membership(
-        gossiping.own_member(),
-        expects_others=bool(config.join or knows_others),
-        retire_max_ms=config.retire_max,
-        now_ms=int(trio.current_time() * 1000),
     )
 
 

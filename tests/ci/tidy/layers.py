@@ -101,6 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | GOSSIP
     | DATASET,
     "http": {
+        "access",
         "errors",
         "garbage",
         "log",
