@@ -1,6 +1,6 @@
 """Of which refusals the log has a line: of one a second at most for each address.
 
-What more addresses do than are remembered is told as if each were new: whoever has thousands of them fills a log anyway.
+What more addresses do than are remembered is told as if each were new.
 """
 
 from __future__ import annotations
