@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
+from gossipkv.cli.credentials import credentials
 from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
 from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.http import alone
@@ -95,6 +96,7 @@ def http(
         timeout_ms,
         drain_timeout_ms,
         Limits(max_connections=max_connections),
+        credentials(),
     )
     with alone.listen(listen, share_port=share_port) as listener:
         trio.run(alone.run, told, listener, say_ready)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.address import Address, parse_address
+from gossipkv.cli.credentials import credential_options, credentials
 from gossipkv.client import blocking
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
@@ -53,7 +54,7 @@ def key_bytes(text: str) -> bytes:
     return os.fsencode(text)
 
 
-NODE: Final = click.option(
+_NODE: Final = click.option(
     "--node",
     "nodes",
     type=node_address,
@@ -61,6 +62,13 @@ NODE: Final = click.option(
     metavar="HOST:PORT",
     help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
 )
+
+
+def _node(command: FC) -> FC:
+    return _NODE(credential_options(command))
+
+
+NODE: Final = _node  # Whom to ask, and how to make sure of them.
 
 
 def timeout(default: str, what: str) -> Callable[[FC], FC]:
@@ -105,4 +113,6 @@ def usual_nodes() -> list[str]:
 
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
     """A client for the nodes that were named, else those of the environment, else the one of this machine."""
-    return blocking.connect(*nodes_or_usual(nodes), timeout_ms=timeout_ms)
+    client = blocking.Client(nodes_or_usual(nodes), timeout_ms=timeout_ms, credentials=credentials())
+    client.dial()
+    return client

@@ -9,6 +9,7 @@ Read in this order:
     parts.py, pages.py   a `get_many` or `put_many` of any size, and a scan, as several requests
     route.py, backoff.py   which address is next, and when one that failed is tried again
     patience.py     when what is still being built is asked for again
+    credentials.py  what a client shows of itself; tls.py: TLS of one connection, without any I/O
     blocking.py     the client for plain threads
     dialler.py      the one connection that it holds: link.py, and pipeline.py for many requests at once
     dispatcher.py   which request of many tasks goes to which connection, and what becomes of it there

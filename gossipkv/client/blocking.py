@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 from gossipkv.client import parts, reads, sessions
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.blocking_table import Table
+from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
 from gossipkv.client.owners import ByMap
@@ -38,6 +39,7 @@ from gossipkv.errors import GossipKVError, ProtocolError, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
+    from ssl import SSLContext
     from types import TracebackType
     from typing import TypeVar
 
@@ -61,19 +63,27 @@ def __dir__() -> list[str]:
     return [*__all__, "__doc__"]
 
 
-def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
+def connect(
+    *addresses: Named | Iterable[Named],
+    timeout_ms: int = TIMEOUT_MS,
+    tls: SSLContext | bool = False,
+    token: str | None = None,
+) -> Client:
     """A client connected to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
+        tls: True: nodes speak TLS, and have certificates of their hosts that this system trusts; a context: as it says.
+        token: Who asks, where nodes have users.
 
     Raises:
         Unavailable: none can be reached; the message and `details` list each address and why.
-        ValueError: no address, one that is not `host:port`, or a timeout that is not positive.
+        Unauthorized: a node does not know the token.
+        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or what is no token.
     """
-    client = Client(addresses, timeout_ms=timeout_ms)
+    client = Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
     client.dial()
     return client
 
@@ -85,10 +95,17 @@ class Client:
     Use it as a context manager, or call `close`.  Every request raises `RuntimeError` when another thread is amid one.
     """
 
-    __slots__ = ("_at", "_dialler", "_timeout_ms")
+    __slots__ = ("_at", "_credentials", "_dialler", "_timeout_ms")
 
-    def __init__(self, addresses: Iterable[Named | Iterable[Named]], *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._dialler = Dialler(addresses_of(addresses))
+    def __init__(
+        self,
+        addresses: Iterable[Named | Iterable[Named]],
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        credentials: Credentials = PLAIN,
+    ) -> None:
+        self._dialler = Dialler(addresses_of(addresses), credentials)
+        self._credentials = credentials
         self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that go by their map.
         self._timeout_ms = reads.positive(timeout_ms)
 
@@ -142,7 +159,7 @@ class Client:
         """The client of one node, which ends with this one."""
         client = self._at.get(address)
         if client is None:
-            client = self._at[address] = Client([address], timeout_ms=self._timeout_ms)
+            client = self._at[address] = Client([address], timeout_ms=self._timeout_ms, credentials=self._credentials)
         return client
 
     def session(self, text: str | None = None) -> Session:

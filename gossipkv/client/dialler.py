@@ -12,23 +12,26 @@ from time import monotonic
 from typing import TYPE_CHECKING, final
 
 from gossipkv.client import forks
+from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import BlockingLink, LinkError
 from gossipkv.client.route import Failures, Route, reason_of, too_late, unreachable
-from gossipkv.errors import Unavailable
+from gossipkv.errors import GossipKVError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.address import Address
+    from gossipkv.client.credentials import Credentials
 
 
 @final
 class Dialler:
     """The link in use, the route to the next one, and the lock of whoever uses them."""
 
-    __slots__ = ("_generation", "_is_closed", "_lock", "_route", "held")
+    __slots__ = ("_credentials", "_generation", "_is_closed", "_lock", "_route", "held")
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
+    def __init__(self, addresses: Sequence[Address], credentials: Credentials) -> None:
+        self._credentials = credentials
         self._route = Route(addresses)
         self._is_closed = False
         self._generation = forks.generation
@@ -69,6 +72,7 @@ class Dialler:
         Raises:
             Unavailable: no address is left; lists each and why.
             TimedOut: the deadline passed first.
+            Unauthorized, RequestError: a node does not take the token.
         """
         if self._is_closed:
             raise Unavailable("the client is closed")
@@ -82,8 +86,10 @@ class Dialler:
             if remaining_s <= 0:
                 raise too_late(failures)
             try:
-                self.held = BlockingLink(address, remaining_s / (len(untried) - position))
-            except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+                self.held = BlockingLink(address, remaining_s / (len(untried) - position), self._credentials)
+            except REFUSALS:
+                raise
+            except (OSError, UnicodeError, LinkError, GossipKVError) as error:  # UnicodeError: no name of a host.
                 failures[str(address)] = reason_of(error)
                 self._route.prefer_another(address)
             else:

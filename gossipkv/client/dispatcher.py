@@ -18,6 +18,7 @@ before: a caller with short cancel scopes must not stay with a frozen node for e
 from __future__ import annotations
 
 from collections import OrderedDict
+from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -177,6 +178,14 @@ class Dispatcher:
             history = _history(request)
             history.failures[str(address)] = reason
             self._check_exhausted(request, history)
+
+    def on_refused(self, address: Address, error: GossipKVError, now: float) -> None:
+        """A node does not take the token, and no other would: what waits has failed."""
+        self._backoff.failed(address, now)
+        waiting = list(self._line)
+        self._line.clear()
+        for request in waiting:
+            self._finish(request, copy(error))  # Each is raised elsewhere.
 
     def on_broken(self, link: Link, reason: str, now: float) -> None:
         """A link ended: by the node, by the network, or because of what the node sent."""

@@ -15,8 +15,9 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.client import forks
 from gossipkv.client._session import Session
-from gossipkv.client.route import no_answer
+from gossipkv.client.route import no_answer, reason_of
 from gossipkv.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -24,9 +25,18 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
+    from gossipkv.client.credentials import Credentials
+    from gossipkv.client.tls import Tls
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
+UNSHAKEN: Final = "no answer to the TLS handshake in time"
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
+
+
+def end_input(connection: socket.socket) -> None:
+    """Let the connection have ended behind what was received, as the node said under TLS."""
+    with contextlib.suppress(OSError):  # It is gone.
+        connection.shutdown(socket.SHUT_RD)
 
 
 class LinkError(Exception):
@@ -58,22 +68,36 @@ def _dial(address: Address, deadline: float) -> socket.socket:
 
 @final
 class BlockingLink:
-    """A connection to the node at `address`.
+    """A connection to the node at `address`, which knows by then who asks.
 
     Raises:
-        OSError: the node cannot be reached within `timeout_s`.
+        OSError, LinkError: the node cannot be reached within `timeout_s`, or is not who it should be.
+        GossipKVError: what it says to the token.
     """
 
-    __slots__ = ("_is_closed", "_session", "_socket", "_timeout_s", "address")
+    __slots__ = ("_generation", "_is_closed", "_session", "_socket", "_timeout_s", "_tls", "address")
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float, credentials: Credentials) -> None:
+        deadline = monotonic() + timeout_s
         self.address = address
-        self._socket = _dial(address, monotonic() + timeout_s)
+        self._generation = forks.generation
+        self._socket = _dial(address, deadline)
         with contextlib.suppress(OSError):  # A connection that is gone already says so at the first request.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Nothing is gained by waiting for more.
         self._timeout_s = 0.0  # Of the socket; set before the first wait.
         self._session = Session()
         self._is_closed = False
+        self._tls: Tls | None = None
+        try:
+            self._tls = credentials.tls(address.host)
+            if self._tls is not None:
+                self._shake(self._tls, deadline)
+            if (greeting := credentials.greeting()) is not None:
+                self.ask(greeting, deadline)
+                greeting.take()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def is_open(self) -> bool:
@@ -97,7 +121,7 @@ class BlockingLink:
                 # Nothing else is on its way, so the node is not blocked on us and will read all of this.
                 self._limit_waiting(deadline)
                 session.sent(len(output))  # Said before: after a failure nobody knows how much it was.
-                self._socket.sendall(output)
+                self._socket.sendall(output if self._tls is None else self._tls.seal(output))
             else:
                 self._send_receiving(output, deadline)
             while not request.is_done:
@@ -143,10 +167,13 @@ class BlockingLink:
         self._timeout_s = 0.0
         try:
             self._socket.settimeout(0)
-            return not self._socket.recv(1, socket.MSG_PEEK)
+            if self._tls is None:
+                return not self._socket.recv(1, socket.MSG_PEEK)
+            while True:  # What is there may be a ticket, or the end.
+                self._take(self._socket.recv(RECEIVE_BYTES))
         except BlockingIOError:
             return False
-        except OSError:
+        except (OSError, LinkError):
             return True
 
     def close(self) -> None:
@@ -155,11 +182,37 @@ class BlockingLink:
             self._is_closed = True
             for request in self._session.outstanding():
                 self._session.withdraw(request)
+            # Amid a record it would be none, and of a parent's connection its child says nothing.
+            if self._tls is not None and not self._session.in_flight and self._generation == forks.generation:
+                with contextlib.suppress(OSError):
+                    self._socket.settimeout(0)
+                    self._socket.send(self._tls.farewell())
             self._socket.close()
+
+    def _shake(self, tls: Tls, deadline: float) -> None:
+        """Shake hands."""
+        data = None
+        try:
+            while not tls.is_shaken:
+                output = tls.shake(data)
+                self._limit_waiting(deadline)
+                self._socket.sendall(output)
+                if not tls.is_shaken:
+                    data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            raise OSError(UNSHAKEN) from None
+        except ConnectionError as error:
+            raise OSError(f"{reason_of(error)} amid the TLS handshake") from error
 
     def _take(self, data: bytes) -> None:
         if not data:
             raise LinkError("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
+        if self._tls is not None:
+            data = self._tls.open(data)
+            if self._tls.has_ended:
+                end_input(self._socket)
+            if not data:
+                return
         self._session.receive(data)
 
     def _check(self) -> None:
@@ -179,6 +232,10 @@ class BlockingLink:
     def _send_receiving(self, data: bytes, deadline: float) -> None:
         """Send while taking what arrives: a node whose answers are not read stops reading, and both would wait."""
         self._limit_waiting(deadline)
+        tls = self._tls
+        if tls is not None:
+            self._session.sent(len(data))  # Of half a record nobody knows whose bytes it has.
+            data = tls.seal(data)
         view = memoryview(data)
         self._socket.settimeout(0)
         try:
@@ -190,7 +247,8 @@ class BlockingLink:
                     if self._session.failure is not None:
                         raise self._session.failure from None
                 else:
-                    self._session.sent(count)
+                    if tls is None:
+                        self._session.sent(count)
                     view = view[count:]
         finally:
             if self._socket.fileno() >= 0:

@@ -28,6 +28,7 @@ from trio.lowlevel import current_task, wait_task_rescheduled
 from gossipkv.client import forks, parts, reads, sessions
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.backoff import Backoff
+from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.owners import ByMap
 from gossipkv.client.pages import Pages
@@ -42,6 +43,7 @@ from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from ssl import SSLContext
     from types import TracebackType
     from typing import TypeVar
 
@@ -55,19 +57,27 @@ if TYPE_CHECKING:
     _Whole = TypeVar("_Whole")
 
 
-def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
+def connect(
+    *addresses: Named | Iterable[Named],
+    timeout_ms: int = TIMEOUT_MS,
+    tls: SSLContext | bool = False,
+    token: str | None = None,
+) -> Client:
     """A client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
+        tls: True: nodes speak TLS, and have certificates of their hosts that this system trusts; a context: as it says.
+        token: Who asks, where nodes have users.
 
     Raises:
         Unavailable: on entering, none can be reached; the message and `details` list each address and why.
-        ValueError: no address, one that is not `host:port`, or a timeout that is not positive.
+        Unauthorized: on entering, a node does not know the token.
+        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or what is no token.
     """
-    return Client(addresses, timeout_ms=timeout_ms)
+    return Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
 
 
 @final
@@ -83,6 +93,7 @@ class Client:
         addresses: Iterable[Named | Iterable[Named]],
         *,
         timeout_ms: int = TIMEOUT_MS,
+        credentials: Credentials = PLAIN,
         draw: Callable[[], float] = random.random,
         patient: bool = False,
     ) -> None:
@@ -92,6 +103,7 @@ class Client:
         """
         self._route = Route(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
+        self._credentials = credentials
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
         self._is_patient = patient
         self._generation = forks.generation
@@ -158,7 +170,9 @@ class Client:
         client = self._at.get(address)
         if client is None:
             assert self._nursery is not None
-            client = self._at[address] = Client([address], timeout_ms=self._timeout_ms, patient=True)
+            client = self._at[address] = Client(
+                [address], timeout_ms=self._timeout_ms, credentials=self._credentials, patient=True
+            )
             client.begin_within(self._nursery)
         return client
 
@@ -362,9 +376,15 @@ class Client:
         raise unreachable(failures)
 
     async def _link(self, address: Address, timeout_s: float) -> TrioLink:
+        """A link to a node that knows who asks.
+
+        Raises:
+            OSError: it cannot be reached, not in time, or is not who it should be.
+            Unauthorized, RequestError: it does not take the token.
+        """
         return TrioLink(
             address,
-            await dial(address, timeout_s),
+            await dial(address, timeout_s, self._credentials),
             on_received=self._dispatcher.on_received,
             on_broken=lambda link, reason: self._dispatcher.on_broken(link, reason, trio.current_time()),
         )
@@ -385,6 +405,8 @@ class Client:
             else:
                 try:
                     link = await self._link(target, self._timeout_ms / 1000 / len(self._route))
+                except REFUSALS as error:
+                    self._dispatcher.on_refused(target, error, trio.current_time())
                 except OSError as error:
                     self._dispatcher.on_dial_failed(target, reason_of(error), trio.current_time())
                 else:

@@ -10,13 +10,18 @@ The socket is the system's own, not Trio's: a ready socket is read and written w
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Final, final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import outcome
 import trio
 
 from gossipkv.client._session import Session
+from gossipkv.client.credentials import REFUSALS
+from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
+from gossipkv.client.tls import RECORD_BYTES
+from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -24,11 +29,12 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
+    from gossipkv.client.credentials import Credentials
+    from gossipkv.client.tls import Tls
+    from gossipkv.wire.rpc import Value
 
     _Yield = TypeVar("_Yield")
     _Return = TypeVar("_Return")
-
-RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
 
 
 @final
@@ -50,26 +56,87 @@ class _Woken(outcome.Outcome[None]):
 WOKEN: Final = _Woken()
 
 
-async def dial(address: Address, timeout_s: float) -> socket.socket:
+class Dialled(NamedTuple):
+    """What a link is made of."""
+
+    socket: socket.socket
+    tls: Tls | None
+    session: Session
+
+
+async def dial(address: Address, timeout_s: float, credentials: Credentials) -> Dialled:
     """A connection to `address`, by whichever of the addresses that a name stands for answers first.
 
     Raises:
-        OSError: it cannot be reached, or not in time.
+        OSError: it cannot be reached, not in time, or is not who it should be.
+        Unauthorized, RequestError: it does not take the token.
     """
+    late = "no answer in time"
     try:
         with trio.fail_after(timeout_s):
-            stream = await trio.open_tcp_stream(address.host, address.port)
+            stream = await _open(address)
+            try:
+                late = UNSHAKEN
+                if (tls := credentials.tls(address.host)) is not None:
+                    await _shake(stream, tls)
+                late = "no answer to the token in time"
+                session = Session()
+                if (greeting := credentials.greeting()) is not None:
+                    await _greet(stream, tls, session, greeting)
+                return Dialled(socket.socket(fileno=stream.socket.detach()), tls, session)
+            except BaseException:
+                stream.socket.close()
+                raise
     except trio.TooSlowError:
-        raise TimeoutError from None
+        raise OSError(late) from None
+    except trio.BrokenResourceError as error:
+        raise OSError(_first_reason(error)) from error
+
+
+async def _open(address: Address) -> trio.SocketStream:
+    try:
+        return await trio.open_tcp_stream(address.host, address.port)
     except UnicodeError as error:  # A name that no name service could know.
         raise OSError(str(error)) from error
     except OSError as error:
         raise OSError(_first_reason(error)) from error
-    return socket.socket(fileno=stream.socket.detach())
 
 
-def _first_reason(error: OSError) -> str:
-    """Trio's error says that all attempts failed, and has why in a group."""
+async def _shake(stream: trio.SocketStream, tls: Tls) -> None:
+    """Shake hands."""
+    data = None
+    try:
+        while not tls.is_shaken:
+            await stream.send_all(tls.shake(data))
+            if not tls.is_shaken:
+                data = await stream.receive_some(RECEIVE_BYTES)
+    except trio.BrokenResourceError as error:
+        raise OSError(f"{_first_reason(error)} amid the TLS handshake") from error
+
+
+async def _greet(stream: trio.SocketStream, tls: Tls | None, session: Session, request: Request[Value]) -> None:
+    """Say who asks."""
+    session.send(request)
+    output = session.take_output()
+    session.sent(len(output))
+    await stream.send_all(output if tls is None else tls.seal(output))
+    while not request.is_done and session.failure is None:
+        data = await stream.receive_some(RECEIVE_BYTES)
+        if not data:
+            raise OSError("the node closed the connection instead of an answer to the token")
+        session.receive(data if tls is None else tls.open(data))
+    try:
+        if session.failure is not None:
+            raise session.failure
+        request.take()
+    except REFUSALS:
+        raise
+    except GossipKVError as error:  # Another node may be better off.
+        raise OSError(error.message) from error
+
+
+def _first_reason(error: Exception) -> str:
+    """Trio's errors say that it failed, and have why behind them, of several attempts in a group."""
     cause: BaseException | None = error.__cause__
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
@@ -92,6 +159,8 @@ class TrioLink:
         "_scope",
         "_sender",
         "_socket",
+        "_tls",
+        "_unsealed",
         "address",
         "session",
     )
@@ -99,19 +168,19 @@ class TrioLink:
     def __init__(
         self,
         address: Address,
-        connection: socket.socket,
+        dialled: Dialled,
         *,
         on_received: Callable[[TrioLink], None],
         on_broken: Callable[[TrioLink, str], None],
     ) -> None:
-        connection.settimeout(0)
+        self._socket, self._tls, self.session = dialled
+        self._socket.settimeout(0)
         self.address = address
-        self.session = Session()
-        self._socket = connection
         self._on_received = on_received
         self._on_broken = on_broken
         self._scope = trio.CancelScope()
-        self._rest = memoryview(b"")  # Of what was taken from the session to be sent.
+        self._rest = memoryview(b"")  # Of what was taken from the session to be sent, as it leaves.
+        self._unsealed = memoryview(b"")  # What was taken and is in no record yet.
         self._sender: trio.lowlevel.Task | None = None  # While it is parked.
         self._is_quiet = True  # The last receive woke one task at most: with several, one send for all is cheaper.
         self._is_closed = False
@@ -127,17 +196,33 @@ class TrioLink:
 
     def _send_now(self) -> bool:
         """Send the only request there is without waking the sender; whether all of it was taken."""
-        output = self.session.take_output()
+        output = self._next_output()
         try:
             count = self._socket.send(output)
         except OSError:  # Blocked, or broken: the sender meets it again.
             count = 0
-        self.session.sent(count)
-        self._rest = memoryview(output)[count:]
-        return not self._rest
+        if self._tls is None:
+            self.session.sent(count)
+        self._rest = output[count:]
+        return not self._rest and not self.session.unsent_bytes
+
+    def _next_output(self) -> memoryview:
+        """What leaves next: what the session says, or so much of it as a record has."""
+        if self._tls is None:
+            return memoryview(self.session.take_output())
+        output = self._unsealed or memoryview(self.session.take_output())
+        self._unsealed = output[RECORD_BYTES:]
+        if not output:
+            return output
+        sealed = output[:RECORD_BYTES]
+        self.session.sent(len(sealed))  # Of half a record nobody knows whose bytes it has.
+        return memoryview(self._tls.seal(sealed))
 
     def close(self) -> None:
         """End both tasks, and with them the connection."""
+        if self._tls is not None and not self._is_closed and not self.session.in_flight:  # Amid a record it is none.
+            with suppress(OSError):
+                self._socket.send(self._tls.farewell())
         self._is_closed = True
         self._scope.cancel()
 
@@ -154,7 +239,7 @@ class TrioLink:
             self.close()
 
     async def _receive(self) -> None:
-        session = self.session
+        session, tls = self.session, self._tls
         task = trio.lowlevel.Task
         reschedule = trio.lowlevel.reschedule
         wait_readable = trio.lowlevel.wait_readable
@@ -163,6 +248,8 @@ class TrioLink:
             await wait_readable(self._socket)
             try:
                 data = receive(RECEIVE_BYTES)
+                if tls is not None and data:
+                    data = self._open(tls, data)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -180,10 +267,24 @@ class TrioLink:
                 return self._break(session.failure.message)
             self._on_received(self)
 
+    def _open(self, tls: Tls, data: bytes) -> bytes:
+        """What was received, out of its records.
+
+        Raises:
+            BlockingIOError: nothing, yet.
+            OSError: TLS is broken.
+        """
+        data = tls.open(data)
+        if tls.has_ended:
+            end_input(self._socket)
+        if not data:
+            raise BlockingIOError
+        return data
+
     async def _send(self) -> None:
         session = self.session
         while True:
-            output = self._rest or memoryview(session.take_output())
+            output = self._rest or self._next_output()
             self._rest = output[:0]
             while output:
                 try:
@@ -193,7 +294,8 @@ class TrioLink:
                     continue
                 except OSError as error:
                     return self._break(reason_of(error))
-                session.sent(count)
+                if self._tls is None:
+                    session.sent(count)
                 output = output[count:]
             self._on_received(self)
             if not session.unsent_bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.address import Address
+from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.route import reason_of
 from gossipkv.client.trio_client import Client
 from gossipkv.errors import LocalError
@@ -41,6 +42,7 @@ class Alone:
     timeout_ms: int
     drain_timeout_ms: int
     limits: Limits = field(default_factory=Limits)
+    credentials: Credentials = PLAIN
 
 
 def listen(address: Address, *, share_port: bool) -> socket.socket:
@@ -74,7 +76,7 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
     """Answer until SIGTERM or SIGINT, of which a second one ends it at once; then what is in flight is answered."""
     bound = Address(*listener.getsockname()[:2])
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with Client(told.nodes, timeout_ms=told.timeout_ms, patient=True) as client:
+        async with Client(told.nodes, timeout_ms=told.timeout_ms, credentials=told.credentials, patient=True) as client:
             context = ReadContext(client, None, told.types.of, alone=True, session=Session())
             site, pages = site_of(context, client)
             gateway = Gateway(site, told.limits)

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gossipkv.errors import Unauthorized
+
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
@@ -40,6 +42,8 @@ STATUS_BY_CODE: Final = {
     "UNKNOWN": 504,
 }
 
+NOWHERE: Final = "0.0.0.0"  # noqa: S104  # Where whoever is gone already has come from.
+
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 JSON: Final = (b"Content-Type", b"application/json")
 
@@ -53,12 +57,14 @@ class Request:
         target: The request target as sent: nothing in it is decoded or normalised.
         headers: Values by lower-case name; one that came several times is joined by ", ".
         body: All of it.
+        peer: The address that it comes from.
     """
 
     method: bytes
     target: bytes
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
+    peer: str = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,10 @@ def document(status: int, value: object) -> Answer:
 
 def refusal(error: GossipKVError) -> Answer:
     """Return the answer to a request that met an error of the wire."""
-    return text(STATUS_BY_CODE.get(error.code, 500), error.message, error.code)
+    answer = text(STATUS_BY_CODE.get(error.code, 500), error.message, error.code)
+    if isinstance(error, Unauthorized):
+        answer.headers.append((b"WWW-Authenticate", b"Bearer"))
+    return answer
 
 
 def _one_line(line: str) -> str:

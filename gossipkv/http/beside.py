@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
+from gossipkv.client.credentials import Credentials
 from gossipkv.client.trio_client import Client
 from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
 from gossipkv.http.paths import site_of
+from gossipkv.http.permissions import Permissions
 from gossipkv.http.read_context import ReadContext
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
@@ -97,8 +99,10 @@ class _Child:
     async def run(self, words: _Words) -> None:
         """Answer until drained, or until the node says no more."""
         order = self._order
-        async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
-            site, pages = site_of(ReadContext(client, order.name, self._type_of), client)
+        proof = Credentials(token=order.secret)
+        async with Client([order.node], patient=True, credentials=proof) as client, trio.open_nursery() as nursery:
+            context = ReadContext(client, order.name, self._type_of)
+            site, pages = site_of(context, client, Permissions(client))
             gateway = Gateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)

@@ -13,6 +13,7 @@ from typing import final
 
 import trio
 
+from gossipkv.http.answers import NOWHERE
 from gossipkv.processes import passing
 
 
@@ -42,7 +43,7 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
                 raise OSError(errno.EMFILE, "a connection was lost for want of a descriptor")
             else:
                 connection = trio.socket.from_stdlib_socket(socket.socket(fileno=passed.descriptor))
-                return BegunStream(passed.data, trio.SocketStream(connection))
+                return BegunStream(passed.data, trio.SocketStream(connection), _peer_of(connection))
 
     async def aclose(self) -> None:
         """Receive no more: the node has what waits."""
@@ -53,9 +54,10 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
 
 @final
 class BegunStream(trio.abc.HalfCloseableStream):
-    """A stream of which a part was read before: that part comes first."""
+    """A stream of which a part was read before: that part comes first; `peer` is where it comes from."""
 
-    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream) -> None:
+    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: str = NOWHERE) -> None:
+        self.peer = peer
         self._begun = begun
         self._stream = stream
 
@@ -82,6 +84,14 @@ class BegunStream(trio.abc.HalfCloseableStream):
     async def aclose(self) -> None:
         """As the stream does."""
         await self._stream.aclose()
+
+
+def _peer_of(connection: trio.socket.SocketType) -> str:
+    """The address at the other end."""
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:  # It is gone already.
+        return NOWHERE
 
 
 def _check_that_one_is_free(open_one: socket.socket) -> None:

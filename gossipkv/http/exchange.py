@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import h11
 
-from gossipkv.http.answers import Request, text
+from gossipkv.http.answers import NOWHERE, Request, text
 from gossipkv.http.target import MAX_TARGET_BYTES, too_long
 from gossipkv.wire import http_date
 
@@ -178,10 +178,11 @@ class Dates:
 
 @final
 class Exchange:
-    """The requests and answers of one connection; `dates`: gives each answer its time."""
+    """The requests and answers of one connection; `dates` gives each answer its time, `peer` is who asks."""
 
-    def __init__(self, limits: Limits, *, dates: Dates | None = None) -> None:
+    def __init__(self, limits: Limits, *, dates: Dates | None = None, peer: str = NOWHERE) -> None:
         self._limits = limits
+        self._peer = peer
         self._dates = dates
         self._buffer = bytearray()
         self._searched = 0
@@ -342,7 +343,7 @@ class Exchange:
     def _read_head(self, head: bytes) -> Request | None:
         line, _, fields = head.partition(b"\r\n")
         if fields == self._known_fields and (plain := _PLAIN_LINE.fullmatch(line)) is not None:
-            return self._taken(Request(plain[1], plain[2], self._known), is_old=False, is_last=False)
+            return self._taken(Request(plain[1], plain[2], self._known, peer=self._peer), is_old=False, is_last=False)
         judge = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.max_head)
         judge.receive_data(_in_ascii(head))
         event = _next_event(judge)
@@ -356,7 +357,9 @@ class Exchange:
                 is_last = _is_last(judge)
             if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:  # If it is the last, no other comes.
                 self._known_fields, self._known = fields, headers
-            return self._taken(Request(event.method, event.target, headers), is_old=is_old, is_last=is_last)
+            return self._taken(
+                Request(event.method, event.target, headers, peer=self._peer), is_old=is_old, is_last=is_last
+            )
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
         body = _Body(judge, event, headers)
@@ -365,7 +368,9 @@ class Exchange:
             raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
         if length != 0 and event.method != b"POST":
             self.left_unread = True
-            return self._taken(Request(event.method, event.target, headers), is_old=_is_old(event), is_last=True)
+            return self._taken(
+                Request(event.method, event.target, headers, peer=self._peer), is_old=_is_old(event), is_last=True
+            )
         if length is not None and length > self._limits.max_body:
             raise self._too_long(length)
         self._body = body
@@ -398,7 +403,7 @@ class Exchange:
                 self._body = None
                 self._buffer += body.judge.trailing_data[0]
                 self._searched = 0
-                request = Request(body.head.method, body.head.target, body.headers, bytes(body.data))
+                request = Request(body.head.method, body.head.target, body.headers, bytes(body.data), self._peer)
                 return self._taken(request, is_old=_is_old(body.head), is_last=_is_last(body.judge))
             else:
                 return None

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.http.answers import text
+from gossipkv.http.answers import NOWHERE, text
 from gossipkv.http.connection import Connection, State, Times
+from gossipkv.http.detached import BegunStream
 from gossipkv.http.exchange import Dates, Exchange
 from gossipkv.http.exchange import Limits as RequestLimits
 from gossipkv.log import Log
@@ -111,7 +112,8 @@ class Gateway:
         await self._serve(self._admit(stream))
 
     def _admit(self, stream: trio.abc.Stream) -> Connection:
-        connection = Connection(stream, Exchange(self._request_limits, dates=self._dates), self)
+        peer = stream.peer if isinstance(stream, BegunStream) else NOWHERE
+        connection = Connection(stream, Exchange(self._request_limits, dates=self._dates, peer=peer), self)
         self._connections.add(connection)
         return connection
 

@@ -66,6 +66,7 @@ class Order:
     leash: int  # A descriptor.
     types: Types
     limits: Limits
+    secret: str = field(repr=False)  # By which the child proves to its node to be its gateway.
 
     def to_line(self) -> bytes:
         """One line of JSON."""

@@ -14,12 +14,13 @@ from gossipkv.http.site import Site
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Asker
+    from gossipkv.http.permissions import Permissions
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.site import Looking
 
 
-def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
-    """Everything that a gateway answers, and the pages in it, which run beside."""
+def site_of(context: ReadContext, ask: Asker, permissions: Permissions | None = None) -> tuple[Site, Pages]:
+    """Everything that a gateway answers, and the pages in it, which run beside; None: to all alike."""
     pages = Pages(ask)
     own: dict[bytes, Looking] = {
         b"/healthz": lambda _request, _target: healthz(ask),
@@ -28,4 +29,4 @@ def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
         b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
         b"/debug/vars": lambda _request, _target: debug_vars(ask),
     }
-    return Site(context, own, pages), pages
+    return Site(context, own, pages, permissions), pages

@@ -1,6 +1,7 @@
 """Which path is answered by whom.
 
     /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`paths.py`)
+    /login                                         a form for a token, and where that goes, where nodes have users
     /static/ASSET, /, /DATABASE/                   the page
     POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
     /DATABASE/KEY                                  one key
@@ -15,16 +16,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from gossipkv.access.rights import LOGIN, Right, of_path
 from gossipkv.errors import GossipKVError
 from gossipkv.http import reads, target
 from gossipkv.http.answers import Answer, Request, refusal, text
 from gossipkv.http.batches import read_many
+from gossipkv.http.permissions import refused
 from gossipkv.http.read_context import ALLOW, unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gossipkv.http.permissions import Permissions
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.target import Target
 
@@ -56,8 +60,16 @@ class Pages(Protocol):
 class Site:
     """Answers requests, whatever they ask."""
 
-    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
+    def __init__(
+        self,
+        context: ReadContext,
+        paths: Mapping[bytes, Looking],
+        pages: Pages,
+        permissions: Permissions | None = None,
+    ) -> None:
+        """`permissions`: what whoever asks may do; None: all that this gateway may."""
         self.is_draining = False
+        self._permissions = permissions
         self._context = context
         self._paths = paths
         self._pages = pages
@@ -66,6 +78,10 @@ class Site:
         """The answer to a request; raises for nothing that a client or a node has said."""
         try:
             found = target.parse(request.target)
+            if self._permissions is not None:
+                if found.path == LOGIN:
+                    return await self._permissions.log_in(request)
+                await self._permissions.check(request, *self._needed(request, found))
             if (looking := self._paths.get(found.path)) is not None:
                 return await self._look(request, found, looking)
             if found.key:
@@ -74,7 +90,19 @@ class Site:
         except target.BadTarget as bad:
             return bad.answer
         except GossipKVError as error:
-            return refusal(error)
+            return refusal(error) if self._permissions is None else refused(request, error)
+
+    def _needed(self, request: Request, found: Target) -> list[tuple[Right, str | None]]:
+        """The rights that it needs, and of which databases: whoever has the page look up a key reads that."""
+        is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
+        needed = [(of_path(found.path, found.key, is_asset=is_asset), found.database)]
+        if not found.key and "key" in found.options:
+            needed.append((Right.READ, found.database or found.options.get("database")))
+        return needed
+
+    def _asset(self, request: Request, found: Target) -> Answer | None:
+        assert found.key, found
+        return self._pages.asset(found.key.decode("utf-8", "replace"), request)
 
     async def _look(self, request: Request, found: Target, looking: Looking) -> Answer:
         """One of the gateway's own paths."""
@@ -93,7 +121,7 @@ class Site:
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
             return await posted(self._context, request, found)
         if found.database == STATIC and request.method in LOOKS:
-            asset = self._pages.asset(found.key.decode("utf-8", "replace"), request)
+            asset = self._asset(request, found)
             if asset is not None:
                 return asset
         return await reads.read_one(self._context, request, found)

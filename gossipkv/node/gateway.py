@@ -71,12 +71,14 @@ def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
 class Gateway:
     """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens."""
 
-    def __init__(self, config: Config, address: Address, *, node: Address, name: str) -> None:
+    def __init__(self, config: Config, address: Address, *, node: Address, name: str, secret: str) -> None:
+        """`secret`: by which the child proves to the node to be its own."""
         self.address = address
         self._config = config
         self._detached = Detached()
         self._node = reached_at(node)
         self._name = name
+        self._secret = secret
         self._log = Log("gossipkv.node")
         self._types = types_of(config.content_type, config.databases)
         self._drain_by: float | None = None
@@ -170,6 +172,7 @@ class Gateway:
             leash=worn,
             types=self._types,
             limits=limits_of(self._config),
+            secret=self._secret,
         )
         told = Word(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.

@@ -16,13 +16,14 @@ from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
-from gossipkv.gossip.packets.key_ring import SESSION_BYTES
+from gossipkv.gossip.packets.key_ring import KEY_BYTES, SESSION_BYTES
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
 from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers.proof import Prover
 from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import NODES, SPEAKS, Firmness, NodeEntry, ShardClaim, spoken_by
 from gossipkv.settings.quantity import SIZE, show
@@ -78,6 +79,7 @@ class Gossiping:
         self._directory = directory
         self._sealing = sealing
         self._key_ring = settings.key_ring
+        self.prover = None if sealing is None else _prover(sealing, settings, environment)
         self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
         self._core = Gossip(
             Me(record.node, uuid, record.epoch, address, settings.cluster, cluster_id, record.pinned),
@@ -414,6 +416,22 @@ class ShardIdTimer:
         elif self._claim.firmness is not Firmness.PROVISIONAL:
             self.wakes_at_ms = NEVER
         return None if shard_id is None else int(shard_id)
+
+
+def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment) -> Prover:
+    """What proves by the keys that seal."""
+    secret = environment.random.randbytes(KEY_BYTES)
+    return Prover(lambda: sealing.keys, secret, is_required=Seal(settings.seal) is Seal.REQUIRE)
+
+
+def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]) -> dataset.Membership:
+    """The members, as datasets see them, at the start of a node that has `known` others."""
+    return dataset.Membership(
+        gossiping.own_member(),
+        expects_others=bool(config.join or known),
+        retire_max_ms=config.retire_max,
+        now_ms=int(trio.current_time() * 1000),
+    )
 
 
 def check_room(config: Config) -> None:

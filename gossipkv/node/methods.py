@@ -23,32 +23,37 @@ from gossipkv.errors import (
     Internal,
     LocalError,
     NotReady,
+    Unauthorized,
     UnknownDatabase,
     UnknownMethod,
     to_wire,
 )
 from gossipkv.log import Log
+from gossipkv.node.access import PROVEN, shown
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
-from gossipkv.serving.loop import Refused
+from gossipkv.serving.loop import Caller, Refused, Welcome
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.serving.resp import RespCommands
 from gossipkv.wire.arguments import Arguments, name_of
-from gossipkv.wire.results import Later, Packed, Waiting
+from gossipkv.wire.results import Known, Later, Packed, Waiting
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.node.access import Access
     from gossipkv.node.names import Names
     from gossipkv.node.peers.hello import Hello
+    from gossipkv.node.peers.proof import Prover
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | Waiting | Later]
+    OfCaller = Callable[[Arguments, Caller], Value | Packed | Known | Waiting | Later]
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
@@ -84,6 +89,11 @@ class ClusterView(InfoCluster, Protocol):
     @property
     def hello(self) -> Hello:
         """Who this node is, as it says first on a connection to another."""
+        ...
+
+    @property
+    def prover(self) -> Prover | None:
+        """What proves that it is a node; None: it has no keys to do so."""
         ...
 
     def reply(self, request: bytes) -> bytes:
@@ -174,6 +184,7 @@ class Handlers:
         reads: Reads,
         cluster: ClusterView,
         tables: NodeTables,
+        access: Access,
         *,
         deciding: DecidedTables,
         names: Names,
@@ -190,6 +201,7 @@ class Handlers:
         self._cluster = cluster
         self._names = names
         self._tables = tables
+        self._access = access
         self._tell_info = info
         self._serves_what = serves
         self._make_report = report
@@ -210,8 +222,8 @@ class Handlers:
             b"verdict": self._verdict,
             b"refresh": self._refresh,
             b"backup": self._backup,
-            b"hello": self._hello,
             b"serves": self._serves,
+            b"whose": access.whose,
             b"gossip": self._gossip,
             b"members": self._members,
             b"children": self._children,
@@ -224,15 +236,22 @@ class Handlers:
         self._deciding = deciding
         resp = RespCommands(
             resp_databases,
-            names=lambda: [str(told["name"]) for told in names.databases() if isinstance(told, dict)],
+            names=names.all,
             records=reads.records,
             scan=self._methods[b"scan"],
             info=info,
             random=random,
+            access=access,
         )
-        self._methods[b"resp"] = resp.answer
+        self._of_callers: dict[bytes, OfCaller] = {
+            b"auth": access.auth,
+            b"hello": self._hello,
+            b"resp": resp.answer,
+        }
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+    def answer(
+        self, method: bytes | None, params: bytes, caller: Caller
+    ) -> bytes | Refused | Welcome | Waiting | Later:
         """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.
 
         Without a method, the parameters are the report of a read that no other node has answered.
@@ -240,14 +259,21 @@ class Handlers:
         if method is None:
             return self._refuse(b"get", self._unanswered(params))
         try:
-            result = self._methods.get(method, _unknown)(Arguments(method, params))
+            arguments = Arguments(method, params)
+            if (of_caller := self._of_callers.get(method)) is not None:
+                result = of_caller(arguments, caller)
+            else:
+                own = self._methods.get(method, _unknown)
+                if own is not _unknown:
+                    self._access.judge(arguments, caller)
+                result = own(arguments)
             if isinstance(result, Waiting | Later):
                 return result
             return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused | Welcome:
         """The result of what took time, or the error.  Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
@@ -263,7 +289,7 @@ class Handlers:
             assert not is_answered, "a request is answered once"
             is_answered = True
             try:
-                answer = self._refuse(method, result) if isinstance(result, GossipKVError) else self._pack(result)
+                answer = self._refuse(method, result) if isinstance(result, GossipKVError) else self._packed(result)
             except Exception as error:  # noqa: BLE001  # As in `answer`.
                 answer = self._refuse(method, error)
             on_answer(answer)
@@ -280,7 +306,7 @@ class Handlers:
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
             return self._internal_error(method, error)
         try:
-            refused = Refused(self._pack(to_wire(error)))
+            refused = Refused(self._packed(to_wire(error)), ends=method == b"hello" and isinstance(error, Unauthorized))
         except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
             return self._internal_error(method, defect)
         self.errors[error.code] += 1
@@ -291,9 +317,12 @@ class Handlers:
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
         told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
         self.errors[told.code] += 1
-        return Refused(self._pack(to_wire(told)))
+        return Refused(self._packed(to_wire(told)))
 
-    def _pack(self, value: Value | Packed) -> bytes:
+    def _pack(self, value: Value | Packed | Known) -> bytes | Welcome:
+        return Welcome(value.user, self._packed(value.result)) if isinstance(value, Known) else self._packed(value)
+
+    def _packed(self, value: Value | Packed) -> bytes:
         if isinstance(value, Packed):
             return value.data
         packed: bytes = self._packer.pack(value)
@@ -400,13 +429,23 @@ class Handlers:
 
     # Of the cluster
 
-    def _hello(self, arguments: Arguments) -> Value:
+    def _hello(self, arguments: Arguments, caller: Caller) -> Value | Known:
         fields = arguments.map("hello")
         arguments.end()
-        mine, theirs = self._cluster.hello, hello.of_fields(fields)
+        mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
         mine.check(theirs)
-        self._deciding.hear_seen(theirs.seen)
-        return mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        is_proven, is_enough = False, True
+        if prover is not None:
+            try:
+                mine, is_proven = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
+            except Unauthorized:
+                self._access.note_refused(shown(caller.address), "hello")
+                raise
+            is_enough = is_proven or not prover.is_required
+        if is_enough:  # Strangers are not believed.
+            self._deciding.hear_seen(theirs.seen)
+        told = mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        return Known(PROVEN, told) if is_proven else told
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")

@@ -71,6 +71,10 @@ class Names:
         tables = [told for told in self._tables.tables() if not self._datasets.known(str(told["name"]))]
         return [*self._datasets.databases(), *tables]
 
+    def all(self) -> list[str]:
+        """The names of all."""
+        return [str(told["name"]) for told in self.databases() if isinstance(told, dict)]
+
     def with_disputes(self, told: Mapping[str, Mapping[str, Detail]]) -> dict[str, dict[str, Detail]]:
         """Return what is told of databases, with what is refused under their names in their `error`."""
         found = {name: {**entry} for name, entry in told.items()}

@@ -11,7 +11,7 @@ Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave
 build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads the databases' settings and the key ring again and looks at the source.
+at once.  SIGHUP reads the databases' settings, the key ring and the users again, and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -31,7 +31,7 @@ from gossipkv import __version__
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import LIVE, Membership
+from gossipkv.dataset.cluster.members import LIVE
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
@@ -40,23 +40,25 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
+from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway, types_of
-from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
+from gossipkv.node.gossip import Gossiping, check_room, membership_of, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
+from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Sockets
 from gossipkv.serving.published import publish
-from gossipkv.serving.pumps import Pumps
+from gossipkv.serving.pumps import Pumps, polls
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
@@ -68,9 +70,11 @@ from gossipkv.table.tables import OPEN, Tables
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from gossipkv.access.users import Users
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
+    from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener
     from gossipkv.serving.pump import MakeTransport
@@ -147,6 +151,7 @@ async def run(
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
+        access = await environment.threads.run(access_of, config, environment)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -156,15 +161,16 @@ async def run(
             environment,
             directory,
             gossiping,
-            membership=_membership(
-                config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
-            ),
+            access,
+            membership=membership_of(config, gossiping, await environment.threads.run(directory.peers)),
             ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
+            gateway=None
+            if http is None
+            else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
             usage=usage,
             beside=beside,
         )
@@ -198,11 +204,6 @@ def terms_of(config: Config) -> Terms:
     )
 
 
-def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
-    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
-    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
-
-
 def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
     return DataDirectory.open(
         config.data,
@@ -212,15 +213,6 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
         forget_tables=forget_tables,
-    )
-
-
-def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> Membership:
-    return Membership(
-        gossiping.own_member(),
-        expects_others=bool(config.join or knows_others),
-        retire_max_ms=config.retire_max,
-        now_ms=int(trio.current_time() * 1000),
     )
 
 
@@ -234,6 +226,7 @@ class _Node:
         environment: Environment,
         directory: DataDirectory,
         gossiping: Gossiping,
+        access: Access,
         *,
         membership: Membership,
         ring: Mapping[str, str],
@@ -246,7 +239,7 @@ class _Node:
         beside: tuple[Listener | None, Listener | None],
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
-        self._gossiping = gossiping
+        self._gossiping, self._access = gossiping, access
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
@@ -256,6 +249,7 @@ class _Node:
             config.pumps_for(cores()),
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
+            readable=access.bitmaps,
         )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
@@ -288,6 +282,7 @@ class _Node:
         self._deciding = self._make_deciding()
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
+        self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
         self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
@@ -362,6 +357,7 @@ class _Node:
             self._reads,
             self._gossiping,
             self._tables,
+            self._access,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
             names=self._names,
@@ -394,6 +390,7 @@ class _Node:
                 ways,
                 ways.adopt,
                 mine=lambda: self._gossiping.hello,
+                prover=self._gossiping.prover,
                 seen=lambda: self._deciding,
                 wake=ways.wake,
                 on_unreached=self._gossiping.suspect_hint,
@@ -435,6 +432,7 @@ class _Node:
             self._library.resume()
         else:
             nursery.start_soon(self._mend)
+        nursery.start_soon(self._users_file.run)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)
         await self._pumps.run(
@@ -518,7 +516,11 @@ class _Node:
         """Look at the databases' settings, then at the source."""
         await self._reloads.run()
         await self._read_keys()
+        await self._users_file.read()
         self._library.refresh()
+
+    def _know_users(self, users: Users) -> None:
+        self._pumps.users_changed(self._access.use(users))
 
     async def _read_keys(self) -> None:
         """The key ring as it is now; one that is wrong changes nothing."""

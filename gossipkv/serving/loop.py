@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from gossipkv.serving._core import Core
 from gossipkv.serving._crew import Crew
-from gossipkv.serving._handoff import Refused
+from gossipkv.serving._handoff import Caller, Refused, Welcome
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
 
-__all__ = ["Core", "Crew", "Loop", "Refused", "Sockets", "make_core", "make_crew"]
+__all__ = ["Caller", "Core", "Crew", "Loop", "Refused", "Sockets", "Welcome", "make_core", "make_crew"]
 
 
 def make_crew(config: Config, size: int) -> Crew:

@@ -24,14 +24,15 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
-from gossipkv.serving._handoff import Pending, Refused
+from gossipkv.serving._handoff import Pending, Refused, Welcome
 from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
     from gossipkv.environment.seam import Listener, Sockets, Threads
     from gossipkv.serving._core import Core
+    from gossipkv.serving._handoff import Caller
     from gossipkv.serving._serving import Loop
     from gossipkv.serving._transport import Transport
     from gossipkv.serving._turn import Turn
@@ -65,14 +66,16 @@ RETIRED_PERIOD_S = 1.0
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+    def answer(
+        self, method: bytes | None, params: bytes, caller: Caller
+    ) -> bytes | Refused | Welcome | Waiting | Later:
         """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Must not raise.
 
         Of a read that no other node has answered the method is None, and the report stands for the parameters.
         """
         ...
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused | Welcome:
         """The result, or the error, of what took time."""
         ...
 
@@ -169,6 +172,13 @@ class Pump:
             with self._turn:
                 self._loop.wake()
         await self._passed.wait()
+
+    def end_those_of(self, users: Iterable[int]) -> None:
+        """End the connections of users that are none any more, once what has arrived is answered."""
+        with self._turn:
+            for user in users:
+                self._loop.end_those_of(user)
+        self._wake()
 
     async def _serve(self) -> None:
         if self._core.turn is not None:

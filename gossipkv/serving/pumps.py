@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import trio
 
+from gossipkv.environment.cores import cores
 from gossipkv.log import Log
 from gossipkv.serving.loop import Loop, make_core, make_crew
 from gossipkv.serving.published import Published
@@ -63,15 +64,33 @@ TROUBLES = (
 )
 
 
+def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
+    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
+
+
 @final
 class Pumps:
-    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others."""
+    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others.
 
-    def __init__(self, config: Config, count: int, *, seed: Callable[[], int], node: str) -> None:
+    `readable` says by user what may be read of these databases, as `Core.let_read` takes it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        count: int,
+        *,
+        seed: Callable[[], int],
+        node: str,
+        readable: Callable[[Sequence[str]], list[bytes | None]] = lambda _databases: [],
+    ) -> None:
         crew = make_crew(config, count)
         self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
         self._turns = [core.turn or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
+        self._readable = readable
+        self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
         self._log = Log("gossipkv.node")
@@ -80,11 +99,22 @@ class Pumps:
 
     def publish(self, published: Published) -> None:
         """Serve that from now on, everywhere."""
+        self._databases = [*published.databases]
         tables = [published.table(core.turn) for core in self._cores]
+        for table in tables:
+            table.let_read(self._readable(self._databases))
         with self._all_turns():
             for core, table in zip(self._cores, tables, strict=True):
                 core.publish(table)
         self._tables = tables
+
+    def users_changed(self, gone: Sequence[int]) -> None:
+        """Go by what users may read now; end the connections of those that are gone."""
+        bitmaps = self._readable(self._databases)
+        for core in self._in_turns(self._cores):
+            core.let_read(bitmaps)
+        for pump in self._pumps:
+            pump.end_those_of(gone)
 
     def know_types(self, usual: str, by_database: dict[str, str]) -> None:
         """Say what values are, by HTTP: those of a database, and all others."""

@@ -6,21 +6,22 @@ when it leaves, as the protocol of the connection wants it; an error of ours is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
 
 from gossipkv import __version__
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.resp import NEWER, Line, Refusal, say
-from gossipkv.wire.results import Later, Packed, Waiting
+from gossipkv.wire.results import Known, Later, Packed, Waiting
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
+    from gossipkv.serving._handoff import Caller as Asker
     from gossipkv.wire.resp import Said
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -31,18 +32,37 @@ if TYPE_CHECKING:
 LONGEST_WORD: Final = 1 << 32
 MOST_NUMBER: Final = (1 << 64) - 1
 MOST_TOLD: Final = 128  # Of an unknown command, as Redis has it.
+WRONG: Final = Refusal("WRONGPASS invalid username-password pair or user is disabled.")
+OF_DATABASES: Final = frozenset({b"scan", b"dbsize"})  # Which are judged by the databases that they come to.
 
 
 class Caller(NamedTuple):
-    """Who asks: the connection's number, its protocol, the database it has selected, what it is called."""
+    """Who asks: the connection's number, its protocol, the database it has selected, what it is called, whose it is."""
 
     connection: int
     protocol: int
     database: int
     name: bytes
+    asker: Asker
 
 
-class Known(NamedTuple):
+class Permissions(Protocol):
+    """Who knows users, and what they may."""
+
+    def may_read(self, user: int, database: str) -> bool:
+        """Whether that user may read that database."""
+        ...
+
+    def judge_command(self, command: bytes, caller: Asker, database: str | None = None) -> None:
+        """Whether a command may be done.  Raises Unauthorized."""
+        ...
+
+    def prove(self, token: bytes, caller: Asker) -> Known | Waiting:
+        """Whose token it is.  Raises Unauthorized."""
+        ...
+
+
+class Listed(NamedTuple):
     """A command as clients are told: words (at least, if less than 0), and where its keys stand."""
 
     words: int
@@ -55,30 +75,31 @@ class Known(NamedTuple):
 
 _READ, _WRITE, _OWN = ("readonly",), ("write",), ("fast",)
 COMMANDS: Final = {
-    "get": Known(2, _READ, 1, 1, 1, "The value of a key."),
-    "mget": Known(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
-    "exists": Known(-2, _READ, 1, -1, 1, "How many of the keys there are."),
-    "strlen": Known(2, _READ, 1, 1, 1, "The length of a value."),
-    "getrange": Known(4, _READ, 1, 1, 1, "A part of a value."),
-    "substr": Known(4, _READ, 1, 1, 1, "The same, by its old name."),
-    "type": Known(2, _READ, 1, 1, 1, "string, or none."),
-    "ttl": Known(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
-    "pttl": Known(2, _READ, 1, 1, 1, "The same."),
-    "scan": Known(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
-    "dbsize": Known(1, _READ, 0, 0, 0, "About how many records the datasets have."),
-    "set": Known(3, _WRITE, 1, 1, 1, "Put a record into a table."),
-    "mset": Known(-3, _WRITE, 1, -1, 2, "Put records into tables."),
-    "del": Known(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
-    "unlink": Known(-2, _WRITE, 1, -1, 1, "The same."),
-    "select": Known(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
-    "hello": Known(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
-    "ping": Known(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
-    "echo": Known(2, _OWN, 0, 0, 0, "What is said."),
-    "client": Known(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
-    "command": Known(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
-    "info": Known(-1, _OWN, 0, 0, 0, "What the node says of itself."),
-    "reset": Known(1, _OWN, 0, 0, 0, "The connection as it was at first."),
-    "quit": Known(-1, _OWN, 0, 0, 0, "End the connection."),
+    "get": Listed(2, _READ, 1, 1, 1, "The value of a key."),
+    "mget": Listed(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
+    "exists": Listed(-2, _READ, 1, -1, 1, "How many of the keys there are."),
+    "strlen": Listed(2, _READ, 1, 1, 1, "The length of a value."),
+    "getrange": Listed(4, _READ, 1, 1, 1, "A part of a value."),
+    "substr": Listed(4, _READ, 1, 1, 1, "The same, by its old name."),
+    "type": Listed(2, _READ, 1, 1, 1, "string, or none."),
+    "ttl": Listed(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
+    "pttl": Listed(2, _READ, 1, 1, 1, "The same."),
+    "scan": Listed(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
+    "dbsize": Listed(1, _READ, 0, 0, 0, "About how many records the datasets have."),
+    "set": Listed(3, _WRITE, 1, 1, 1, "Put a record into a table."),
+    "mset": Listed(-3, _WRITE, 1, -1, 2, "Put records into tables."),
+    "del": Listed(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
+    "unlink": Listed(-2, _WRITE, 1, -1, 1, "The same."),
+    "select": Listed(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
+    "hello": Listed(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
+    "ping": Listed(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
+    "echo": Listed(2, _OWN, 0, 0, 0, "What is said."),
+    "client": Listed(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
+    "command": Listed(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
+    "auth": Listed(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
+    "info": Listed(-1, _OWN, 0, 0, 0, "What the node says of itself."),
+    "reset": Listed(1, _OWN, 0, 0, 0, "The connection as it was at first."),
+    "quit": Listed(-1, _OWN, 0, 0, 0, "End the connection."),
 }  # fmt: skip
 
 
@@ -123,37 +144,47 @@ class RespCommands:
         scan: Method,
         info: Callable[[], Value],
         random: random.Random,
+        access: Permissions,
     ) -> None:
         """`databases`: those that can be selected; `names`: all; `records`: about how many a dataset has."""
         self._databases = databases
         self._names = names
+        self._access = access
         self._records = records
         self._scan_of = scan
         self._info_of = info
-        self._scans = Scans(names, random)
-        self._commands: Mapping[bytes, Callable[[Caller, Sequence[bytes]], Said | Asked]] = {
+        self._scans = Scans(random)
+        self._commands: Mapping[bytes, Callable[[Caller, Sequence[bytes]], Said | Asked | Known | Waiting]] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
             b"info": self._info,
+            b"auth": self._auth,
             b"hello": self._hello,
             b"command": self._command,
             b"client": self._client,
         }
 
-    def answer(self, arguments: Arguments) -> bytes | Waiting | Later:
+    def answer(self, arguments: Arguments, asker: Asker) -> bytes | Known | Waiting | Later:
         """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
         connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
-        caller = Caller(connection, protocol, arguments.whole("database", len(self._databases)), arguments.blob("name"))
+        database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
+        caller = Caller(connection, protocol, database, called, asker)
         name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
         arguments.end()
         command = self._commands.get(name.lower())
+        if command is None:
+            return say(_unknown(name, words), protocol)
+        if name.lower() not in OF_DATABASES:
+            self._access.judge_command(name, asker)
         try:
-            told = _unknown(name, words) if command is None else command(caller, words)
+            told = command(caller, words)
         except _RefusedError as refused:
             told = Refusal(str(refused))
+        if isinstance(told, Known | Waiting):
+            return told
         if isinstance(told, Asked):
             made = told.made
-            return _then(told.answer, lambda result: say(made(result), caller.protocol))
+            return _then(told.answer, lambda result: say(made(result), protocol))
         return say(told, caller.protocol)
 
     # About data
@@ -161,6 +192,10 @@ class RespCommands:
     def _selected(self, caller: Caller) -> str | None:
         """The database that is selected; None: the keys say theirs."""
         return self._databases[caller.database - 1] if caller.database else None
+
+    def _readable(self, caller: Caller) -> list[str]:
+        """The names of all that it may read: who asks for no database hears of no others."""
+        return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
 
     def _scan(self, caller: Caller, words: Sequence[bytes]) -> Said | Asked:
         if not words or len(words) % 2 == 0:
@@ -174,29 +209,67 @@ class RespCommands:
         if count == 0:
             raise _RefusedError("ERR syntax error")
         pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
-        page = self._scans.page(selected, _whole(words[0]), pattern, count)
+        names = self._readable(caller)
+        page = self._scans.page(names, selected, _whole(words[0]), pattern, count)
         if page is None or options.get(b"type", b"string").lower() != b"string":
             return [b"0", []]
+        self._access.judge_command(b"scan", caller.asker, page.database)
 
         def made(result: Value | Packed) -> Said:
             keys, cursor = _keys_of(result)
             if pattern.is_whole:
                 keys = [key for key in keys if key == page.options.get("prefix", b"")]
-            number = self._scans.next(selected, page, pattern, cursor)
+            number = self._scans.next(names, selected, page, pattern, cursor)
             return [b"%d" % number, [page.shown_before + key for key in keys]]
 
         return Asked(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
 
     def _dbsize(self, caller: Caller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
-        counts = [self._records(name) for name in (self._names() if selected is None else [selected])]
+        if selected is not None:
+            self._access.judge_command(b"dbsize", caller.asker, selected)
+        counts = [self._records(name) for name in (self._readable(caller) if selected is None else [selected])]
         if counts == [None]:
             return Refusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
         return sum(count or 0 for count in counts)
 
     # About the node
 
-    def _hello(self, caller: Caller, _words: Sequence[bytes]) -> Said:
+    def _auth(self, caller: Caller, words: Sequence[bytes]) -> Said | Known | Waiting:
+        """`AUTH token`, or `AUTH name token`: it is the token that counts."""
+        return self._prove(caller, words[-1], Line("OK"))
+
+    def _prove(self, caller: Caller, token: bytes, said: Said) -> Said | Known | Waiting:
+        """What is said to whom the token is of."""
+
+        def welcome(known: object) -> Known:
+            assert isinstance(known, Known), known
+            return Known(known.user, say(said, caller.protocol))
+
+        try:
+            told = self._access.prove(token, caller.asker)
+        except Unauthorized:
+            return WRONG
+        if isinstance(told, Known):
+            return welcome(told)
+
+        async def wait() -> Value | Known:
+            try:
+                return welcome(await told.result())
+            except Unauthorized:
+                return say(WRONG, caller.protocol)
+
+        return Waiting(wait)
+
+    def _hello(self, caller: Caller, words: Sequence[bytes]) -> Said | Known | Waiting:
+        """`HELLO [2 or 3 [AUTH name token] [SETNAME name]]`: what speaks here."""
+        at = 1
+        while at < len(words) and words[at].lower() != b"auth":
+            at += 2
+        told = self._what_speaks(caller)
+        return told if at >= len(words) else self._prove(caller, words[at + 2], told)
+
+    def _what_speaks(self, caller: Caller) -> Said:
         return {
             b"server": b"gossipkv",
             b"version": __version__.encode(),
@@ -255,7 +328,7 @@ def _asked(name: str, asked: Sequence[bytes]) -> bool:
     return not asked or name.encode() in asked
 
 
-def _docs(known: Known) -> Said:
+def _docs(known: Listed) -> Said:
     return {b"summary": known.summary.encode(), b"group": b"generic"}
 
 
@@ -282,7 +355,9 @@ def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | Wa
     if isinstance(answer, Waiting):
 
         async def wait() -> Value:
-            return made(await answer.result())
+            result = await answer.result()
+            assert not isinstance(result, Known), "who it is is told by `_prove`"
+            return made(result)
 
         return Waiting(wait)
     if isinstance(answer, Later):

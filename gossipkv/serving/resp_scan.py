@@ -14,7 +14,7 @@ from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.wire.rpc import Value
 
@@ -74,15 +74,15 @@ class Page(NamedTuple):
 class Scans:
     """The cursors of all who scan by RESP, and what a page asks."""
 
-    def __init__(self, names: Callable[[], Sequence[str]], random: random.Random) -> None:
-        """`names`: those of all databases."""
-        self._names = names
+    def __init__(self, random: random.Random) -> None:
         self._number = random.getrandbits(FIRST_BITS)
         self._places: OrderedDict[int, Place] = OrderedDict()
 
-    def page(self, database: str | None, cursor: int, pattern: Pattern, count: int) -> Page | None:
-        """What the next page asks, of that database or of all; None: there is nothing."""
-        place = self._first(database, pattern) if cursor == 0 else self._places.get(cursor)
+    def page(
+        self, names: Sequence[str], database: str | None, cursor: int, pattern: Pattern, count: int
+    ) -> Page | None:
+        """What the next page asks, of that database or of all of these names; None: there is nothing."""
+        place = _first(names, database, pattern) if cursor == 0 else self._places.get(cursor)
         if place is None:
             if cursor == 0:
                 return None
@@ -96,7 +96,9 @@ class Scans:
             options["cursor"] = place.cursor
         return Page(place.database, options, b"" if database is not None else place.database.encode() + b":")
 
-    def next(self, database: str | None, page: Page, pattern: Pattern, cursor: bytes | None) -> int:
+    def next(
+        self, names: Sequence[str], database: str | None, page: Page, pattern: Pattern, cursor: bytes | None
+    ) -> int:
         """The number of what comes behind that page, which has ended with this cursor; 0: nothing does."""
         place: Place | None = None
         if cursor is not None:
@@ -104,7 +106,7 @@ class Scans:
             assert isinstance(prefix, bytes)
             place = Place(page.database, cursor, prefix)
         elif database is None and b":" not in pattern.prefix:
-            place = self._first(None, pattern, behind=page.database)
+            place = _first(names, None, pattern, behind=page.database)
         if place is None:
             return 0
         self._number += 1
@@ -113,13 +115,14 @@ class Scans:
             self._places.popitem(last=False)
         return self._number
 
-    def _first(self, database: str | None, pattern: Pattern, behind: str = "") -> Place | None:
-        """Where a scan begins: in that database, or in the first one whose keys are asked for."""
-        if database is not None:
-            return Place(database, None, pattern.prefix)
-        name, colon, prefix = pattern.prefix.partition(b":")
-        if colon:
-            return Place(name.decode(errors="replace"), None, prefix)
-        found = (one for one in sorted(self._names()) if one > behind and one.encode().startswith(name))
-        first = next(found, None) if not pattern.is_whole else None
-        return None if first is None else Place(first, None, b"")
+
+def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind: str = "") -> Place | None:
+    """Where a scan begins: in that database, or in the first one whose keys are asked for."""
+    if database is not None:
+        return Place(database, None, pattern.prefix)
+    name, colon, prefix = pattern.prefix.partition(b":")
+    if colon:
+        return Place(name.decode(errors="replace"), None, prefix)
+    found = (one for one in sorted(names) if one > behind and one.encode().startswith(name))
+    first = next(found, None) if not pattern.is_whole else None
+    return None if first is None else Place(first, None, b"")

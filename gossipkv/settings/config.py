@@ -1,10 +1,10 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `http`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the program sees
-(durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`,
-`64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from
-it, so nothing is said twice.
+`node`, `http`, `resp`, `access`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the
+program sees (durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see
+(`10m`, `64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all
+derived from it, so nothing is said twice.
 
 Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
 An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
@@ -31,13 +31,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ConfigError
+from gossipkv.settings.access import AccessSettings
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.settings.datasets import DatasetSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node import LogSettings, NodeSettings
-from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
+from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.replication import ReplicationSettings
 from gossipkv.settings.resp import RespSettings
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
-RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
+RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 
 @final
@@ -65,6 +66,7 @@ class Config(
     ReplicationSettings,
     DatasetSettings,
     GossipSettings,
+    AccessSettings,
     RespSettings,
     HttpSettings,
     NodeSettings,

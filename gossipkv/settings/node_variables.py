@@ -1,4 +1,4 @@
-"""Two variables of the environment that are taken for each other: whom commands ask, and what a node is called."""
+"""What the environment tells commands that ask; of it, whom they ask is taken for what a node is called."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NODE_VARIABLE: Final = "GOSSIPKV_NODE"
+TOKEN_VARIABLE: Final = "GOSSIPKV_TOKEN"  # noqa: S105  # A name.
 OWN_NAME: Final = "GOSSIPKV_NODE_NAME"
 APART: Final = (
     f"{NODE_VARIABLE} has HOST:PORT of the nodes that commands ask, {OWN_NAME} the name of the node that `serve` runs"

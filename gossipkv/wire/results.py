@@ -1,4 +1,4 @@
-"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node.
+"""Results that are no plain values: MessagePack already, who somebody is, one to be waited for, one of another node.
 
 Two kinds take time: `Waiting` has a task, `Later` calls back.
 """
@@ -21,12 +21,19 @@ class Packed(NamedTuple):
     data: bytes
 
 
+class Known(NamedTuple):
+    """A result for whoever has proved to be a user: the connection is of that one, by its number, from now on."""
+
+    user: int
+    result: Value
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A result that takes time; `shared_by`: the same for all that ask before it is begun, named by this."""
 
-    result: Callable[[], Awaitable[Value | Packed]]
+    result: Callable[[], Awaitable[Value | Packed | Known]]
     shared_by: Hashable | None = None
 
 

@@ -22,9 +22,8 @@ NO_DATABASE = (
     b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
 )
 BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
-NO_USERS = b"-ERR AUTH is not known here: a node has no passwords for clients of Redis; connect without one\r\n"
 SET_ONLY = b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
-NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [SETNAME name]]\r\n"
+NO_HELLO = b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
 ONE_KEY = {b"get": 2, b"strlen": 2, b"type": 2, b"ttl": 2, b"pttl": 2, b"getrange": 4, b"substr": 4}
 LEAST = {
     b"mget": 2,
@@ -36,8 +35,9 @@ LEAST = {
     b"echo": 2,
     b"select": 2,
     b"client": 2,
+    b"auth": 2,
 }
-MOST = {b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
+MOST = {b"auth": 3, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
 
 
 class Error(NamedTuple):
@@ -297,9 +297,6 @@ class Connection:
     def _echo(self, arguments: list[bytes]) -> bytes:
         return bulk(arguments[0])
 
-    def _auth(self, _arguments: list[bytes]) -> bytes:
-        return NO_USERS
-
     def _quit(self, _arguments: list[bytes]) -> bytes:
         self.ended = True
         return b"+OK\r\n"
@@ -334,10 +331,13 @@ class Connection:
         if int(protocol) not in {2, 3}:
             return b"-NOPROTO unsupported protocol version\r\n"
         name, left = self.name, arguments[1:]
-        while len(left) > 1 and left[0].lower() == b"setname":
-            name, left = left[1], left[2:]
-        if left:
-            return NO_USERS if left[0].lower() == b"auth" else NO_HELLO
+        while left:
+            if len(left) > 2 and left[0].lower() == b"auth":
+                left = left[3:]
+            elif len(left) > 1 and left[0].lower() == b"setname":
+                name, left = left[1], left[2:]
+            else:
+                return NO_HELLO
         if not self._named(name):
             return BAD_NAME
         self.protocol = int(protocol)
@@ -345,4 +345,4 @@ class Connection:
 
 
 WRITES_AND_READS = {b"mget", b"exists", b"set", b"mset", b"del", b"unlink"}
-OWN = {b"ping", b"echo", b"auth", b"quit", b"reset", b"select", b"client", b"hello"}
+OWN = {b"ping", b"echo", b"quit", b"reset", b"select", b"client", b"hello"}

@@ -33,13 +33,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES
+from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, Key
 from gossipkv.gossip.packets.prefix import PREFIX_BYTES, Dropped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from gossipkv.gossip.packets.key_ring import Key
 
 COUNTER_BYTES: Final = 8
 TAG_BYTES: Final = 16
@@ -109,6 +107,11 @@ class Sealing:
         self._cipher = _cipher(first.secret, self._session)
         for sender in [sender for sender in self._heard if sender[:KEY_ID_BYTES] not in self._keys]:
             del self._heard[sender]
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys; the first one seals."""
+        return tuple(Key(*one) for one in self._keys.items())
 
     @property
     def key_ids(self) -> tuple[bytes, ...]:

@@ -18,6 +18,7 @@ import trio
 from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.log import Log
 from gossipkv.node.peers import hello
+from gossipkv.node.peers.proof import NONCE_BYTES
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.environment.seam import Sockets, Stream
     from gossipkv.node.peers.hello import Hello
+    from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
@@ -131,6 +133,7 @@ class Peers:
         adopt: Adopt,
         *,
         mine: Callable[[], Hello],
+        prover: Prover | None,
         seen: Callable[[], Seen],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
@@ -149,6 +152,7 @@ class Peers:
         self._table = table
         self._adopt = adopt
         self._mine = mine
+        self._prover = prover
         self._seen = seen
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
@@ -367,32 +371,46 @@ class Peers:
             Unauthorized, ProtocolError: whoever does is not that member.
         """
         mine = self._mine()._replace(seen=self._seen().tell_seen(peer.uuid))
-        await stream.send_all(request(0, "hello", [mine.to_map()]))
-        reader = FrameReader(MOST_HELLO_BYTES)
-        while True:
-            received = await stream.receive_some(MOST_HELLO_BYTES)
-            if not received:
-                raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
-            reader.feed(received)
-            for frame in reader:
-                response = decode_response(frame)
-                if response.error is not None:
-                    raise response.error
-                theirs = hello.of_answer(response.result)
-                mine.check(theirs)
-                if theirs.uuid != peer.uuid:
-                    raise Unauthorized(
-                        f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
-                        {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
-                    )
-                self._seen().hear_seen(theirs.seen)
-                return theirs
+        if self._prover is not None:
+            mine = mine._replace(nonce=self._random.randbytes(NONCE_BYTES))
+        theirs = await _exchange(stream, mine)
+        mine.check(theirs)
+        if theirs.uuid != peer.uuid:
+            raise Unauthorized(
+                f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
+                {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
+            )
+        if self._prover is not None and (again := self._prover.ask(mine, theirs)) is not None:
+            theirs = await _exchange(stream, again)
+        self._seen().hear_seen(theirs.seen)
+        return theirs
 
     def _say(self, line: _Line, failure: str) -> None:
         """Note why there is no connection; once in the log, when that is more than nobody listening."""
         if line.failure != failure and line.peer.state == 0:
             self._log.info("peer_unreached", node=line.peer.name, address=str(line.peer.address), reason=failure)
         line.failure = failure
+
+
+async def _exchange(stream: Stream, mine: Hello) -> Hello:
+    """Say hello; what is answered.
+
+    Raises:
+        OSError: nobody answers.
+        GossipKVError: whoever does refuses, or does not say hello.
+    """
+    await stream.send_all(request(0, "hello", [mine.to_map()]))
+    reader = FrameReader(MOST_HELLO_BYTES)
+    while True:
+        received = await stream.receive_some(MOST_HELLO_BYTES)
+        if not received:
+            raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
+        reader.feed(received)
+        for frame in reader:
+            response = decode_response(frame)
+            if response.error is not None:
+                raise response.error
+            return hello.of_answer(response.result)
 
 
 def _reason(error: OSError | trio.TooSlowError | GossipKVError) -> str:

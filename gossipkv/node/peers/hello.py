@@ -2,8 +2,8 @@
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
 Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
-0 where they are missing, `speaks` is 1, and `seen` nothing.  They are as they were when the connection began: a life
-ends with its connections, but a first store may be made while there are some.
+0 where they are missing, `speaks` is 1, and `seen`, `nonce` and `proof` (`proof.py`) are nothing.  They are as they
+were when the connection began: a life ends with its connections, but a first store may be made while there are some.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Hello(NamedTuple):
     life: int = 0
     speaks: int = 1  # The newest forms of messages that it reads.
     seen: bytes = b""  # What it has seen of the other's store (`register.seen`); empty: it decides nothing.
+    nonce: bytes = b""  # By which the other is to prove to be a node (`proof.py`); empty: it has no keys.
+    proof: bytes = b""
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
@@ -67,9 +69,11 @@ def of_fields(fields: Options) -> Hello:
     cluster_id, uuid = fields.blob("cluster_id"), fields.blob("uuid")
     store, life = fields.number("store", most=MAX_STORE) or 0, fields.number("life", most=MAX_STORE) or 0
     speaks = fields.number("speaks", most=MOST_SPOKEN) or 1
+    nonce = fields.blob("nonce") or b""
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
-    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, fields.blob("seen") or b"")
+    seen, proof = fields.blob("seen") or b"", fields.blob("proof") or b""
+    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen, nonce, proof)
 
 
 def of_answer(answer: Value) -> Hello:
@@ -78,7 +82,8 @@ def of_answer(answer: Value) -> Hello:
     Raises:
         ProtocolError: it is no hello.
     """
-    match {"store": 0, "life": 0, "speaks": 1, "seen": b"", **answer} if isinstance(answer, dict) else None:
+    absent: dict[str, Value] = {"store": 0, "life": 0, "speaks": 1, "seen": b"", "nonce": b"", "proof": b""}
+    match {**absent, **answer} if isinstance(answer, dict) else None:
         case {
             "protocol": int(protocol),
             "cluster_id": bytes(cluster_id),
@@ -88,6 +93,8 @@ def of_answer(answer: Value) -> Hello:
             "life": int(life),
             "speaks": int(speaks),
             "seen": bytes(seen),
+            "nonce": bytes(nonce),
+            "proof": bytes(proof),
         } if (
             len(uuid) == UUID_BYTES
             and 0 <= epoch <= MAX_EPOCH
@@ -95,5 +102,5 @@ def of_answer(answer: Value) -> Hello:
             and 0 <= life <= MAX_STORE
             and 1 <= speaks <= MOST_SPOKEN
         ):
-            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen)
+            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen, nonce, proof)
     raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store, life and speaks as numbers")

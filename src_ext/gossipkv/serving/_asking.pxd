@@ -70,6 +70,7 @@ cdef void go_on_with_relays(Asking asking) noexcept nogil
 cdef void expire_relays(Asking asking) noexcept nogil
 cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil
 cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil
+cdef void read_for(Asking asking, const Relay* relay) noexcept nogil
 
 cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil
 cdef void note_damage(

@@ -32,7 +32,7 @@ from gossipkv.serving._counters cimport (
     CLOSED_MEMORY, FORWARD_ATTEMPTS, FORWARD_QUEUE_FULL, FORWARD_SILENCES, FORWARD_UNCONNECTED, REPLIES,
 )
 from gossipkv.serving._peers cimport Peers
-from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable
+from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable, read_as
 from gossipkv.serving._read_options cimport IDENTITY_BYTES
 from gossipkv.serving._relays cimport (
     ASKED_STILL, MOST_TRIED, NEVER, WAS_FULL, WAS_SILENT, WAS_UNCONNECTED, Attempt, Relay, RelayKind, attempt_begin,
@@ -232,6 +232,7 @@ cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
         reason_of(asking, relay).give_up(asking, relay)
     elif relay.resting:
         relay.resting = False
+        read_for(asking, relay.whole)
         reason_of(asking, relay).begin_round(asking, relay)
     else:
         while attempt != NULL:
@@ -256,6 +257,11 @@ cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
             heard_ns = max(heard_ns, connection.received_ns)
         attempt = attempt.next_of_relay
     return heard_ns
+
+
+cdef void read_for(Asking asking, const Relay* relay) noexcept nogil:
+    """Have what follows be read by its client, as far as that one may by now."""
+    read_as(asking.published, asking.connections.find(relay.client).user)
 
 
 # The end ------------------------------------------------------------------------------------------------------

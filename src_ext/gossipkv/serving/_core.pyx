@@ -167,6 +167,11 @@ cdef class Core:
             self.connections.http.table = <PyObject*>published
             self.retired = release_unread([*self.retired, older])
 
+    def let_read(self, list bitmaps not None):
+        """Say by user what may be read of what is served (`PublishedTable.let_read`)."""
+        self.check_thread()
+        self.published.let_read(bitmaps)
+
     def know_types(self, str usual not None, dict by_database not None):
         """Say what values are, by HTTP: `{database: media type}`, and of any other."""
         self.check_thread()

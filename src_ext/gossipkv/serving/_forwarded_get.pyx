@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memset
 
 from gossipkv.serving._asking cimport (
     Asking, Reason, ask_next, claim_client, database_of, expire_asked, hand_back, last_heard, limit_asking,
-    note_damage, set_limits, set_version,
+    note_damage, read_for, set_limits, set_version,
 )
 from gossipkv.serving._cold_reads cimport Get, is_patient, refuse_slow, release_get, wait_for_page
 from gossipkv.serving._connections cimport Connection
@@ -130,7 +130,9 @@ cdef void look_up_again(Asking asking, Relay* relay) noexcept nogil:
     """Look it up anew, by what is served now, since a page that it needs has come."""
     cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
     cdef Lookup lookup
-    cdef int outcome = asking.published.begin_get(params, &asking.read_limits, &lookup)
+    cdef int outcome
+    read_for(asking, relay)
+    outcome = asking.published.begin_get(params, &asking.read_limits, &lookup)
     relay.rounds += 1
     if outcome == ANSWERED and answer_here(asking, relay, &lookup):
         return

@@ -10,6 +10,19 @@ from gossipkv.wire._message cimport Envelope
 
 cdef class Refused:
     cdef readonly bytes error
+    cdef readonly bint ends
+
+
+cdef class Welcome:
+    cdef readonly uint32_t user
+    cdef readonly bytes body
+
+
+cdef class Caller:
+    cdef readonly uint64_t handle
+    cdef readonly int pump
+    cdef readonly uint32_t user
+    cdef readonly uint64_t address
 
 
 cdef class Pending:
@@ -26,6 +39,8 @@ cdef Request* next_request(Core core) noexcept nogil
 cdef void limit_parked(Core core, Connection* connection) noexcept nogil
 cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil
 cdef void deliver(Core core, Connection* connection) noexcept nogil
+cdef Caller caller_of(Core core, uint64_t handle)
+cdef bytes body_of(object answer)
 cdef bint respond(
     Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
 ) noexcept nogil

@@ -12,8 +12,7 @@ from gossipkv.serving._backlog cimport ASKED, Request, request_bytes
 from gossipkv.serving._connections cimport Connection, check
 from gossipkv.serving._core cimport Core
 from gossipkv.serving._counters cimport (
-    BAD_REQUESTS, CLOSED_MEMORY, CLOSED_UNAUTHORIZED, DUPLICATE_IDS, HANDED_OFF, OVERLOADED, REPLIES, REPLIES_DROPPED,
-    REPLIES_TOO_LARGE,
+    BAD_REQUESTS, CLOSED_MEMORY, DUPLICATE_IDS, HANDED_OFF, OVERLOADED, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
 )
 from gossipkv.serving._crew cimport may_be_in_flight
 from gossipkv.serving._id_set cimport ids_contain
@@ -21,8 +20,7 @@ from gossipkv.serving._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY
 from gossipkv.serving._refusals cimport refuse_answer, refuse_elements, refuse_id, refuse_load
 from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._message cimport (
-    ENVELOPE_BYTES, Blob, Cursor, Envelope, blob_is, put, put_bytes, put_response, take_array, take_response, take_str,
-    unsigned_size,
+    ENVELOPE_BYTES, Envelope, blob_is, put, put_bytes, put_response, unsigned_size,
 )
 
 cdef enum:
@@ -36,10 +34,34 @@ cdef enum:
 
 @cython.final
 cdef class Refused:
-    """What Python answers when it refuses: the error, `[code, message, details]`, as MessagePack."""
+    """What Python answers when it refuses: the error, `[code, message, details]`, as MessagePack.
 
-    def __cinit__(self, bytes error not None):
+    `ends`: nothing more is said on that connection: it is a node of another cluster, say, and meant somebody else.
+    """
+
+    def __cinit__(self, bytes error not None, bint ends=False):
         self.error = error
+        self.ends = ends
+
+
+@cython.final
+cdef class Welcome:
+    """What Python answers to who has proved to be somebody: the result, and the user that its connection is of now."""
+
+    def __cinit__(self, uint32_t user, bytes body not None):
+        self.user = user
+        self.body = body
+
+
+@cython.final
+cdef class Caller:
+    """Who asks: the connection, the user that it is of, and what its peer's address counts as (`_addresses.pxd`)."""
+
+    def __cinit__(self, uint64_t handle, int pump, uint32_t user, uint64_t address):
+        self.handle = handle
+        self.pump = pump
+        self.user = user
+        self.address = address
 
 
 @cython.final
@@ -54,16 +76,19 @@ cdef class Pending:
         self.waiting = waiting
 
 
-cdef inline bint is_unauthorized(Cursor answer) noexcept nogil:
-    """Whether that is the error of this code."""
-    cdef uint32_t msgid
-    cdef Blob code
-    return (
-        take_response(&answer, &msgid)
-        and take_array(&answer) == 3
-        and take_str(&answer, &code)
-        and blob_is(&code, b"UNAUTHORIZED", 12)
-    )
+cdef bytes body_of(object answer):
+    """What an answer says, as MessagePack; None: it is none, and takes time."""
+    if isinstance(answer, bytes):
+        return <bytes>answer
+    if isinstance(answer, Refused):
+        return (<Refused>answer).error
+    return (<Welcome>answer).body if isinstance(answer, Welcome) else None
+
+
+cdef Caller caller_of(Core core, uint64_t handle):
+    """Who is behind a connection that there is."""
+    cdef Connection* connection = core.connections.find(handle)
+    return Caller(handle, core.connections.pump, connection.user, connection.address)
 
 
 cdef int may_hand_off(Core core, const Connection* connection, const Envelope* request) noexcept nogil:
@@ -149,12 +174,7 @@ cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noex
 
 
 cdef void deliver(Core core, Connection* connection) noexcept nogil:
-    """Put the answer in `out` behind what waits; it is sent with all others of its connection.
-
-    Whoever is told UNAUTHORIZED is told nothing more: it is a node of another cluster, and meant somebody else.
-    """
-    if is_unauthorized(Cursor(core.out.data + core.out.start, core.out.data + core.out.end)):
-        core.connections.finish(connection, CLOSED_UNAUTHORIZED)
+    """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
     core.connections.hold_output(connection, 0)
     core.connections.flush_later(connection)
     core.connections.sent(connection, 0)

@@ -367,6 +367,8 @@ cdef int put_refusal(
     put_end(out)
     if memcmp(status, b"503", 3) == 0 or memcmp(status, b"429", 3) == 0:
         put_word(out, b"Retry-After: 1\r\n")
+    elif memcmp(status, b"401", 3) == 0:
+        put_word(out, b"WWW-Authenticate: Bearer\r\n")
     end_head(size if strange.size == 0 else strange.size + 2 + size, is_last, out)
     if is_head:
         return 0

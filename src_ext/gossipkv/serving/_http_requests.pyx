@@ -25,6 +25,7 @@ cdef enum:
     MOST_DIGITS = 18  # More are beyond the end of any value.
     FIELDS = 31
     HIDDEN = 6
+    TOKEN_SIZE = 14
 
 cdef enum Meaning:
     NONE = 0  # to a read
@@ -32,6 +33,7 @@ cdef enum Meaning:
     CONNECTION = 2
     RANGE = 4
     IF_NONE_MATCH = 8
+    COOKIE = 16
 
 cdef struct Field:
     const char* name
@@ -51,7 +53,7 @@ ALLOWED[:] = [
     Field(b"cache-control", 13, NONE),
     Field(b"pragma", 6, NONE),
     Field(b"referer", 7, NONE),
-    Field(b"cookie", 6, NONE),
+    Field(b"cookie", 6, COOKIE),
     Field(b"dnt", 3, NONE),
     Field(b"origin", 6, NONE),
     Field(b"via", 3, NONE),
@@ -72,6 +74,8 @@ ALLOWED[:] = [
     Field(b"b3", 2, NONE),
     Field(b"content-type", 12, NONE),  # Some send it with every request.
 ]
+
+cdef const char* TOKEN = b"gossipkv-token"
 
 # Databases whose names are paths of the gateway's own (`gossipkv.http.order.HIDING`).
 cdef const char* HIDING[HIDDEN]
@@ -185,6 +189,8 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexce
         return meaning if plain.is_last or word_is(&value, b"keep-alive") else STRANGE
     if meaning == RANGE:
         return meaning if read_range(value, plain) else STRANGE
+    if meaning == COOKIE:
+        return STRANGE if has_token(&value) else NONE
     if meaning == IF_NONE_MATCH:
         plain.tag = value
         return meaning if is_tag(&value) else STRANGE
@@ -212,6 +218,15 @@ cdef inline bint has_control(const uint8_t* at, const uint8_t* end) noexcept nog
         found |= (at[0] < 0x20 and at[0] != 0x09) or at[0] == 0x7F
         at += 1
     return found
+
+
+cdef bint has_token(const Blob* value) noexcept nogil:
+    """Whether one of the cookies may be that of the page, by which the gateway knows a user (`gossipkv.http.permissions`)."""
+    cdef Py_ssize_t i
+    for i in range(value.size - TOKEN_SIZE + 1):
+        if memcmp(value.data + i, TOKEN, TOKEN_SIZE) == 0:
+            return True
+    return False
 
 
 cdef bint is_tag(const Blob* value) noexcept nogil:

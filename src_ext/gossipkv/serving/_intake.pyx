@@ -19,7 +19,7 @@ from gossipkv.serving._counters cimport (
 from gossipkv.serving._gathered cimport gather, may_process, must_wait
 from gossipkv.serving._http_intake cimport take_plain
 from gossipkv.serving._id_set cimport ids_contain
-from gossipkv.serving._published cimport HAND_OFF
+from gossipkv.serving._published cimport HAND_OFF, read_as
 from gossipkv.serving._refusals cimport refuse_bounds, refuse_size
 from gossipkv.serving._requests cimport answer_gathered, take_message
 from gossipkv.serving._resp_intake cimport take_commands
@@ -81,6 +81,7 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     check(core.connections, connection, core.gathered.count == 0, b"no get is left behind by a turn")
     check(core.connections, connection, core.fresh_answers == 0, b"answers are counted in the turn that gave them")
     core.turn_work = work
+    read_as(core.published, connection.user)
     connection.held = False
     if connection.owing == NULL:
         at = take_messages(core, connection, data, size)

@@ -182,6 +182,10 @@ cdef class PublishedTable:
     cdef Py_ssize_t slot_mask
     cdef bint pinned
     cdef Py_ssize_t readers  # scans and batches under way: they need the files when this is served no longer
+    cdef list bitmaps  # what the next points into
+    cdef const uint8_t** users  # what each may read, a bit for each database, NULL: all; and behind them who is unknown
+    cdef uint32_t user_count
+    cdef const uint8_t* readable  # to whom is read for now
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
@@ -191,6 +195,7 @@ cdef class PublishedTable:
     cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
+    cdef DatabaseRow* find_readable(self, const Blob* name) noexcept nogil
     cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
@@ -199,6 +204,11 @@ cdef class PublishedTable:
     cdef int end_get(
         self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, bint waits, Buffer* out
     ) noexcept nogil
+
+
+cdef inline void read_as(PublishedTable table, uint32_t user) noexcept nogil:
+    """Have it read by that user, as far as that one may, until it is read by another."""
+    table.readable = table.users[min(user, table.user_count)]
 
 
 cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:

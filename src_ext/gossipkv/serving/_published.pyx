@@ -14,6 +14,10 @@ Rejected: values kept as they are sent, head and value in one piece.  All that a
 copy of the value was 16 ns of 1,090 (perf, 64 connections with 16 requests each), the head a part of that; every record
 would be 2 to 5 bytes longer, and the format of files bound to that of the wire.
 
+Who asks is known by a number, and may read the databases whose bits are set for it: `read_as` is called before a plan
+is made, at the beginning of a connection's turn, and what the bit does not allow is handed off like everything that is
+not plain.  So the answer here is yes or nothing, and each no is Python's (`gossipkv.node.access`).
+
 `min_version` chooses the active version if that is new enough, else the oldest held one that is: a session that has
 seen a newer version elsewhere goes no further ahead than it must.
 """
@@ -85,6 +89,7 @@ cdef class PublishedTable:
         self.databases = <DatabaseRow*>calloc(len(entries) + 1, sizeof(DatabaseRow))
         if self.slots == NULL or self.databases == NULL:
             raise MemoryError
+        self.let_read([])
         for name, active, versions in entries:
             self.add_database(name, active, versions)
 
@@ -97,6 +102,7 @@ cdef class PublishedTable:
             free(self.databases[d].versions)
         free(self.databases)
         free(self.slots)
+        free(self.users)
 
     cdef int hold(self, bytes text, Blob* blob) except -1:
         """Keep `text` alive as long as the table, and point at it."""
@@ -167,6 +173,31 @@ cdef class PublishedTable:
         version.mean_value = <Py_ssize_t>(value_bytes // max(records, <uint64_t>1))
         version.long_values = value_bytes > LONG_VALUE_BYTES * records
         return 0
+
+    def let_read(self, bitmaps):
+        """Say by user what may be read: bit d of the bytes is the d-th database, the lowest first; None: all.
+
+        Who is not among them may read nothing; without any, all may read all.
+        """
+        cdef list kept = [bytes(bitmap) if bitmap is not None else None for bitmap in bitmaps]
+        cdef Py_ssize_t size = self.database_count // 8 + 1
+        cdef const uint8_t** users = <const uint8_t**>calloc(len(kept) + 1, sizeof(uint8_t*))
+        cdef Py_ssize_t i
+        if users == NULL:
+            raise MemoryError
+        if kept:
+            kept.append(bytes(size))
+        for i in range(len(kept)):
+            if kept[i] is not None:
+                if len(kept[i]) < size:
+                    free(users)
+                    raise ValueError(f"{len(kept[i])} bytes have no bit for each of {self.database_count} databases")
+                users[i] = <const uint8_t*><const char*>kept[i]
+        free(self.users)
+        self.users = users
+        self.user_count = <uint32_t>max(len(kept) - 1, 0)
+        self.bitmaps = kept
+        read_as(self, self.user_count)
 
     def release(self):
         """Unpin the files: nothing will be read through this table again."""
@@ -272,6 +303,14 @@ cdef class PublishedTable:
             slot = (slot + 1) & <size_t>self.slot_mask
         return NULL
 
+    cdef DatabaseRow* find_readable(self, const Blob* name) noexcept nogil:
+        """The same, if who reads may."""
+        cdef DatabaseRow* database = self.find_database(name)
+        cdef Py_ssize_t number = database - self.databases
+        if database != NULL and self.readable != NULL and not self.readable[number >> 3] >> (number & 7) & 1:
+            return NULL
+        return database
+
     cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil:
         """The same version in this table, where it is counted now; NULL: it is held no more."""
         cdef DatabaseRow* database = self.find_database(&version.database.name)
@@ -285,7 +324,7 @@ cdef class PublishedTable:
         cdef Blob name
         if not 2 <= count <= 3 or not take_blob(params, &name):
             return NULL
-        database = self.find_database(&name)
+        database = self.find_readable(&name)
         if database == NULL:
             return NULL
         keys = params[0]

@@ -34,7 +34,7 @@ from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._owed cimport take_back
 from gossipkv.serving._published cimport (
     ANSWERED, COLD, DAMAGED, ELSEWHERE, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, TAKEN_OVER, UNDER_WAY, Lookup,
-    count_refused,
+    count_refused, read_as,
 )
 from gossipkv.serving._read_options cimport ReadOptions
 from gossipkv.serving._refusals cimport refuse_message, refuse_protocol
@@ -279,6 +279,7 @@ cdef Connection* run_scans(Core core, int64_t* work) noexcept nogil:
         if not scans_have_begun(scanner) and buffer_size(&connection.output) >= core.connections.max_queued:
             scans_park(&core.connections.scans, scanner)
             continue
+        read_as(core.published, connection.user)
         if scanner.first.batch != NULL:
             if run_batch(core, scanner, work):
                 continue

@@ -5,16 +5,22 @@ a message as well, whose result is RESP (`SAID`).  Of a command over several dat
 one of them fails the command does.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc
+from libc.string cimport strlen
 
 from gossipkv.serving._owed cimport MOST_PARTS, Owed, Owing, owed_count, owed_of, pay
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
-    Blob, Cursor, put, put_bytes, take_array, take_bin, take_blob, take_nil, take_str, take_unsigned,
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
 )
 from gossipkv.wire._resp cimport BULK_BYTES, put_bulk, put_line, put_null
 from gossipkv.wire._text cimport put_end
+
+
+# As Redis words them, and clients know them.
+cdef const char* NO_TOKEN = b"Authentication required."
+cdef const char* NO_PERMISSION = b"No permissions to access a key or to run this command"
 
 
 cdef Owing* resp_begin() noexcept nogil:
@@ -81,13 +87,19 @@ cdef int say(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcep
 
 
 cdef int say_refusal(Cursor error, Buffer* out) noexcept nogil:
-    """`-CODE message`, of `[code, message, details]`: a line, whatever the message has."""
+    """`-CODE message`, of `[code, message, details]`: a line, whatever the message has; or what Redis says."""
     cdef Py_ssize_t at
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
     take_array(&error)
     take_blob(&error, &code)
     take_blob(&error, &message)
+    if blob_is(&code, b"UNAUTHORIZED", 12):
+        code = Blob(<const uint8_t*>b"NOPERM", 6)
+        message = Blob(<const uint8_t*>NO_PERMISSION, <Py_ssize_t>strlen(NO_PERMISSION))
+        if take_map(&error) > 0:  # It says that `auth` is missing.
+            code = Blob(<const uint8_t*>b"NOAUTH", 6)
+            message = Blob(<const uint8_t*>NO_TOKEN, <Py_ssize_t>strlen(NO_TOKEN))
     if buffer_reserve(out, code.size + message.size + BULK_BYTES) < 0:
         return -1
     put(out, 0x2D)

@@ -26,10 +26,9 @@ cdef enum Verb:
     SELECT = 9
     HELLO = 10
     RESET = 11
-    AUTH = 12
-    CLIENT = 13
-    QUIT = 14
-    REFUSED = 15  # `why` says it
+    CLIENT = 12
+    QUIT = 13
+    REFUSED = 14  # `why` says it
 
 cdef struct Command:
     Verb verb

@@ -3,7 +3,7 @@
     GET STRLEN GETRANGE TYPE TTL PTTL, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each run of keys of one database
     SET ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
-    PING ECHO SELECT HELLO RESET QUIT AUTH, CLIENT SETNAME ──> the connection's own
+    PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
     anything else ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
 
 With `SELECT 0`, as a connection begins, the first colon of a key divides database and key; with `SELECT n` the database
@@ -62,7 +62,7 @@ KNOWN[:] = [
     Known(b"select", SELECT, SAID, 2, 2),
     Known(b"hello", HELLO, SAID, 1, 0),
     Known(b"reset", RESET, SAID, 1, 1),
-    Known(b"auth", AUTH, SAID, 1, 0),
+    Known(b"auth", OTHER, SAID, 2, 3),
     Known(b"client", CLIENT, SAID, 2, 0),
     Known(b"quit", QUIT, SAID, 1, 0),
     Known(b"substr", ONE_KEY, RANGE, 4, 4),
@@ -80,9 +80,6 @@ cdef const char* TOO_MANY = (
     b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
 )
 cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n"
-cdef const char* NO_USERS = (
-    b"-ERR AUTH is not known here: a node has no passwords for clients of Redis; connect without one\r\n"
-)
 
 
 # Words ------------------------------------------------------------------------------------------------------------
@@ -402,9 +399,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
     cdef int64_t number = 0
     if command.verb == PING:
         core.counts[PINGS] += 1
-    if command.verb == AUTH:
-        say_line(core, connection, NO_USERS)
-    elif command.verb == HELLO:
+    if command.verb == HELLO:
         greet(core, connection, command)
     elif command.verb == PING and command.count == 1:
         say_line(core, connection, b"+PONG\r\n")
@@ -419,6 +414,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         resp.protocol = 2
         resp.database = 0
         resp.name_size = 0
+        connection.user = 0
         say_line(core, connection, b"+RESET\r\n")
     elif command.verb == SELECT:
         take_word(&words, &word)
@@ -452,7 +448,7 @@ cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
 
 
 cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
-    """HELLO [2 or 3 [SETNAME name]]: Python says what speaks here, in that protocol."""
+    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python says what speaks here, or refuses, in that protocol."""
     cdef Resp* resp = resp_of(connection.owing)
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
@@ -470,14 +466,18 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
             return
     while left > 0:
         take_word(&words, &word)
-        if word_is(&word, b"auth"):
-            say_line(core, connection, NO_USERS)
+        if left >= 3 and word_is(&word, b"auth"):
+            take_word(&words, &word)
+            take_word(&words, &word)
+            left -= 3
+        elif left >= 2 and word_is(&word, b"setname"):
+            take_word(&words, &name)
+            left -= 2
+        else:
+            say_line(
+                core, connection, b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
+            )
             return
-        if left < 2 or not word_is(&word, b"setname"):
-            say_line(core, connection, b"-ERR Syntax error in HELLO: HELLO [2 | 3 [SETNAME name]]\r\n")
-            return
-        take_word(&words, &name)
-        left -= 2
     if not set_name(resp, &name):
         say_line(core, connection, BAD_NAME)
         return

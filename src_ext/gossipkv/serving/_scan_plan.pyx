@@ -184,7 +184,7 @@ cdef int make_plan(
             return HAND_OFF
         options.has_version = True
         options.has_min_version = False
-    database = table.find_database(&plan.database)
+    database = table.find_readable(&plan.database)
     if database == NULL:
         return HAND_OFF
     plan.version = choose_version(database, &options)

@@ -51,10 +51,12 @@ from gossipkv.serving._connections cimport (
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DETACHED, CLOSED_DRAINED,
-    CLOSED_MEMORY, CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
+    CLOSED_MEMORY, CLOSED_RESET, CLOSED_UNAUTHORIZED, OVERLOADED, REPLIES_DROPPED,
 )
 from gossipkv.serving._crew cimport Arrival
-from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
+from gossipkv.serving._handoff cimport (
+    Pending, Refused, Welcome, body_of, caller_of, limit_parked, next_request, respond,
+)
 from gossipkv.serving._intake cimport receive_requests, resume_requests
 from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
@@ -231,8 +233,8 @@ cdef class Loop:
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
 
-        `answer(method, parameters)` gives the result as MessagePack, or a `Refused`.  Whatever else it gives is
-        returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has answered the
+        `answer(method, parameters, caller)` gives the result as MessagePack, a `Refused` or a `Welcome`.  Whatever else
+        it gives is returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has answered the
         method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at most `serve_us`,
         `answer_us` and what one request takes.
         """
@@ -279,15 +281,16 @@ cdef class Loop:
         self.stopping = True
 
     def complete(self, Pending pending not None, answer):
-        """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
+        """Answer what was pending, with the next round: the result as MessagePack, a `Refused` or a `Welcome`."""
         cdef Connection* connection = self.connections.find(pending.handle)
-        cdef bytes body = answer.error if isinstance(answer, Refused) else answer
+        cdef bytes body = body_of(answer)
         cdef Py_ssize_t size = len(body)
         cdef Request* waiting = NULL
         self.core.check_thread()
         if connection == NULL or connection.doomed:
             self.counts[REPLIES_DROPPED] += 1
             return
+        self.heed(connection, answer)
         if self.connections.make_room(connection, size):
             waiting = self.connections.backlog.put(
                 pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
@@ -305,6 +308,17 @@ cdef class Loop:
         """The same, when too much is pending."""
         self.counts[OVERLOADED] += 1
         self.complete(pending, error)
+
+    def end_those_of(self, uint32_t user):
+        """Take no more requests of that user's connections: each ends once what has arrived is answered."""
+        cdef Connection* connection
+        cdef uint32_t i
+        self.core.check_thread()
+        for i in range(self.connections.slot_count):
+            connection = self.connections.slots[i]
+            if connection.state == OPEN and not connection.peer and connection.user == user:
+                self.connections.finish(connection, CLOSED_UNAUTHORIZED)
+                self.connections.flush_later(connection)
 
     def take_detached(self):
         """Connections that are the caller's from now on: descriptor, and what has been received of each."""
@@ -567,16 +581,22 @@ cdef class Loop:
             if self.method is None or not is_method(request, self.method):
                 self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
             method = self.method
-        reply = answer(method, params_of(request))
-        if isinstance(reply, bytes):
-            body = <bytes>reply
-            self.give_answer(request, <const uint8_t*><const char*>body, len(body), False)
-        elif isinstance(reply, Refused):
-            body = (<Refused>reply).error
-            self.give_answer(request, <const uint8_t*><const char*>body, len(body), True)
-        else:
+        reply = answer(method, params_of(request), caller_of(self.core, request.handle))
+        body = body_of(reply)
+        if body is None:
             assert method is not None, "a report is answered at once"
             pending.append(Pending(request.handle, request.msgid, request.received_ns, method, reply))
+            return 0
+        self.heed(self.connections.find(request.handle), reply)
+        self.give_answer(request, <const uint8_t*><const char*>body, len(body), isinstance(reply, Refused))
+        return 0
+
+    cdef int heed(self, Connection* connection, answer) except -1:
+        """Do what an answer means for its connection."""
+        if isinstance(answer, Welcome):
+            connection.user = (<Welcome>answer).user
+        elif isinstance(answer, Refused) and (<Refused>answer).ends:
+            self.connections.finish(connection, CLOSED_UNAUTHORIZED)
         return 0
 
     cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:

@@ -30,6 +30,7 @@ from tests.unit.serving.driven import BuiltVersion, make_core
 
 if TYPE_CHECKING:
     from gossipkv.serving._core import Core
+    from gossipkv.serving._handoff import Caller
 
 FUNCTION = "text"
 VERSION = "1"
@@ -44,7 +45,7 @@ class Answerer(Inline):
         """Whose reads."""
         self._core = core
 
-    def answer(self, method: bytes, params: bytes) -> bytes:
+    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes:
         """The number."""
         return msgpack.packb(self._core.counters()["forward_rounds"])
 

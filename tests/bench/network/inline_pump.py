@@ -30,7 +30,7 @@ _BEHIND = msgpack.packb("1")
 class Inline:
     """The answerer."""
 
-    def answer(self, method: bytes, params: bytes) -> bytes:
+    def answer(self, method: bytes, params: bytes, _caller: object) -> bytes:
         """A get's result."""
         return _BEFORE + VALUE + _BEHIND
 

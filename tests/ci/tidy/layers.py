@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
     "settings": {"errors", "address"},
     "processes": {"errors", "log"},
+    "access": {"errors", "environment", "settings"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "placement": {"errors", "address"},
@@ -95,11 +96,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"keyspace", "placement", "replication", "replication.shell"},
     "serving": {"errors", "log", "environment", "settings", "wire", "keyspace", "placement", "storage"},
     "node": GROUND
-    | {"address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
+    | {"access", "address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
     | {"table", "serving", "status"}
     | GOSSIP
     | DATASET,
     "http": {
+        "access",
         "errors",
         "garbage",
         "log",
@@ -126,6 +128,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "",
         "environment.trio_world",
+        "access",
         "processes",
         "address",
         "wire",
@@ -191,9 +194,11 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.verdicts": "asks all members at once, and waits until somebody wants a verdict",
+    "gossipkv.node.access": "waits before it looks at the token of whom others were wrong beside",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.detached": "waits for a gateway that lives, and for room on the way to it",
+    "gossipkv.node.users_file": "looks at the file now and then",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
     "gossipkv.table.verifying": "goes through a copy a page at a time, and asks hosts again",
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",
@@ -235,6 +240,9 @@ TRIO_SHELLS: dict[str, str] = {
 
 # The cores import nothing that can tell the time, draw a number, wait or touch the world.
 CORES = (
+    "gossipkv.access.rights",
+    "gossipkv.access.throttle",
+    "gossipkv.access.users",
     "gossipkv.keyspace",
     "gossipkv.wire",
     "gossipkv.gossip.anti_entropy",

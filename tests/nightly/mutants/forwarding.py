@@ -137,8 +137,8 @@ MUTANTS_OF_FORWARDING = (
     ),
     planted(
         "whoever is of another cluster may go on asking",
-        "gossipkv.serving._handoff:deliver",
-        "core.connections.finish(connection, CLOSED_UNAUTHORIZED)",
+        "gossipkv.serving._serving:Loop.heed",
+        "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
         "pass",
         *SOCKETS,
     ),

@@ -9,8 +9,10 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
+from tests.nightly.mutants.access import MUTANTS_OF_ACCESS
 from tests.nightly.mutants.branches import MUTANTS_OF_BRANCHES
 from tests.nightly.mutants.copies import MUTANTS_OF_COPIES
+from tests.nightly.mutants.credentials import MUTANTS_OF_CREDENTIALS
 from tests.nightly.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.nightly.mutants.divisions import MUTANTS_OF_DIVISIONS
@@ -48,6 +50,7 @@ from tests.nightly.mutants.supervisor import MUTANTS_OF_THE_SUPERVISOR
 from tests.nightly.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
+    *MUTANTS_OF_ACCESS,
     *MUTANTS_OF_BRANCHES,
     planted(
         "a verdict of a full exchange kills",
@@ -372,6 +375,7 @@ MUTANTS = (
     *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SMEARING,
     *MUTANTS_OF_SESSIONS,
+    *MUTANTS_OF_CREDENTIALS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,

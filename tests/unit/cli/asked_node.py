@@ -8,6 +8,7 @@ from gossipkv.errors import GossipKVError, to_wire
 from tests.unit.client.fake_node import FakeNode
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from tests.unit.client.fake_node import Connection
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 class AskedNode:
     """One; a method answers with what its function returns, or raises of our errors; `EOFError` ends the connection."""
 
-    def __init__(self, **methods: Callable[..., object]) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, /, **methods: Callable[..., object]) -> None:
         self.asked: list[tuple[str, list[object]]] = []
         self._methods = methods
-        self._node = FakeNode(self._serve)
+        self._node = FakeNode(self._serve, tls=tls)
 
     @property
     def address(self) -> str:

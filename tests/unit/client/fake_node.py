@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import msgpack
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
 Request = tuple[int, str, list[object]]
@@ -45,9 +46,17 @@ class Connection:
 
 
 class FakeNode:
-    """Listens; runs `behaviour(connection)` for each connection in a thread of its own."""
+    """Listens; runs `behaviour(connection)` for each connection in a thread of its own, with `tls` under TLS."""
 
-    def __init__(self, behaviour: Callable[[Connection], None], *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        behaviour: Callable[[Connection], None],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.tls = tls
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.listener = socket.socket(family, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,12 +86,26 @@ class FakeNode:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
+            if self.tls is not None:
+                sock = self._shaken(self.tls, sock)
             with sock:
                 self.behaviour(Connection(sock))
         except OSError:
             pass  # The client went first, or the test closed us.
         except BaseException as error:  # noqa: BLE001  # Told to the test in `close`.
             self.failures.append(error)
+
+    def _shaken(self, tls: ssl.SSLContext, sock: socket.socket) -> socket.socket:
+        secured = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        self.sockets.append(secured)
+        try:
+            secured.do_handshake()
+        except OSError:
+            with secured:  # Not closed before the client has read why: what came unread would have it reset.
+                while socket.socket.recv(secured, 1 << 16):
+                    pass
+            raise
+        return secured
 
     def close(self) -> None:
         """Stop, and raise what went wrong in a thread."""
@@ -116,7 +139,7 @@ def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Ca
 
     def result_of(method: str, params: list[object]) -> object:
         match method, params:
-            case "ping", []:
+            case (("ping" | "auth"), _):
                 return "pong"
             case "get", [_, key, *_]:
                 return [records.get(key), version]

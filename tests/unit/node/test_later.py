@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.errors import Overloaded, SourceError
 from gossipkv.wire.results import Later, Packed
+from tests.unit.access.callers import STRANGER
 from tests.unit.node.test_methods import Node, decoded
 from tests.world.logs import capture_logs
 
@@ -26,7 +27,7 @@ def test_what_calls_back(result, told, code, at_once):
 
     node.handlers._methods[b"put"] = lambda _arguments: Later(begin)
     with capture_logs() as logs:
-        node.handlers.begin(b"put", node.handlers.answer(b"put", b"\x90"), answers.append)
+        node.handlers.begin(b"put", node.handlers.answer(b"put", b"\x90", STRANGER), answers.append)
         assert len(answers) == at_once
         if not at_once:
             callbacks[0](result)

@@ -23,6 +23,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
 from gossipkv.wire.results import Later, Waiting
+from tests.unit.access.callers import STRANGER, open_access
 from tests.unit.node.no_verdicts import NoVerdicts
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.errors import Detail
+    from gossipkv.node.peers.proof import Prover
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%02d" % number: b"value%d" % number for number in range(50)}
@@ -108,6 +110,7 @@ class MadeUpCluster:
     shard_id = "3"
     speaks = staticmethod(lambda: 1)  # One member is of the first release.
     hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
+    prover: Prover | None = None
 
     def __init__(self) -> None:
         self.is_isolated = False
@@ -195,6 +198,7 @@ class Node:
             self.reads,
             self.cluster,
             NoTables(),
+            open_access(),
             info=Info(
                 self.library,
                 NoTables(),
@@ -247,7 +251,7 @@ class Node:
 
     def answer(self, method: str, *params: Value) -> bytes | Refused:
         """What comes of it."""
-        answer = self.handlers.answer(method.encode(), msgpack.packb(params))
+        answer = self.handlers.answer(method.encode(), msgpack.packb(params), STRANGER)
         assert not isinstance(answer, Later)
         return trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, Waiting) else answer
 
@@ -375,7 +379,7 @@ def test_refusals(node: Node, method: str, params: list[Value], code: str, words
 
 def test_not_ready_has_the_progress(node: Node) -> None:
     """A database with nothing yet says how far it is."""
-    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]))).error
+    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]), STRANGER)).error
     assert error is not None
     assert error.message == "empty has no version ready yet: half of empty is there"
     assert error.details == {"database": "empty", "coming": True, "status": {"empty": {"done": 0.5}}}
@@ -492,7 +496,7 @@ def test_what_is_not_published_is_told(node: Node) -> None:
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:
     """The answer of `refresh`, which takes time."""
-    waiting = node.handlers.answer(b"refresh", msgpack.packb(params))
+    waiting = node.handlers.answer(b"refresh", msgpack.packb(params), STRANGER)
     assert isinstance(waiting, Waiting)
     return decoded(await node.handlers.complete(b"refresh", waiting))
 
@@ -582,7 +586,7 @@ async def test_many_entries_take_several_turns(node: Node) -> None:
     node.cluster.keys_below = FEW_ENTRIES
     assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
     node.cluster.keys_below += 1
-    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]))
+    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]), STRANGER)
     assert isinstance(waiting, Waiting)
     assert waiting.shared_by == ("entries", "nodes", True)
     result = decoded(await node.handlers.complete(b"entries", waiting)).result

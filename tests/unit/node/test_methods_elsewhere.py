@@ -10,6 +10,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, Unauthorized
 from gossipkv.node.peers.hello import PROTOCOL, Hello
+from tests.unit.access.callers import STRANGER
 from tests.unit.node.test_methods import Node, decoded
 from tests.unit.serving.driven import make_version
 
@@ -38,15 +39,15 @@ def test_hello():
     node = Node()
     asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
     answer = node.cluster.hello._replace(seen=b"of " + b"v" * 16).to_map()
-    assert decoded(node.handlers.answer(b"hello", asked)).result == answer
+    assert decoded(node.handlers.answer(b"hello", asked, STRANGER)).result == answer
     foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
-    assert isinstance(decoded(node.handlers.answer(b"hello", foreign)).error, Unauthorized)
+    assert isinstance(decoded(node.handlers.answer(b"hello", foreign, STRANGER)).error, Unauthorized)
     right = Hello(PROTOCOL, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
-    assert decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]))).result == answer
+    assert decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]), STRANGER)).result == answer
     stores = [{**right._asdict(), name: value} for name in ("store", "life") for value in (-1, "1", b"", True)]
     short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}
     for wrong in ([], [1], [{}], [short], *([store] for store in stores)):
-        assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong))).error, BadRequest)
+        assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong), STRANGER)).error, BadRequest)
 
 
 def test_the_direct_question():
@@ -54,4 +55,4 @@ def test_the_direct_question():
     node = Node()
     assert node.ask("serves", "geo", b"i" * 16, "b") == {"ready": b"i" * 16 + b"geo b"}
     for wrong in (["geo"], ["geo", b"i" * 16], ["geo", 1, "b"], ["geo", b"i" * 16, "b", 1]):
-        assert isinstance(decoded(node.handlers.answer(b"serves", msgpack.packb(wrong))).error, BadRequest)
+        assert isinstance(decoded(node.handlers.answer(b"serves", msgpack.packb(wrong), STRANGER)).error, BadRequest)

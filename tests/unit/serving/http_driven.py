@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.serving._core import Core
-    from gossipkv.serving._handoff import Pending
+    from gossipkv.serving._handoff import Caller, Pending
 
 RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
 QUIET_ROUNDS = 2  # In one a connection is read again that has been held, in the next there would be something to do.
@@ -39,6 +39,7 @@ class Asked(NamedTuple):
 
     method: bytes
     params: bytes
+    caller: Caller
 
 
 def make_http_core(directory: Path, **limits: int) -> Core:
@@ -98,7 +99,7 @@ class Served:
     def reply(self, number: int = 0) -> None:
         """Answer what was handed off as Python does."""
         pending = self.hand_offs.pop(number)
-        self.loop.complete(pending, response(*pending.waiting))
+        self.loop.complete(pending, response(pending.waiting.method, pending.waiting.params))
 
     def answer_stream(self, pieces: list[bytes]) -> Told:
         """What becomes of a stream of which no answer is longer than a socket holds; all that is whole is answered."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.node.wiring import polls
 from gossipkv.serving._busy_poll import PollPolicy
+from gossipkv.serving.pumps import polls
 from tests.oracle import busy_poll
 
 GAPS = st.one_of(st.sampled_from([1, 20_000, 99_999, 100_000, 100_001, 10**9]), st.integers(0, 200_000))

@@ -14,6 +14,8 @@ from tests.unit.serving.test_serving import PING, PONG, Served
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gossipkv.serving._handoff import Caller
+
 # What is done at once for requests that have come is 8,000 units, of which a key takes two at least; each of the others
 # has 16 requests of its own, and what waits for its turn a slice of 4,000.  All that is asked is 64,000 keys and more.
 MOST_KEYS = 4000 + 64 * 16 + 2000
@@ -47,7 +49,7 @@ def test_held_input_for_python_does_not_starve_others(tmp_path: Path) -> None:
     flood, other = served.connect(), served.connect()
     answered: list[bytes] = []
 
-    def answer(method: bytes, params: bytes) -> bytes:
+    def answer(method: bytes, params: bytes, _caller: Caller) -> bytes:
         answered.append(method + params)
         return b"\xc0"
 
@@ -106,7 +108,7 @@ def test_little_is_done_before_one_that_comes_behind_much(tmp_path: Path, reques
     last = served.connect()
     read: list[int] = []
 
-    def answer(method: bytes, params: bytes) -> bytes:
+    def answer(method: bytes, params: bytes, _caller: Caller) -> bytes:
         read.append(served.counters("keys_read"))
         return b"\xc0"
 

@@ -26,6 +26,7 @@ from tests.world._driver import Driver
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gossipkv.serving._handoff import Caller
     from gossipkv.wire.rpc import Value
 
 
@@ -85,15 +86,13 @@ def test_who_is_of_another_cluster_is_told_so_and_goes(tmp_path: Path) -> None:
     """What its hello is refused with is the last that it is told; who is refused otherwise may go on."""
     owner = Served(tmp_path)
     client = owner.connect()
-    for msgid, code in enumerate(("BAD_REQUEST", "UNAUTHORIZED")):
+    for msgid, ends in enumerate((False, True)):
+        error = ["UNAUTHORIZED", "no", {}]
         client.sendall(rpc.request(msgid, "hello", [{}]))
         owner.until(lambda: bool(owner.hand_offs))
-        owner.loop.complete(owner.hand_offs.pop(), Refused(msgpack.packb([code, "no", {}])))
-        expected = msgpack.packb([1, msgid, [code, "no", {}], None])
-        if code == "BAD_REQUEST":
-            assert owner.receive(client, len(expected)) == expected
-        else:
-            assert owner.ends(client) == expected
+        owner.loop.complete(owner.hand_offs.pop(), Refused(msgpack.packb(error), ends=ends))
+        expected = msgpack.packb([1, msgid, error, None])
+        assert (owner.ends(client) if ends else owner.receive(client, len(expected))) == expected
     client.close()
     owner.until(lambda: owner.loop.connection_count == 0)
     assert owner.counters("closed_unauthorized") == 1
@@ -173,7 +172,7 @@ def test_a_report_reaches_python(tmp_path: Path) -> None:
     client.sendall(rpc.request(1, "get", ["db", AWAY[0]]))
     reports = []
 
-    def answer(method: bytes | None, params: bytes) -> bytes:
+    def answer(method: bytes | None, params: bytes, _caller: Caller) -> bytes:
         assert method is None
         reports.append(msgpack.unpackb(params))
         return msgpack.packb("given up")

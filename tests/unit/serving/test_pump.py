@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.errors import GossipKVError
+    from gossipkv.serving._handoff import Caller
     from gossipkv.wire.results import Packed
     from gossipkv.wire.rpc import Value
 
@@ -67,7 +68,7 @@ class MadeUpAnswers:
         self.begun = 0
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
 
-    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting | Later:
+    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
         """At once, or `slow`, or `later`."""
         if method == b"heavy":
             self.heavy += 1

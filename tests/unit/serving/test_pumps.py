@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Refused
+    from gossipkv.serving._handoff import Caller, Refused
 
 PATIENCE_S = 60
 COUNT = 3
@@ -46,7 +46,7 @@ class EchoingAnswers:
         self.go = trio.Event()
         self.later: list[Callable[[object], object]] = []
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
         """At once, or not."""
         del params
         if method == b"slow":

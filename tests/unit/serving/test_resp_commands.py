@@ -17,6 +17,7 @@ from gossipkv.serving.resp import COMMANDS, RespCommands
 from gossipkv.serving.resp_scan import MOST_CURSORS, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later, Packed, Waiting
+from tests.unit.access.callers import STRANGER, open_access
 
 RECORDS = {
     "carts": [b"k%d" % number for number in range(7)],
@@ -56,13 +57,14 @@ def make() -> RespCommands:
         scan=scan,
         info=lambda: INFO,
         random=random.Random(1),
+        access=open_access(),
     )
 
 
 def told(commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"") -> bytes:
     """What a command is told."""
     params = msgpack.packb([7, protocol, database, name, [*words]])
-    answer = commands.answer(Arguments(b"resp", params))
+    answer = commands.answer(Arguments(b"resp", params), STRANGER)
     found: list[object] = []
     if isinstance(answer, Later):
         answer.begin(found.append)
@@ -159,7 +161,7 @@ def test_a_page_that_fails():
 
     commands = make()
     commands._scan_of = refuse
-    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"]])))
+    answer = commands.answer(Arguments(b"resp", msgpack.packb([7, 2, 0, b"", [b"SCAN", b"0"]])), STRANGER)
     found: list[object] = []
     assert isinstance(answer, Later)
     answer.begin(found.append)
@@ -209,7 +211,7 @@ def test_words_that_are_missing(words):
 
 
 def test_the_page_has_every_command():
-    """`docs/users/redis.md` and `COMMAND` name the same; AUTH is known and refused."""
+    """`docs/users/redis.md` and `COMMAND` name the same."""
     page = Path("docs/users/redis.md").read_text()
     (rows,) = re.findall(r"\| command \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
     named = {name.lower() for row in rows.splitlines() for name in re.findall(r"`([A-Z]+)`", row.split("|")[1])}
@@ -218,10 +220,10 @@ def test_the_page_has_every_command():
 
 def test_cursors_are_few():
     """However many scans there are."""
-    scans = Scans(lambda: ["geo"], random.Random(1))
+    scans = Scans(random.Random(1))
     pattern = read_pattern(b"*")
-    page = scans.page("geo", 0, pattern, 10)
+    page = scans.page(["geo"], "geo", 0, pattern, 10)
     assert page is not None
-    numbers = [scans.next("geo", page, pattern, b"cursor") for _ in range(3 * MOST_CURSORS)]
+    numbers = [scans.next(["geo"], "geo", page, pattern, b"cursor") for _ in range(3 * MOST_CURSORS)]
     assert len(scans._places) == MOST_CURSORS
     assert len({*numbers}) == len(numbers)

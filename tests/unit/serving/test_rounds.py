@@ -21,7 +21,7 @@ from tests.world.nodes.streams import over_streams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Pending
+    from gossipkv.serving._handoff import Caller, Pending
     from gossipkv.serving.published import Published
     from gossipkv.wire.rpc import Value
 
@@ -205,7 +205,7 @@ class World:
         self.pending: list[Pending] = []
         self.draw = random.Random(seed)
 
-    def answer(self, method: bytes | None, params: bytes) -> object:
+    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> object:
         """What Python says; of `later` the parameters, to be given in the end."""
         if method == b"wrong":
             return Refused(msgpack.packb(["BAD_REQUEST"]))
@@ -298,7 +298,7 @@ def test_each_request_has_one_answer(published: Published, seed: int, drains: bo
     assert world.core.counters()["connections"] == 0
 
 
-def ask_nothing(method: bytes | None, params: bytes) -> object:
+def ask_nothing(method: bytes | None, params: bytes, _caller: Caller) -> object:
     """Nothing is to be answered by Python here."""
     raise AssertionError((method, params))
 

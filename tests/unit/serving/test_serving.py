@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Pending
+    from gossipkv.serving._handoff import Caller, Pending
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}
@@ -46,6 +46,7 @@ class Asked(NamedTuple):
 
     method: bytes
     params: bytes
+    caller: Caller
 
 
 class Served:

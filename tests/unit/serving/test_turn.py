@@ -59,7 +59,7 @@ def listening() -> socket.socket:
     return listener
 
 
-def never(method: object, params: object) -> bytes:
+def never(method: object, params: object, _caller: object) -> bytes:
     """Nothing is handed off."""
     raise AssertionError(method, params)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.node.wiring import polls
+from gossipkv.serving.pumps import polls
 from tests.unit.serving import test_serving as usual
 from tests.unit.serving.test_serving import PATIENCE_S, PING, PONG, Served
 

@@ -137,6 +137,7 @@ class World:
             self.table,
             lambda column, stream: self.adopted.append((column, stream)),
             mine=lambda: MINE,
+            prover=None,
             seen=lambda: self,
             wake=lambda: self.woken.append(None),
             on_unreached=self.unreached.append,

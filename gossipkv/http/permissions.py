@@ -1,0 +1,143 @@
+"""Who asks by HTTP, and whether that one may: the gateway asks its node whose a token is, and judges by what that says.
+
+A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets: no script reads it
+(HttpOnly), no other site's page sends it (SameSite=Strict).  The gateway itself may read all, so nothing is answered
+here that was not judged before.  What a node has said of a token is good for a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import parse_qs
+
+import trio
+
+from gossipkv.access.refusals import Refusals
+from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, parse_grant
+from gossipkv.access.users import User
+from gossipkv.errors import ProtocolError, Unauthorized
+from gossipkv.http.answers import Answer, refusal
+from gossipkv.log import Log
+
+if TYPE_CHECKING:
+    from gossipkv.access.rights import Right
+    from gossipkv.errors import GossipKVError
+    from gossipkv.http.answers import Asker, Request
+    from gossipkv.wire.rpc import Value
+
+COOKIE: Final = "gossipkv-token"
+
+# What was said of a token stands for so long: a token that was taken away is good for no longer.
+KEPT_S: Final = 1.0
+MOST_KEPT: Final = 1024
+
+_BEARER: Final = b"bearer "
+_FORM: Final = b"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>GossipKV</title>
+<form method="post" action="/login">
+<p>This node knows its users. <label>Token:
+<input name="token" type="password" autocomplete="current-password" autofocus></label>
+<button>Go on</button>
+</form></html>
+"""
+_HEADERS: Final = (
+    (b"Content-Type", b"text/html; charset=utf-8"),
+    (b"Content-Security-Policy", b"default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"Cache-Control", b"no-store"),
+)
+
+
+@final
+class Permissions:
+    """What whoever asks by HTTP may do."""
+
+    def __init__(self, ask: Asker) -> None:
+        self._ask = ask
+        self._refusals = Refusals()
+        self._log = Log("gossipkv.http")
+        self._kept: dict[bytes | None, tuple[float, User | None]] = {}
+
+    async def check(self, request: Request, *needed: tuple[Right, str | None]) -> None:
+        """Whether it may: it needs one right of each pair, of that database.
+
+        Raises:
+            Unauthorized: it may not, or its token is nobody's.
+            GossipKVError: the node does not say.
+        """
+        if not any(right for right, _ in needed):
+            return
+        token = token_of(request)
+        user = await self._user(token, request.peer)
+        if user is not None and not all(user.may(right, database) for right, database in needed):
+            if self._refusals.is_told(request.peer, trio.current_time()):
+                self._log.warning(
+                    "refused", address=request.peer, user=user.name, method=request.method.decode("latin-1")
+                )
+            raise Unauthorized(NOT_ANONYMOUS if token is None else NOT_THIS_USER)
+
+    async def log_in(self, request: Request) -> Answer:
+        """Answer `/login`: a form, or the cookie for the token that came from it.
+
+        Raises:
+            Unauthorized: it is nobody's.
+            GossipKVError: the node does not say.
+        """
+        if request.method != b"POST":
+            return form(200)
+        token = parse_qs(request.body.decode("latin-1")).get("token", [""])[0]
+        await self._user(token.encode("latin-1"), request.peer)
+        is_secure = request.headers.get(b"x-forwarded-proto") == b"https"
+        safe = "".join(letter for letter in token if letter.isascii() and (letter.isalnum() or letter in "-_"))
+        cookie = f"{COOKIE}={safe}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}"
+        return Answer(303, [(b"Location", b"/"), (b"Set-Cookie", cookie.encode()), (b"Cache-Control", b"no-store")])
+
+    async def _user(self, token: bytes | None, peer: str) -> User | None:
+        """Whose the token is; None: the node has no users."""
+        now = trio.current_time()
+        kept = self._kept.get(token)
+        if kept is not None and now < kept[0] + KEPT_S:
+            return kept[1]
+        user = _read(await self._ask.call("whose", token, peer))
+        self._kept.pop(token, None)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[token] = (now, user)
+        return user
+
+
+def _read(told: Value) -> User | None:
+    """The user that a node tells: `[name, [grants]]`, or nil.
+
+    Raises:
+        ProtocolError: it tells something else.
+    """
+    match told:
+        case None:
+            return None
+        case [str(name), list(grants)]:
+            return User(name, tuple(parse_grant(str(grant)) for grant in grants))
+    raise ProtocolError("the node says in no known way what a user may")
+
+
+def token_of(request: Request) -> bytes | None:
+    """The token that it shows; None: none."""
+    shown = request.headers.get(b"authorization", b"")
+    if shown[: len(_BEARER)].lower() == _BEARER:
+        return shown[len(_BEARER) :].strip()
+    for cookie in request.headers.get(b"cookie", b"").replace(b",", b";").split(b";"):
+        name, _, value = cookie.strip().partition(b"=")
+        if name == COOKIE.encode():
+            return value
+    return None
+
+
+def form(status: int) -> Answer:
+    """The form that asks for a token."""
+    challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []  # noqa: PLR2004  # The protocol's number.
+    return Answer(status, [*_HEADERS, *challenge], _FORM)
+
+
+def refused(request: Request, error: GossipKVError) -> Answer:
+    """The answer to what met an error of the wire: for a browser that may not look at a page, the form."""
+    wants_page = b"text/html" in request.headers.get(b"accept", b"") and request.method in {b"GET", b"POST"}
+    return form(401) if wants_page and isinstance(error, Unauthorized) else refusal(error)

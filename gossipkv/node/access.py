@@ -1,0 +1,253 @@
+"""Who is asked by, and whether that one may: users as numbers, which connections are known by.
+
+    0           anonymous: whoever has shown nothing
+    1           proven: another node, or this node's own gateway; it may call everything, and is not looked up
+    from 2 on   users of the file; a number is one name with one token while the node runs, and never another's
+
+The serving loop answers a plain read itself where a bit for number and database says so (`bitmaps`).  Everything else
+is judged here before it is done (`judge`): so there is one place that says no, and it says neither who there is nor
+what is lacking.
+
+Without a users file all may do all.  But for what nodes ask each other, once they can prove themselves to be some
+(`gossipkv.node.peers.proof`): that is theirs alone.  `auth` is then taken whatever it shows, so that clients can have
+their tokens before nodes have their users.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+from gossipkv.access import on_disk
+from gossipkv.access.refusals import Refusals
+from gossipkv.access.rights import METHODS, NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, Right, of_method
+from gossipkv.access.throttle import Throttle
+from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
+from gossipkv.access.users import TOKEN_BYTES
+from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
+from gossipkv.gossip.packets.envelope import Seal
+from gossipkv.log import Log
+from gossipkv.wire.results import Known, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.access.users import User, Users
+    from gossipkv.environment.seam import Environment
+    from gossipkv.serving.loop import Caller
+    from gossipkv.settings.config import Config
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+ANONYMOUS: Final = 0
+PROVEN: Final = 1
+
+_Result = TypeVar("_Result", bound="Value | Known")
+
+# Tokens that wait to be looked at, since others of their address were wrong.  Each takes one of the node's tasks, and
+# there are a thousand of those: who is wrong again and again must not take them all.
+MOST_WAITING: Final = 100
+
+
+@final
+class Access:
+    """Knows users, and judges requests; `proves`: nodes prove to each other that they are some.
+
+    `now` tells seconds that do not go back.
+    """
+
+    def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float], secret: str = "") -> None:
+        """`secret`: by which the node's own gateway proves to be it; empty: there is none."""
+        self._users: Users | None = None
+        self._proves = proves
+        self.secret = secret
+        self._now = now
+        self._throttle = Throttle()
+        self._waiting = 0
+        self._known: list[User | None] = [None, None]  # By number.
+        self._bitmaps: list[bytes | None] = []
+        self._databases: Sequence[str] | None = None  # Which those are of.
+        self._refusals = Refusals()
+        self._log = Log("gossipkv.node")
+        if users is not None:
+            self.use(users)
+
+    def use(self, users: Users) -> list[int]:
+        """Go by these users from now on; the numbers that are nobody's any more: their connections are to end."""
+        self._users, self._databases = users, None
+        new = {(user.name, user.digest): user for user in users.named.values() if user.name != ANONYMOUS_NAME}
+        gone = []
+        for number, user in enumerate(self._known[PROVEN + 1 :], PROVEN + 1):
+            if user is not None:
+                self._known[number] = new.pop((user.name, user.digest), None)
+                gone += [] if self._known[number] is not None else [number]
+        self._known[ANONYMOUS] = users.anonymous
+        self._known += new.values()
+        return gone
+
+    def bitmaps(self, databases: Sequence[str]) -> list[bytes | None]:
+        """What each number may read of these databases, as the serving loop takes it (`PublishedTable.let_read`)."""
+        if self._users is None:
+            return []
+        if databases != self._databases:
+            self._databases = databases
+            self._bitmaps = [
+                None if number == PROVEN else _bits([self.may_read(number, name) for name in databases])
+                for number in range(len(self._known))
+            ]
+        return self._bitmaps
+
+    # Requests
+
+    def may(self, number: int, needed: Right, database: str | None = None) -> bool:
+        """Whether that user may do what needs one of these rights."""
+        if number == PROVEN or not needed:
+            return True
+        if self._users is None:
+            return needed != Right.PEER or not self._proves
+        user = self._known[number]
+        return user is not None and user.may(needed, database)
+
+    def judge(self, arguments: Arguments, caller: Caller) -> None:
+        """Whether a request may be done, but for a `resp`: that is judged by the command in it, where that is known.
+
+        Raises:
+            Unauthorized: it may not.
+            BadRequest: it names no database where one is needed.
+        """
+        needed = METHODS.get(arguments.method.encode(), Right.PEER)
+        database = None
+        if needed & OF_A_DATABASE and self._users is not None and caller.user != PROVEN:
+            database = arguments.text("database")
+            arguments.rewind()
+        if not self.may(caller.user, needed, database):
+            raise self.refuse(caller, arguments.method)
+
+    def judge_command(self, command: bytes, caller: Caller, database: str | None = None) -> None:
+        """Whether a command of RESP may be done.
+
+        Raises:
+            Unauthorized: it may not.
+        """
+        if not self.may(caller.user, of_method(b"resp", command), database):
+            raise self.refuse(caller, command.decode(errors="replace"))
+
+    def may_read(self, number: int, database: str) -> bool:
+        """Whether that user may read that database."""
+        return self.may(number, Right.READ, database)
+
+    def refuse(self, caller: Caller, method: str) -> Unauthorized:
+        """The refusal, which the log has as well."""
+        user = self._known[caller.user]
+        self.note_refused(shown(caller.address), method, "nobody" if user is None else user.name)
+        return (
+            Unauthorized(NOT_ANONYMOUS, {"auth": "missing"})
+            if caller.user == ANONYMOUS
+            else Unauthorized(NOT_THIS_USER)
+        )
+
+    def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
+        """A line in the log, if there was none of that address just now."""
+        if self._refusals.is_told(address, self._now()):
+            self._log.warning("refused", address=address, user=user, method=method)
+
+    # Who it is
+
+    def auth(self, arguments: Arguments, caller: Caller) -> Known | Waiting:
+        """Answer `auth [token]`: the name of the user that the connection is of from then on."""
+        token = arguments.blob("token")
+        arguments.end()
+        return self.prove(token, caller)
+
+    def prove(self, token: bytes, caller: Caller) -> Known | Waiting:
+        """Whose token it is, once it may be looked at.
+
+        Raises:
+            Unauthorized: nobody's.
+        """
+        address = shown(caller.address)
+        return self._when_due(address, lambda: self._look_at(token, address))
+
+    def whose(self, arguments: Arguments) -> Value | Waiting:
+        """Answer `whose [token or nil, address]`: the user's name and grants; nil: there are no users."""
+        token, address = arguments.blob_or_nil("token"), arguments.text("address")
+        arguments.end()
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            raise BadRequest(f"whose: the address is none: {address!r}") from None
+
+        def look() -> Value:
+            user = self._known[ANONYMOUS] if token is None else self._user_of(token, address)
+            return None if user is None else [user.name, [str(grant) for grant in user.grants]]
+
+        return look() if token is None else self._when_due(address, look)
+
+    def _when_due(self, address: str, look: Callable[[], _Result]) -> _Result | Waiting:
+        """What a look at a token gives, now, or when as much time has passed as this address has to wait."""
+        if self._throttle.wait_s(address, self._now()) == 0:
+            return look()
+
+        async def wait() -> _Result:
+            if self._waiting >= MOST_WAITING:
+                raise Overloaded("too many tokens wait to be looked at; try again later", {"limit": MOST_WAITING})
+            self._waiting += 1
+            try:
+                while True:
+                    wait_s = self._throttle.wait_s(address, self._now())
+                    if wait_s == 0:
+                        return look()
+                    await trio.sleep(wait_s)
+            finally:
+                self._waiting -= 1
+
+        return Waiting(wait)
+
+    def _look_at(self, token: bytes, address: str) -> Known:
+        if self.secret and hmac.compare_digest(token, self.secret.encode()):
+            return Known(PROVEN, "gateway")
+        user = self._user_of(token, address)
+        return Known(ANONYMOUS, ANONYMOUS_NAME) if user is None else Known(self._known.index(user), user.name)
+
+    def _user_of(self, token: bytes, address: str) -> User | None:
+        """Whose token it is; None: there are no users."""
+        user = None if self._users is None else self._users.by_token(token)
+        if self._users is not None and user is None:
+            self._throttle.wrong(address, self._now())
+            self.note_refused(address, "auth")
+            raise Unauthorized("this token is nobody's")
+        return user
+
+
+def access_of(config: Config, environment: Environment) -> Access:
+    """What the settings say of it.  It blocks.
+
+    Raises:
+        ConfigError: the users file cannot be read, or is none; or there are others, who could not prove to be nodes.
+    """
+    if config.users is not None and config.join and config.key_ring is None:
+        where = config.origin("users")
+        raise ConfigError(
+            f"{where}: with users nodes are to prove to each other that they are some; "
+            "make keys (`gossipkv keys new`, key_ring)",
+            {"setting": "key_ring", "where": where},
+        )
+    return Access(
+        None if config.users is None else on_disk.read(config.users),
+        proves=config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE,
+        now=trio.current_time,
+        secret=environment.random.randbytes(TOKEN_BYTES).hex() if config.http_listen is not None else "",
+    )
+
+
+def shown(address: int) -> str:
+    """An address of which that is what it counts as (`_addresses.pxd`): of IPv6 the first of the network's."""
+    return str(ipaddress.IPv4Address(address) if address < 1 << 32 else ipaddress.IPv6Address(address << 64))
+
+
+def _bits(bits: Sequence[bool]) -> bytes:
+    """Bit d of the bytes is the d-th, the lowest first."""
+    return sum(1 << place for place, bit in enumerate(bits) if bit).to_bytes(len(bits) // 8 + 1, "little")

@@ -1,0 +1,96 @@
+"""Commands make sure of the nodes that they ask, and show who asks; what they are told of that is right or refused."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from tests.unit.cli.asked_node import AskedNode
+from tests.unit.client.certificates import Authority
+
+TOKEN = "gkv-secret"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Who signs the certificates of all nodes here."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def node(context=None):
+    """One that answers `ping`, under TLS with a context."""
+    return AskedNode(context, ping=lambda: "pong", auth=lambda _: "ana")
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_certificates(run, authority, tmp_path, divided):
+    """`--ca` says whom to trust, `--cert` and `--key` are shown; each means TLS."""
+    pair = authority.pair("ana")
+    shown = ["--cert", pair]
+    if divided:
+        key, certificate = tmp_path / "key", tmp_path / "certificate"
+        private, begin, public = pair.read_text().partition("-----BEGIN CERTIFICATE")
+        key.write_text(private)
+        certificate.write_text(begin + public)
+        shown = ["--cert", certificate, "--key", key]
+    with node(authority.node("127.0.0.1", asks=True)) as asked:
+        done = run("ping", "--node", asked.address, "--ca", authority.file, *shown)
+        assert (done.status, done.err) == (0, "")
+        done = run("ping", "--node", asked.address, "--ca", authority.file)
+        assert done.status == 3
+        assert "certificate required" in done.err
+
+
+def test_the_authorities_of_the_system(run, authority, monkeypatch):
+    """With `--tls` alone they are trusted, and no other."""
+    with node(authority.node("127.0.0.1")) as asked:
+        assert "is signed by nobody who is trusted here" in run("ping", "--node", asked.address, "--tls").err
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        assert run("ping", "--node", asked.address, "--tls").status == 0
+
+
+def test_a_token_of_a_file_or_of_the_environment(run, monkeypatch, tmp_path):
+    """The file's comes first, without its line feed; without either nothing is shown."""
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    with node() as asked:
+        for variable, arguments in (("", ()), ("gkv-other", ()), ("gkv-other", ("--token-file", file))):
+            monkeypatch.setenv("GOSSIPKV_TOKEN", variable)
+            assert run("ping", "--node", asked.address, *arguments).status == 0
+        assert [params for method, params in asked.asked if method == "auth"] == [["gkv-other"], [TOKEN]]
+        assert [method for method, _ in asked.asked] == ["ping", "auth", "ping", "auth", "ping"]
+
+
+def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path):
+    """Refused in a sentence that names the file, and never has what is in it."""
+    pair, other, nothing = authority.pair("ana"), authority.pair("bob"), tmp_path / "nothing"
+    nothing.write_text("gkv-secret and\nmore")
+    sealed = tmp_path / "sealed"
+    key = serialization.load_pem_private_key(pair.read_bytes(), None)
+    form = serialization.PrivateFormat.PKCS8
+    password = serialization.BestAvailableEncryption(b"word")
+    sealed.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, password) + pair.read_bytes())
+    for arguments, why in (
+        (["--ca", nothing], f"--ca {nothing}: no certificate in PEM form"),
+        (["--cert", nothing], f"--cert {nothing}: no certificate and key in PEM form"),
+        (["--cert", pair, "--key", other], f"--cert {pair}: the key is of another certificate"),
+        (["--cert", sealed], "the key of --cert is sealed by a passphrase: give one that is not"),
+        (["--key", pair], "--key is of the certificate that --cert names: give both"),
+        (["--token-file", nothing], f"{nothing}: a token is one word of printable ASCII"),
+        (["--token-file", tmp_path / "none"], "does not exist"),
+        ([], "GOSSIPKV_TOKEN: a token is one word of printable ASCII"),
+    ):
+        if not arguments:
+            monkeypatch.setenv("GOSSIPKV_TOKEN", "gkv-secret and more")
+        done = run("ping", "--node", "127.0.0.1:1", *arguments)
+        assert done.status == 2
+        assert why in done.err
+        assert TOKEN not in done.err
+
+
+@pytest.mark.parametrize("arguments", [["--tls"], ["--ca", "file"], ["--token-file", "file"]])
+def test_the_load_test_says_that_it_has_none(run, arguments):
+    """Rather than to test what is not meant."""
+    done = run("loadtest", "--db", "geo", *arguments)
+    assert done.status == 2
+    assert done.err.startswith("gossipkv: the load test speaks no TLS and shows no token yet: ")

@@ -1,0 +1,389 @@
+"""Both clients make sure of the node, and show who they are."""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+import pytest
+import trio
+
+import gossipkv
+from gossipkv.client.credentials import Credentials
+from gossipkv.errors import GossipKVError, Overloaded, Unauthorized, Unavailable, UnknownMethod, to_wire
+from tests.unit.client.behaviours import RECORDS, hang_up, silent
+from tests.unit.client.certificates import Authority
+from tests.unit.client.fake_node import FakeNode, store
+from tests.unit.client.test_processes import run
+from tests.unit.client.under_trio import LONG_MS
+
+TOKEN = "gkv-secret"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Who signs the certificates of all nodes here."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(params=["blocking", "trio"])
+def asked(request):
+    """Connects with this, and has a function of the client done; of Trio's an asynchronous one of the same words."""
+
+    def blocking(*addresses, ask=lambda client: client.dataset("geo").get("key001"), timeout_ms=LONG_MS, **how):
+        with gossipkv.blocking.connect(*addresses, timeout_ms=timeout_ms, **how) as client:
+            return ask(client)
+
+    def under_trio(*addresses, ask=lambda client: client.dataset("geo").get("key001"), timeout_ms=LONG_MS, **how):
+        async def main():
+            async with gossipkv.connect(*addresses, timeout_ms=timeout_ms, **how) as client:
+                return await ask(client)
+
+        return trio.run(main)
+
+    return blocking if request.param == "blocking" else under_trio
+
+
+def told(ask, *addresses, **how):
+    """What is answered, or the error."""
+    try:
+        return ask(*addresses, **how)
+    except GossipKVError as error:
+        return error
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_a_node_of_that_host(asked, authority, host):
+    """By its address or by its name, whichever the user wrote."""
+    with FakeNode(store(RECORDS), host="127.0.0.1" if host == "localhost" else host, tls=authority.node(host)) as node:
+        assert asked(gossipkv.client.route.Address(host, node.port), tls=authority.client()) == b"value 1"
+
+
+@pytest.mark.parametrize(("host", "of_pair", "why"), [
+    ("127.0.0.2", {}, "its certificate is not that of 127.0.0.1"),
+    ("node.example", {}, "its certificate is not that of 127.0.0.1"),
+    ("127.0.0.1", {"days": (-2, -1)}, "its certificate has expired"),
+    ("127.0.0.1", {"days": (1, 2)}, "its certificate is not valid yet: is a clock wrong?"),
+    ("127.0.0.1", {"itself": True}, "its certificate is signed by nobody who is trusted here: name its authority"),
+])  # fmt: skip
+def test_a_node_that_is_not_who_it_should_be(asked, authority, host, of_pair, why):
+    """Refused in one sentence, before anything is asked."""
+    with FakeNode(store(RECORDS), tls=authority.node(host, **of_pair)) as node:
+        error = told(asked, node.address, tls=authority.client())
+    assert str(error) == f"no node could be reached: {node.address}: {why}"
+
+
+def test_the_name_that_was_written_is_looked_for(asked, authority):
+    """Not the address that it stands for."""
+    node = FakeNode(store(RECORDS), tls=authority.node("127.0.0.1"))
+    with node, pytest.raises(Unavailable, match="not that of localhost"):
+        asked(f"localhost:{node.port}", tls=authority.client())
+
+
+def test_the_authorities_of_the_system(asked, authority, monkeypatch, tmp_path):
+    """With `tls=True` they alone are trusted."""
+    with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1")) as node:
+        for file, is_trusted in ((authority.file, True), (Authority(tmp_path, "other").file, False)):
+            monkeypatch.setenv("SSL_CERT_FILE", str(file))
+            if is_trusted:
+                assert asked(node.address, tls=True) == b"value 1"
+            else:
+                with pytest.raises(Unavailable, match="signed by nobody who is trusted here"):
+                    asked(node.address, tls=True)
+
+
+def test_a_context_is_taken_as_it_is(asked, authority):
+    """Whoever turns the look at names off has it off."""
+    context = authority.client()
+    context.check_hostname = False
+    with FakeNode(store(RECORDS), tls=authority.node("node.example")) as node:
+        assert asked(node.address, tls=context) == b"value 1"
+
+
+def test_a_node_that_asks_for_a_certificate(asked, authority):
+    """It is shown one, or says so."""
+    with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1", asks=True)) as node:
+        assert asked(node.address, tls=authority.client(authority.pair("ana"))) == b"value 1"
+        with pytest.raises(Unavailable, match=r"it ended TLS: .*certificate required"):
+            asked(node.address, tls=authority.client())
+
+
+def closing_behind_data(connection):
+    """Answer plain bytes to whatever comes."""
+    connection.socket.recv(1 << 16)
+    connection.raw(b"\x94\x01\x00\xc0\xa4pong" * 4)
+    connection.socket.recv(1)
+
+
+@pytest.mark.parametrize(("behaviour", "why"), [
+    (hang_up, "amid the TLS handshake"),
+    (closing_behind_data, r"no TLS that is understood \(.*\); does it speak TLS there\?"),
+    (lambda connection: connection.raw(b"\x15\x03\x01\x00\x02\x02\x46"), "it ended TLS: .*alert protocol version"),
+])  # fmt: skip
+def test_a_node_that_speaks_plain(asked, authority, behaviour, why):
+    """Whatever it makes of the handshake, one sentence says what may be wrong."""
+    with FakeNode(behaviour) as node, pytest.raises(Unavailable, match=why):
+        asked(node.address, tls=authority.client())
+
+
+def test_a_handshake_ends_within_the_time(asked, authority):
+    """Of a node that takes everything and says nothing."""
+    began = time.monotonic()
+    with FakeNode(lambda connection: connection.socket.recv(1 << 16, 256) and time.sleep(1)) as node:
+        with pytest.raises(Unavailable, match="no answer to the TLS handshake in time"):
+            asked(node.address, tls=authority.client(), timeout_ms=200)
+        assert time.monotonic() - began < 0.9
+
+
+def test_large_requests_and_answers(asked, authority):
+    """Many records each way."""
+    large = {b"k" * 60_000: b"v" * 3_000_000}
+    with FakeNode(store(large), tls=authority.node("127.0.0.1")) as node:
+        assert [len(value) for value in asked(
+            node.address, tls=authority.client(), ask=lambda client: client.dataset("geo").get_many([b"k" * 60_000] * 3)
+        )] == [3_000_000] * 3  # fmt: skip
+
+
+def test_many_requests_at_once(authority):
+    """A pipeline, and many tasks: what they ask for shares records."""
+    keys = [f"key{number:03}".encode() for number in range(50)] * 20
+    with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1")) as node:
+        with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
+            assert [value for _, value, _ in client.dataset("geo").iter_get(keys)] == [RECORDS[key] for key in keys]
+
+        async def main():
+            async with gossipkv.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
+                found = {}
+
+                async def get(number, key):
+                    found[number] = await client.dataset("geo").get(key)
+
+                async with trio.open_nursery() as nursery:
+                    for number, key in enumerate(keys):
+                        nursery.start_soon(get, number, key)
+                assert [found[number] for number in range(len(keys))] == [RECORDS[key] for key in keys]
+
+        trio.run(main)
+        assert node.accepted == 2
+
+
+def saying_the_last_word(connection):
+    """Answer once with TLS's own end right behind; the connection itself stays open."""
+    message_id, method, _ = connection.next_request()
+    connection.answer(message_id, "pong" if method == "ping" else "done")
+    connection.socket.settimeout(0)
+    with pytest.raises(ssl.SSLWantReadError):
+        connection.socket.unwrap()
+    connection.socket.settimeout(None)
+    assert connection.socket.recv(1) == b""
+
+
+def test_the_last_word_of_a_node_ends_the_connection(authority):
+    """What is asked next goes over another one, also a write, which was not sent."""
+    with FakeNode(saying_the_last_word, tls=authority.node("127.0.0.1")) as node:
+        with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
+            client.ping()
+            time.sleep(0.05)  # Until it has come, or this proves less.
+            assert client.call("write") == "done"
+
+        async def main():
+            async with gossipkv.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
+                await client.ping()
+                await trio.sleep(0.05)
+                assert await client.call("write") == "done"
+
+        trio.run(main)
+        assert node.accepted == 4
+
+
+def test_a_client_says_that_it_goes(asked, authority):
+    """The node is told that nothing was cut off."""
+    ends = []
+
+    def serve(connection):
+        connection.socket.suppress_ragged_eofs = False
+        connection.answer(connection.next_request()[0], "pong")
+        try:
+            ends.append(connection.socket.recv(1))
+        except ssl.SSLEOFError:
+            ends.append("cut off")
+
+    with FakeNode(serve, tls=authority.node("127.0.0.1")) as node:
+        asked(node.address, tls=authority.client(), ask=lambda client: client.ping())
+    assert ends == [b""]
+
+
+def test_a_child_of_fork_leaves_its_parents_connection_alone(authority):
+    """It says nothing on it, neither when it asks nor when it closes the client."""
+    program = f"""
+        import ssl
+        client = gossipkv.blocking.connect(
+            address, timeout_ms=60_000, tls=ssl.create_default_context(cafile={str(authority.file)!r})
+        )
+        data = client.dataset("geo")
+        assert data.get("key001") == b"value 1"
+        in_child(lambda: data.get("key002"))
+        in_child(client.close)
+        assert data.get("key004") == b"value 4"
+        client.close()
+        """
+    with FakeNode(store(RECORDS), tls=authority.node("127.0.0.1")) as node:
+        run(program, node.address)
+        assert node.accepted == 2
+
+
+def knowing(*tokens, once=False):
+    """Serve whoever shows one of these tokens first; `once`: one more request, and no more."""
+    serve = store(RECORDS)
+
+    def behaviour(connection):
+        message_id, method, params = connection.next_request()
+        if method != "auth" or params[0] not in tokens:
+            error = Unauthorized("not known, or not allowed")
+            return connection.answer(message_id, None, to_wire(error))
+        connection.answer(message_id, "ana")
+        if not once:
+            return serve(connection)
+        return connection.answer(connection.next_request()[0], [b"value 1", "v1"])
+
+    return behaviour
+
+
+def test_a_token_comes_first_on_each_connection(asked):
+    """Also on those that are made when one is gone."""
+    with FakeNode(knowing(TOKEN)) as node:
+        assert asked(node.address, token=TOKEN) == b"value 1"
+    with FakeNode(knowing(TOKEN, once=True)) as node:
+        with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, token=TOKEN) as client:
+            assert [client.dataset("geo").get("key001") for _ in range(3)] == [b"value 1"] * 3
+
+        async def main():
+            async with gossipkv.connect(node.address, timeout_ms=LONG_MS, token=TOKEN) as client:
+                assert [await client.dataset("geo").get("key001") for _ in range(3)] == [b"value 1"] * 3
+
+        trio.run(main)
+        assert node.accepted == 6
+
+
+def test_a_token_that_is_not_known_is_said_at_once(asked):
+    """No other node is asked."""
+    with FakeNode(knowing("other")) as node, FakeNode(knowing(TOKEN)) as second:
+        assert isinstance(told(asked, node.address, second.address, token=TOKEN), Unauthorized)
+        assert (node.accepted, second.accepted) == (1, 0)
+
+
+def test_a_token_that_was_taken_away(asked):
+    """Whoever waits for the next connection is told, each by an error of its own, and the client can be used again."""
+    tokens = [TOKEN]
+
+    def behaviour(connection):
+        knowing(*tokens, once=True)(connection)
+
+    with FakeNode(behaviour) as node:
+        with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, token=TOKEN) as client:
+            client.dataset("geo").get("key001")
+            tokens.clear()
+            with pytest.raises(Unauthorized):
+                client.dataset("geo").get("key001")
+            tokens.append(TOKEN)
+            assert client.dataset("geo").get("key001") == b"value 1"
+
+        async def main():
+            async with gossipkv.connect(node.address, timeout_ms=LONG_MS, token=TOKEN) as client:
+                await client.dataset("geo").get("key001")
+                tokens.clear()
+                errors = []
+
+                async def get():
+                    try:
+                        await client.dataset("geo").get("key001")
+                    except Unauthorized as error:
+                        errors.append(error)
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(get)
+                    nursery.start_soon(get)
+                assert len({id(error) for error in errors}) == 2
+                tokens.append(TOKEN)
+                assert await client.dataset("geo").get("key001") == b"value 1"
+
+        trio.run(main)
+
+
+def refusing(error):
+    """Answer every request with an error."""
+
+    def behaviour(connection):
+        while (request := connection.next_request()) is not None:
+            connection.answer(request[0], None, to_wire(error))
+
+    return behaviour
+
+
+def test_a_node_that_knows_no_users(asked):
+    """It says so, rather than to answer somebody whom it did not look at."""
+    with FakeNode(refusing(UnknownMethod("no method auth"))) as node, pytest.raises(UnknownMethod):
+        asked(node.address, token=TOKEN)
+
+
+@pytest.mark.parametrize("behaviour", [refusing(Overloaded("too much")), hang_up, lambda each: each.raw(b"\xc1")])
+def test_a_node_that_cannot_look_at_a_token(asked, behaviour):
+    """Another one is asked; where there is none, why."""
+    with FakeNode(behaviour) as bad:
+        with FakeNode(knowing(TOKEN)) as good:
+            assert asked(bad.address, good.address, token=TOKEN) == b"value 1"
+        with pytest.raises(Unavailable) as failed:
+            asked(bad.address, token=TOKEN)
+        assert list(failed.value.details) == [bad.address]
+
+
+def test_a_node_that_is_silent_about_a_token(asked):
+    """Each address has its share of the time."""
+    with FakeNode(silent) as bad, FakeNode(knowing(TOKEN)) as good:
+        assert asked(bad.address, good.address, token=TOKEN, timeout_ms=2000) == b"value 1"
+
+
+def test_clients_of_one_node_show_the_same(authority):
+    """Those to which a client goes by a map speak TLS and show the token, too."""
+    with FakeNode(knowing(TOKEN), tls=authority.node("127.0.0.1")) as node:
+        address = gossipkv.client.route.Address("127.0.0.1", node.port)
+        how = {"timeout_ms": LONG_MS, "token": TOKEN, "tls": authority.client()}
+        with gossipkv.blocking.connect(node.address, **how) as client:
+            assert client.at(address).dataset("geo").get("key001") == b"value 1"
+
+        async def main():
+            async with gossipkv.connect(node.address, **how) as client:
+                assert await client.at(address).dataset("geo").get("key001") == b"value 1"
+
+        trio.run(main)
+        assert node.accepted == 4
+
+
+@pytest.mark.parametrize(("how", "kind"), [
+    ({"tls": "yes"}, TypeError),
+    ({"tls": None}, TypeError),
+    ({"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, ValueError),
+    ({"token": b"gkv-secret"}, TypeError),
+    ({"token": ""}, ValueError),
+    ({"token": "gkv-secret\n"}, ValueError),
+    ({"token": "gkv-sécret"}, ValueError),
+])  # fmt: skip
+def test_what_is_wrong_use(how, kind):
+    """Refused before anything is sent, and without the token."""
+    for connect in (gossipkv.connect, gossipkv.blocking.connect):
+        with pytest.raises(kind, match=r"^(tls|a token) is ") as refused:
+            connect("127.0.0.1:1", **how)
+        assert "gkv-s" not in str(refused.value)
+
+
+def test_a_token_is_nowhere_to_be_read(asked):
+    """Not in what represents a client, nor in errors."""
+    said = [repr(Credentials(token=TOKEN)), repr(Credentials(tls=True, token=TOKEN))]
+    for behaviour in (knowing("other"), hang_up, silent, lambda each: each.raw(b"\xc1")):
+        with FakeNode(behaviour) as node, pytest.raises(GossipKVError) as failed:
+            asked(node.address, token=TOKEN, timeout_ms=300)
+        said.append(repr(failed.value) + str(failed.value.details))
+    with FakeNode(knowing(TOKEN)) as node, gossipkv.blocking.connect(node.address, token=TOKEN) as client:
+        said += [repr(client), repr(client.dataset("geo"))]
+    assert TOKEN not in "".join(said)
+    assert said[:2] == ["<credentials: plain, a token>", "<credentials: TLS, a token>"]

@@ -1,0 +1,293 @@
+"""Whether somebody may: every method and command, with every right; who somebody is; how long wrong tokens take."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.access.rights import COMMANDS, METHODS, Right
+from gossipkv.access.throttle import FREE
+from gossipkv.access.users import Users, digest_of, parse
+from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
+from gossipkv.node.access import ANONYMOUS, MOST_WAITING, PROVEN, Access, access_of, shown
+from gossipkv.node.methods import Handlers
+from gossipkv.serving.loop import Caller, Refused
+from gossipkv.settings.config import Config, load
+from gossipkv.table.methods import TableMethods
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Known, Waiting
+from tests.unit.access.callers import LOCALHOST, STRANGER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GRANTS = {Right.READ: "read:db", Right.WRITE: "write:db", Right.OPERATE: "operate", Right.SEE: "see"}
+NAMES = ["db", "dba", "d", "other", *(f"db{number}" for number in range(20))]
+
+
+def users(**may: Sequence[str]) -> Users:
+    """Each with a token that is `token-NAME`; `anonymous` has none."""
+    return parse(
+        "".join(
+            f"[{name}]\nmay = {[*grants]}\n"
+            + (f'token = "sha256:{digest_of(f"token-{name}".encode()).hex()}"\n' if name != "anonymous" else "")
+            for name, grants in may.items()
+        ),
+        "users",
+    )
+
+
+def access(known: Users | None, *, proves: bool = True) -> Access:
+    """Of a node that has these users."""
+    return Access(known, proves=proves, now=trio.current_time if known else lambda: 0.0, secret="s" * 64)
+
+
+def caller(user: int, address: int = LOCALHOST) -> Caller:
+    """Who is that one."""
+    return Caller(1 << 32, 0, user, address)
+
+
+def number_of(of: Access, name: str) -> int:
+    """The number of whoever shows that one's token."""
+    known = of.prove(f"token-{name}".encode(), STRANGER)
+    assert isinstance(known, Known)
+    return known.user
+
+
+def handlers(of: Access) -> Handlers:
+    """Every method of a node, which does nothing."""
+    parts = [MagicMock() for _ in range(4)]
+    made = Handlers(
+        *parts, of, deciding=TableMethods(MagicMock(), Random(1), Config()),
+        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts")}, random=Random(1),
+    )  # fmt: skip
+    for name in made._methods:
+        made._methods[name] = lambda _arguments: "done"
+    return made
+
+
+def is_refused(answer: object) -> bool:
+    """Whether it is UNAUTHORIZED, and what is said then."""
+    if not isinstance(answer, Refused):
+        return False
+    code, message, details = msgpack.unpackb(answer.error)
+    assert (code, "db" in message, set(details) - {"auth"}) == ("UNAUTHORIZED", False, set()), message
+    return True
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {b"auth", b"hello", b"resp"}))
+async def test_every_method_with_every_right(method):
+    """It is done for whoever has one of the rights that it needs, of that database; and for a node."""
+    of = access(users(**{right.name.lower(): [grant] for right, grant in GRANTS.items()}, all=[*GRANTS.values()]))
+    served = handlers(of)
+    params = msgpack.packb(["db", b"k"])
+    near = [msgpack.packb([name, b"k"]) for name in NAMES[1:]]
+    for right in GRANTS:
+        asking = caller(number_of(of, right.name.lower()))
+        may = METHODS[method] == Right.NONE or right in METHODS[method]
+        assert is_refused(served.answer(method, params, asking)) != may, right
+        may_elsewhere = METHODS[method] == Right.NONE or (
+            right in METHODS[method] and right in Right.OPERATE | Right.SEE
+        )
+        assert {is_refused(served.answer(method, other, asking)) for other in near} == {not may_elsewhere}, right
+    everything = caller(number_of(of, "all"))
+    assert is_refused(served.answer(method, params, everything)) == (METHODS[method] == Right.PEER)
+    assert is_refused(served.answer(method, params, STRANGER)) == (METHODS[method] != Right.NONE)
+    assert not is_refused(served.answer(method, params, caller(PROVEN)))
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+async def test_every_command_with_every_right(command):
+    """As methods; one that is unknown is said to be, to all alike."""
+    of = access(users(**{right.name.lower(): [grant] for right, grant in GRANTS.items()}))
+    for right in GRANTS:
+        number = number_of(of, right.name.lower())
+        for database in NAMES[:2]:
+            holds = right in COMMANDS[command] and (database == "db" or right == Right.SEE)
+            if holds or COMMANDS[command] == Right.NONE:
+                of.judge_command(command, caller(number), database)
+            else:
+                with pytest.raises(Unauthorized):
+                    of.judge_command(command, caller(number), database)
+
+
+@pytest.mark.parametrize("proves", [True, False])
+def test_without_users_only_what_nodes_ask_is_closed(proves):
+    """And that only where they can prove to be some."""
+    served = handlers(access(None, proves=proves))
+    for method in METHODS.keys() - {b"auth", b"hello", b"resp"}:
+        expected = proves and METHODS[method] == Right.PEER
+        assert is_refused(served.answer(method, msgpack.packb(["db"]), STRANGER)) == expected, method
+        assert not is_refused(served.answer(method, msgpack.packb(["db"]), caller(PROVEN)))
+    assert msgpack.unpackb(served.answer(b"gett", b"\x90", STRANGER).error)[0] == "UNKNOWN_METHOD"
+
+
+async def test_what_is_unknown_or_wrong_is_said_before_rights():
+    """Nobody takes a misspelt method for one that is forbidden."""
+    served = handlers(access(users(ana=["see"])))
+    assert msgpack.unpackb(served.answer(b"gett", b"\x90", STRANGER).error)[0] == "UNKNOWN_METHOD"
+    assert msgpack.unpackb(served.answer(b"get", b"\x90", STRANGER).error)[0] == "BAD_REQUEST"
+
+
+async def test_a_user_has_its_own_rights_alone():
+    """Not those of anonymous beside them, nor the other way round."""
+    of = access(users(ana=["read:a"], anonymous=["read:b"]))
+    ana = number_of(of, "ana")
+    assert [of.may_read(user, name) for user in (ana, ANONYMOUS) for name in "ab"] == [True, False, False, True]
+
+
+async def test_bits_are_what_may_be_read():
+    """For each number and each database; all for who is proven."""
+    of = access(users(ana=["read:db*", "write:other"], bob=["read:*"], eve=[], anonymous=["read:d"]))
+    bitmaps = of.bitmaps(NAMES)
+    assert bitmaps[PROVEN] is None
+    for number, bitmap in enumerate(bitmaps):
+        if bitmap is not None:
+            bits = [bool(bitmap[place // 8] >> place % 8 & 1) for place in range(len(NAMES))]
+            assert bits == [of.may_read(number, name) for name in NAMES]
+            assert any(bits) == (number != number_of(of, "eve"))
+    assert of.bitmaps(NAMES[:1]) != bitmaps
+    assert access(None).bitmaps(NAMES) == []
+
+
+async def test_a_number_is_nobody_else_s():
+    """Rights may change; who has another token, or is gone, is nobody, and whoever comes back somebody new."""
+    of = access(users(ana=["read:a"], bob=["read:b"]))
+    ana, bob = number_of(of, "ana"), number_of(of, "bob")
+    assert of.use(users(ana=["read:c"], bob=["read:b"])) == []
+    assert (number_of(of, "ana"), of.may_read(ana, "c"), of.may_read(ana, "a")) == (ana, True, False)
+    changed = parse(f'[ana]\nmay=["read:c"]\ntoken="sha256:{digest_of(b"new").hex()}"\n', "users")
+    assert of.use(changed) == [ana, bob]
+    for gone in (ana, bob):
+        assert not any(of.may_read(gone, name) for name in "abc")
+        assert is_refused(handlers(of).answer(b"get", msgpack.packb(["c", b"k"]), caller(gone)))
+    with pytest.raises(Unauthorized):
+        number_of(of, "ana")
+    assert of.use(users(ana=["read:a"], bob=["read:b"])) == [bob + 1]
+    assert {number_of(of, "ana"), number_of(of, "bob")}.isdisjoint({ana, bob, bob + 1})
+
+
+async def test_auth_says_who_it_is():
+    """Of a token; the gateway's secret is one that nobody has; without users all are who they were."""
+    of = access(users(ana=[]))
+    for token in (b"token-ana", "token-ana"):
+        told = of.auth(Arguments(b"auth", msgpack.packb([token])), STRANGER)
+        assert isinstance(told, Known)
+        assert told.result == "ana"
+    for wrong in ([], [None], [1], [b"token-ana", 1]):
+        with pytest.raises(BadRequest):
+            of.auth(Arguments(b"auth", msgpack.packb(wrong)), STRANGER)
+    for token in (b"", b"token-an", b"token-anaa", b"x" * (1 << 20), b"\xff", b"anonymous"):
+        with pytest.raises(Unauthorized, match=r"^this token is nobody's$"):
+            access(users(ana=[])).prove(token, STRANGER)
+    assert of.prove(b"s" * 64, STRANGER) == Known(PROVEN, "gateway")
+    assert access(None).prove(b"anything", STRANGER) == Known(ANONYMOUS, "anonymous")
+    with pytest.raises(Unauthorized):
+        Access(users(ana=[]), proves=True, now=trio.current_time).prove(b"", STRANGER)
+
+
+async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
+    """What that one may; of none what anonymous may; the address of who asks is the one that waits."""
+    of = access(users(ana=["read:a", "see"], anonymous=["read:b"]))
+
+    def whose(*params: object) -> object:
+        return of.whose(Arguments(b"whose", msgpack.packb(params)))
+
+    assert whose(b"token-ana", "10.0.0.1") == ["ana", ["read:a", "see"]]
+    assert whose(None, "10.0.0.1") == ["anonymous", ["read:b"]]
+    for _ in range(FREE):
+        with pytest.raises(Unauthorized):
+            whose(b"s" * 64, "10.0.0.1")  # Its own secret is no user's.
+    assert isinstance(whose(b"token-ana", "10.0.0.1"), Waiting)
+    assert whose(b"token-ana", "::1") == ["ana", ["read:a", "see"]]
+    assert whose(None, "10.0.0.1") == ["anonymous", ["read:b"]]
+    for wrong in ([], [1, "::1"], [None], [None, "here"], [None, "::1", 1]):
+        with pytest.raises(BadRequest):
+            whose(*wrong)
+    assert access(None).whose(Arguments(b"whose", msgpack.packb([b"x", "::1"]))) is None
+
+
+async def test_after_five_wrong_tokens_each_waits(autojump_clock):
+    """The right one of that address too, and nobody else; how many wait is bounded."""
+    of = access(users(ana=[]))
+    for _ in range(FREE):
+        with pytest.raises(Unauthorized):
+            of.prove(b"wrong", STRANGER)
+    assert number_of(access(users(ana=[])), "ana")
+    assert isinstance(of.prove(b"token-ana", caller(ANONYMOUS, LOCALHOST + 1)), Known)
+    began = trio.current_time()
+    ended: list[float] = []
+
+    async def try_one(token: bytes) -> None:
+        told = of.prove(token, STRANGER)
+        assert isinstance(told, Waiting)
+        try:
+            assert await told.result() == Known(PROVEN + 1, "ana")
+        except Unauthorized:
+            assert token == b"wrong"
+        ended.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        for token in (b"wrong", b"wrong", b"wrong", b"token-ana"):
+            nursery.start_soon(try_one, token)
+    assert max(ended) >= 3
+    overloaded: list[Overloaded] = []
+    for _ in range(FREE):
+        told = of.prove(b"wrong", STRANGER)
+        with pytest.raises(Unauthorized):
+            await told.result() if isinstance(told, Waiting) else told
+
+    async def flood() -> None:
+        told = of.prove(b"wrong", STRANGER)
+        assert isinstance(told, Waiting)
+        try:
+            await told.result()
+        except Overloaded as error:
+            overloaded.append(error)
+
+    with trio.move_on_after(0.5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(MOST_WAITING + 7):
+                nursery.start_soon(flood)
+    assert len(overloaded) == 7
+
+
+async def test_a_refusal_has_its_line_but_one_a_second(autojump_clock, caplog):
+    """For each address; it has neither token nor database."""
+    caplog.set_level(logging.INFO)
+    of = access(users(ana=["see"]))
+    served = handlers(of)
+    for address in (LOCALHOST, LOCALHOST, 0x20010DB8 << 32):
+        assert is_refused(served.answer(b"get", msgpack.packb(["secrets", b"k"]), caller(ANONYMOUS, address)))
+    with pytest.raises(Unauthorized):
+        of.prove(b"gkv-wrong", caller(ANONYMOUS, 0x0A000001))
+    await trio.sleep(1)
+    assert is_refused(served.answer(b"put", msgpack.packb(["secrets", b"k", b"v"]), caller(number_of(of, "ana"))))
+    told = [(record.msg, record.fields) for record in caplog.records]
+    assert told == [
+        ("refused", {"address": "127.0.0.1", "user": "anonymous", "method": "get"}),
+        ("refused", {"address": "2001:db8::", "user": "anonymous", "method": "get"}),
+        ("refused", {"address": "10.0.0.1", "user": "nobody", "method": "auth"}),
+        ("refused", {"address": "127.0.0.1", "user": "ana", "method": "put"}),
+    ]
+    assert shown(0) == "0.0.0.0"
+
+
+def test_users_among_others_need_keys(tmp_path):
+    """By which nodes prove to each other that they are some; one that is alone needs none."""
+    path = tmp_path / "users"
+    path.write_text("[ana]\nmay = []\n")
+    path.chmod(0o600)
+    world = MagicMock()
+    assert access_of(load(flags={"users": str(path)}), world).may(ANONYMOUS, Right.NONE)
+    with pytest.raises(ConfigError, match="with users nodes are to prove to each other"):
+        access_of(load(flags={"users": str(path), "join": "10.0.0.1:7070"}), world)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        access_of(load(flags={"users": str(path)}), world)
