@@ -132,6 +132,7 @@ cdef class Connections:
         http_forget(&self.http)
         buffer_release(&self.lost)
         buffer_release(&self.runnable)
+        buffer_release(&self.handshakes)
         buffer_release(&self.dirty)
 
     # Lives ------------------------------------------------------------------------------------------------------
@@ -288,6 +289,7 @@ cdef class Connections:
         return (
             connection.state == OPEN
             and not connection.held
+            and connection.shaking == 0
             and not connection.doomed
             and (has_room(self, connection) or connection.peer)
         )
@@ -543,7 +545,7 @@ cdef class Connections:
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
         cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
-        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER:
+        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER and connection.shaking == 0:
             self.refuse_slow(connection)
         elif reason > 0:
             self.doom(connection, reason)
