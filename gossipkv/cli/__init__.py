@@ -19,7 +19,7 @@ Read in this order:
     writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
     placement.py, quarantine.py, metadata.py   on which nodes tables lie, what was set aside, and who decides
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
-    keys.py         the key ring
+    keys.py, users.py, certificates.py   the key ring, who may do what, an authority of one's own
     build.py, files.py, contents.py, restore.py   without a node
     loadtest.py, loadtest_view.py   load, and what came of it
     cluster.py, demo.py   several processes, for trying things out
@@ -81,6 +81,8 @@ COMMANDS: Final = {
     "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
+    "users": ("users", "Make and change the file of who may do what."),
+    "certificates": ("certificates", "Make a certificate authority, and certificates of nodes and clients."),
     "build": ("build", "Make sorted files from a source, without a node."),
     "backup": ("node", "Copy the tables of a running node."),
     "restore": ("restore", "Put a backup of tables back."),

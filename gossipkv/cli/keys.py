@@ -11,9 +11,11 @@ import click
 from gossipkv.cli import Group
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
+from gossipkv.environment import private_file
 from gossipkv.gossip.packets import key_ring
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES
 from gossipkv.gossip.shell import key_file
+from gossipkv.gossip.shell.key_file import KEY_RING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,7 @@ def new(path: Path) -> None:
     if path.exists():
         raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
     one = _drawn()
-    key_file.write_text(path, key_ring.line_of(one))
+    private_file.write_text(path, key_ring.line_of(one))
     click.echo(one.id.hex())
 
 
@@ -106,10 +108,7 @@ def _drawn() -> key_ring.Key:
 
 def _change(path: Path, edit: Callable[[str], str]) -> None:
     """Replace the file by what the edit makes of it; what is refused leaves it alone."""
-    before = key_file.read_text(path)
-    after = edit(before)
-    if key_ring.parse(after, str(path)) == key_ring.parse(before, str(path)):
+    if private_file.edit(path, KEY_RING, edit):
+        note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")
+    else:
         note(f"{path}: nothing to change")
-        return
-    key_file.write_text(path, after)
-    note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")

@@ -1,10 +1,10 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `http`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the program sees
-(durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`,
-`64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from
-it, so nothing is said twice.
+`node`, `http`, `resp`, `access`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the
+program sees (durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see
+(`10m`, `64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all
+derived from it, so nothing is said twice.
 
 Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
 An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
@@ -31,6 +31,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ConfigError
+from gossipkv.settings.access import AccessSettings
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.settings.datasets import DatasetSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
@@ -65,6 +66,7 @@ class Config(
     ReplicationSettings,
     DatasetSettings,
     GossipSettings,
+    AccessSettings,
     RespSettings,
     HttpSettings,
     NodeSettings,

@@ -164,6 +164,11 @@ def key_rings(reader: Reader) -> None:
     assert reader.type("gossipkv keys new RING").status == 0
 
 
+def a_place_for_secrets(reader: Reader) -> None:
+    """A directory for them."""
+    (reader.place / "etc" / "gossipkv").mkdir()
+
+
 def a_source(reader: Reader) -> None:
     """A source in a file, and 64 partitions of it that machines have made, which nobody has declared to be whole."""
     (reader.directory / "SOURCE").write_text("france\tParis\nperu\tLima\n")
@@ -198,6 +203,7 @@ RUN: dict[str, Stage] = {
     "docs/operators/gossip.md": Stage(a_node),
     "docs/operators/metrics.md": Stage(the_start),
     "docs/operators/running.md": Stage(a_node),
+    "docs/operators/security.md": Stage(a_place_for_secrets),
     "docs/operators/status-page.md": Stage(the_start),
     "docs/operators/tables.md": Stage(a_node),
     "docs/development/gossip-packets.md": Stage(

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
     "settings": {"errors", "address"},
     "processes": {"errors", "log"},
+    "access": {"errors", "environment", "settings"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "placement": {"errors", "address"},
@@ -126,6 +127,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "",
         "environment.trio_world",
+        "access",
         "processes",
         "address",
         "wire",
@@ -235,6 +237,9 @@ TRIO_SHELLS: dict[str, str] = {
 
 # The cores import nothing that can tell the time, draw a number, wait or touch the world.
 CORES = (
+    "gossipkv.access.rights",
+    "gossipkv.access.throttle",
+    "gossipkv.access.users",
     "gossipkv.keyspace",
     "gossipkv.wire",
     "gossipkv.gossip.anti_entropy",

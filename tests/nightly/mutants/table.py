@@ -9,6 +9,7 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
+from tests.nightly.mutants.access import MUTANTS_OF_ACCESS
 from tests.nightly.mutants.branches import MUTANTS_OF_BRANCHES
 from tests.nightly.mutants.copies import MUTANTS_OF_COPIES
 from tests.nightly.mutants.datasets import MUTANTS_OF_DATASETS
@@ -47,6 +48,7 @@ from tests.nightly.mutants.supervisor import MUTANTS_OF_THE_SUPERVISOR
 from tests.nightly.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
+    *MUTANTS_OF_ACCESS,
     *MUTANTS_OF_BRANCHES,
     planted(
         "a verdict of a full exchange kills",

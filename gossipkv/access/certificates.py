@@ -1,0 +1,169 @@
+"""A certificate authority of one's own, and the certificates of nodes and clients that it signs.
+
+    authority   10 years; signs certificates, and no further authority
+    node        a year; serves and asks; the hosts by which it is reached, and its uuid as `urn:uuid:…`
+    client      a year; asks, and cannot serve; its name is that of a user
+
+One authority may sign both kinds: a node is told from a client by the uuid, which no certificate of a client has.
+
+Keys are ECDSA's on P-256, which every library knows, and whose handshake costs a node a tenth of RSA's.  There is no
+list of those that were revoked: a user is taken out of the users file, and an authority whose key is lost is replaced.
+
+Whoever imports this module loads `cryptography`, which the extra `secure` brings.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+AUTHORITY_DAYS: Final = 3650
+CERTIFICATE_DAYS: Final = 365
+# A machine whose clock is behind takes a certificate that was made just now.
+_BEFORE: Final = timedelta(hours=1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A certificate and its key, as PEM, and until when it holds."""
+
+    certificate: str
+    key: str = field(repr=False)
+    ends: datetime
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose certificate it is.
+
+    Attributes:
+        hosts: Names and addresses by which a node is reached; of a client there are none.
+        uuid: Of a node, by which others know it.
+    """
+
+    name: str
+    hosts: Sequence[str] = ()
+    uuid: UUID | None = None
+
+
+def new_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Signed:
+    """An authority that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    unsigned = (
+        _begun(name, key, now, now + timedelta(days=days))
+        .issuer_name(_called(name))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return _signed(unsigned, key, key)
+
+
+def new_certificate(
+    authority: tuple[str, str], subject: Subject, now: datetime, days: int = CERTIFICATE_DAYS
+) -> Signed:
+    """A certificate that the authority signs, given as PEM: its certificate, its key.  It ends with that at the latest.
+
+    Raises:
+        ConfigError: the authority is none, has ended, or the key is not its own.
+    """
+    issuer, signer = _read(authority, now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    unsigned = (
+        _begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))
+        .issuer_name(issuer.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+    if names := [*_names(subject)]:
+        unsigned = unsigned.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    unsigned = unsigned.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    return _signed(unsigned, key, signer)
+
+
+def _names(subject: Subject) -> Iterator[x509.GeneralName]:
+    for host in subject.hosts:
+        try:
+            yield x509.IPAddress(ipaddress.ip_address(host))
+        except ValueError:
+            yield x509.DNSName(host)
+    if subject.uuid is not None:
+        yield x509.UniformResourceIdentifier(subject.uuid.urn)
+
+
+def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        issuer = x509.load_pem_x509_certificate(authority[0].encode())
+        signer = serialization.load_pem_private_key(authority[1].encode(), password=None)
+        is_authority = issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        issuer.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.ExtensionNotFound):
+        is_authority = False
+    if not is_authority or not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise ConfigError("the authority: not the certificate and the key that `gossipkv certificates new` makes")
+    if issuer.public_key() != signer.public_key():
+        raise ConfigError("the authority: the key is not that of its certificate")
+    if issuer.not_valid_after_utc <= now:
+        raise ConfigError(f"the authority: it ended at {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make another")
+    return issuer, signer
+
+
+def _begun(name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime) -> x509.CertificateBuilder:
+    """What all certificates have."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_called(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _called(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _signed(
+    unsigned: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey
+) -> Signed:
+    made = unsigned.sign(signer, hashes.SHA256())
+    pem, no_password = serialization.Encoding.PEM, serialization.NoEncryption()
+    return Signed(
+        made.public_bytes(pem).decode(),
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, no_password).decode(),
+        made.not_valid_after_utc,
+    )

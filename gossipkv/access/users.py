@@ -1,0 +1,245 @@
+"""Who there is, and what each may do, as the users file says it.
+
+    [ana]                                   # also whoever has a certificate of that name
+    token = "sha256:9f86d081…"              # 64 digits; without it: by a certificate alone
+    may = ["read:geo*", "write:carts"]
+
+    [anonymous]                             # whoever has shown nothing
+    may = ["read:public"]
+
+What is not right is refused as a whole, in one sentence, and whoever reads the file again keeps the users that it has.
+
+The file has a token's SHA-256, unsalted and in one pass, and that is enough: a token is 32 random bytes, so there is
+nothing to guess, and no table of hashes to be made.  Slow hashes are for words that people choose; here each would be
+tens of milliseconds of a node for whoever sends anything.
+
+A user may do what its own lines say, and not what `anonymous` may beside it: who shows a token that may read `geo` is
+known to read nothing else.  No message, and no `repr`, has a token or its hash.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import tomllib
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.access.rights import Grant, Right, parse_grant
+from gossipkv.errors import ConfigError
+from gossipkv.settings.databases import nearest
+from gossipkv.settings.setting import NAME_FORM, read_name
+from gossipkv.settings.toml_lines import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+ANONYMOUS: Final = "anonymous"
+
+TOKEN_BYTES: Final = 32
+# A token has 47; what is longer is none, and is not hashed to find that out.
+MAX_TOKEN_BYTES: Final = 256
+
+# Users are looked up by so much of their digest, which tells nothing; the rest is compared in constant time.
+_LOOKED_UP_BYTES: Final = 8
+_NO_DIGEST: Final = bytes(sha256().digest_size)
+
+_TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
+_FIELDS: Final = ("token", "may")
+
+
+def token_of(secret: bytes) -> str:
+    """A token as text, which begins so that whoever looks through logs and repositories for secrets knows it."""
+    return f"gkv-{urlsafe_b64encode(secret).decode().rstrip('=')}"
+
+
+def digest_of(token: bytes) -> bytes:
+    """What is kept of a token."""
+    return sha256(token).digest()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class User:
+    """One of them.
+
+    Attributes:
+        digest: Of the token; None: there is none.
+    """
+
+    name: str
+    grants: tuple[Grant, ...] = ()
+    digest: bytes | None = field(default=None, repr=False)
+
+    def rights(self, database: str | None = None) -> Right:
+        """All rights on what names this database, or names none."""
+        found = Right.NONE
+        for grant in self.grants:
+            if grant.holds(database):
+                found |= grant.right
+        return found
+
+    def may(self, needed: Right, database: str | None = None) -> bool:
+        """Whether one of the needed rights is there, or none is needed."""
+        return not needed or bool(needed & self.rights(database))
+
+
+@final
+class Users:
+    """All of them."""
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self.named = MappingProxyType({user.name: user for user in users})
+        self.anonymous = self.named.get(ANONYMOUS, User(ANONYMOUS))
+        self._by_digest = {user.digest[:_LOOKED_UP_BYTES]: user for user in self.named.values() if user.digest}
+
+    def by_token(self, token: bytes) -> User | None:
+        """Whose token it is; how long that takes says nothing about those that there are."""
+        if len(token) > MAX_TOKEN_BYTES:
+            return None
+        digest = digest_of(token)
+        user = self._by_digest.get(digest[:_LOOKED_UP_BYTES])
+        expected = _NO_DIGEST if user is None or user.digest is None else user.digest
+        return user if hmac.compare_digest(digest, expected) else None
+
+    def by_certificate(self, name: str) -> User | None:
+        """Who is called as a certificate that was checked; nobody is known as `anonymous`."""
+        return None if name == ANONYMOUS else self.named.get(name)
+
+    def unmatched(self, databases: Collection[str]) -> list[str]:
+        """A sentence for each pattern that matches none of the databases: it may be misspelt."""
+        return [
+            f"{user.name}: {grant} matches no database"
+            for user in self.named.values()
+            for grant in user.grants
+            if grant.pattern and not any(grant.holds(database) for database in databases)
+        ]
+
+
+def parse(text: str, file: str) -> Users:
+    """The users of a file, which errors call `file`.
+
+    Raises:
+        ConfigError: it is no TOML, has no user, or has of one what is not known, not right or not there.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # Its own, and what it lets through of numbers and brackets.
+        raise ConfigError(f"{file}: not TOML: {error}") from None
+    if not tables:
+        raise ConfigError(f"{file}: there is no user in it; `gossipkv users new` adds one")
+    users: dict[bytes | str, User] = {}
+    for name, table in tables.items():
+        entry = _Entry(text, file, name)
+        user = entry.read(table)
+        other = users.setdefault(user.digest[:_LOOKED_UP_BYTES] if user.digest else name, user)
+        if other is not user:
+            raise ConfigError(f"{entry.where('token')}: {name}.token: the token of {other.name}")
+    return Users(users.values())
+
+
+@final
+class _Entry:
+    """One user's part of the file."""
+
+    def __init__(self, text: str, file: str, name: str) -> None:
+        self._text = text
+        self._file = file
+        self._name = name
+
+    def where(self, *fields: str) -> str:
+        """The place of a field, or of the whole."""
+        line = line_of(self._text, self._name, *fields)
+        return self._file if line is None else f"{self._file}:{line}"
+
+    def read(self, table: object) -> User:
+        """The user."""
+        try:
+            read_name(self._name)
+        except ValueError:
+            raise ConfigError(f"{self.where()}: {self._name!r}: a user's name has {NAME_FORM}") from None
+        if not isinstance(table, dict):
+            raise self._wrong(f"expected a table [{self._name}]")
+        for name in table:
+            if name not in _FIELDS:
+                near = nearest(name, _FIELDS)
+                raise ConfigError(f"{self.where(name)}: {self._name}: unknown field {name!r}; the nearest is {near}")
+        if "may" not in table:
+            raise self._wrong('what may it do? may = ["read:NAME"]; or [] for nothing')
+        return User(self._name, self._grants(table["may"]), self._digest(table.get("token")))
+
+    def _grants(self, value: object) -> tuple[Grant, ...]:
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self._wrong('expected an array of texts, such as ["read:geo*", "see"]', "may")
+        try:
+            return tuple(parse_grant(one) for one in value)
+        except ValueError as error:
+            raise self._wrong(str(error), "may") from None
+
+    def _digest(self, value: object) -> bytes | None:
+        """The digest; what stands there is told to nobody: it might be a token."""
+        if value is None:
+            return None
+        if self._name == ANONYMOUS:
+            raise self._wrong("is whoever has shown no token, so it has none", "token")
+        if not isinstance(value, str) or (found := _TOKEN.fullmatch(value)) is None:
+            raise self._wrong(
+                "expected sha256: and 64 hexadecimal digits, as `gossipkv users new` writes them", "token"
+            )
+        return bytes.fromhex(found[1])
+
+    def _wrong(self, what: str, *fields: str) -> ConfigError:
+        path = ".".join((self._name, *fields))
+        return ConfigError(f"{self.where(*fields)}: {path}: {what}")
+
+
+# Changes of the text.  Other lines stay as they are: people write comments.
+
+
+def added(text: str, user: User, file: str) -> str:
+    """The text with one user more.
+
+    Raises:
+        ConfigError: the text is not right, or there is one of that name.
+    """
+    if text.strip() and user.name in parse(text, file).named:
+        raise ConfigError(f"{file}: there is a user {user.name}; remove it first, or choose another name")
+    before = text if not text or text.endswith("\n") else f"{text}\n"
+    return f"{before}\n{_entry(user)}" if before else _entry(user)
+
+
+def _entry(user: User) -> str:
+    header = f'["{user.name}"]' if "." in user.name else f"[{user.name}]"
+    token = [] if user.digest is None else [f'token = "sha256:{user.digest.hex()}"']
+    may = ", ".join(f'"{grant}"' for grant in user.grants)
+    return "\n".join([header, *token, f"may = [{may}]", ""])
+
+
+def removed(text: str, name: str, file: str) -> str:
+    """The text without one user: its header, and what follows up to the next one's, but for comments before that.
+
+    Raises:
+        ConfigError: the text is not right, there is no such user, nobody else is there, or it is no table of its own.
+    """
+    before = dict(parse(text, file).named)
+    if name not in before:
+        raise ConfigError(f"{file}: no user {name} in it; there are {', '.join(before)}")
+    if len(before) == 1:
+        raise ConfigError(f"{file}: {name} is the only user; a file without any is refused")
+    lines = text.splitlines(keepends=True)
+    begin = (line_of(text, name) or 1) - 1
+    end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+    while lines[end - 1].strip()[:1] in {"", "#"}:
+        end -= 1
+    after = "".join(lines[:begin] + lines[end:])
+    del before[name]
+    try:
+        is_right = parse(after, file).named == before
+    except ConfigError:
+        is_right = False
+    if not is_right:
+        raise ConfigError(f"{file}:{begin + 1}: {name} is no table of its own; take it out by hand")
+    return after

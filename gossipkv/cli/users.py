@@ -1,0 +1,111 @@
+"""`users`: who may do what, in the file that nodes are given."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gossipkv.access import on_disk
+from gossipkv.access import users as entries
+from gossipkv.access.on_disk import USERS_FILE
+from gossipkv.access.rights import Grant, parse_grant
+from gossipkv.access.users import ANONYMOUS, TOKEN_BYTES, User
+from gossipkv.cli import Group
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import note, print_json
+from gossipkv.environment import private_file
+from gossipkv.settings.config import load
+from gossipkv.settings.setting import NAME_FORM, read_name
+
+
+def _name(text: str) -> str:
+    try:
+        return read_name(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: a name has {NAME_FORM}") from None
+
+
+def _grant(text: str) -> Grant:
+    try:
+        return parse_grant(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+NAME: Final = click.argument("name", metavar="NAME", type=_name)
+
+
+def _file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path:
+    """The file that was named, else that of the settings."""
+    found = load(None, os.environ).users if path is None else path
+    if found is None:
+        raise click.UsageError("which file? --file FILE, or the setting `users`")
+    return found
+
+
+FILE: Final = click.option(
+    "--file",
+    "path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_file,
+    help="The users file.  [default: that of $GOSSIPKV_CONFIG, $GOSSIPKV_USERS]",
+)
+
+
+@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+def users() -> None:
+    """Make and change the file that the setting `users` names: who may do what, by a token or by a certificate.
+
+    Every node of a cluster has the same file.  A right is `read:PATTERN` or `write:PATTERN` of databases (`geo`,
+    `geo*`, `*`), `operate` (tables, nodes, who decides, the source, backups) or `see` (what nodes tell of themselves);
+    none of them is in another.
+    """
+
+
+@users.command()
+@NAME
+@click.option("--may", "grants", metavar="RIGHT", multiple=True, type=_grant, help="A right; again for each.")
+@click.option("--no-token", is_flag=True, help="By a certificate of that name alone.")
+@FILE
+def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> None:
+    """Add the user NAME to the file, and write a new token, which is kept nowhere else.
+
+    The file is made if there is none.  NAME is `anonymous`: what anybody may who shows nothing, without a token.
+    """
+    token = None if no_token or name == ANONYMOUS else entries.token_of(secrets.token_bytes(TOKEN_BYTES))
+    user = User(name, grants, None if token is None else entries.digest_of(token.encode()))
+    private_file.edit(path, USERS_FILE, lambda text: entries.added(text, user, str(path)), makes=True)
+    if token is not None:
+        click.echo(token)
+    note(f"{path}: {name} added; copy it to every node")
+
+
+@users.command("list")
+@FILE
+@JSON
+def list_users(path: Path, *, as_json: bool) -> None:
+    """Write who is in the file, with their rights, and whether there is a token; never its hash."""
+    known = on_disk.read(path).named.values()
+    if as_json:
+        print_json([
+            {"name": one.name, "may": [str(grant) for grant in one.grants], "token": one.digest is not None}
+            for one in known
+        ])  # fmt: skip
+        return
+    for one in known:
+        shows = "anybody" if one.name == ANONYMOUS else "certificate" if one.digest is None else "token"
+        click.echo("\t".join([one.name, shows, " ".join(map(str, one.grants))]))
+
+
+@users.command()
+@NAME
+@FILE
+def remove(name: str, path: Path) -> None:
+    """Take the user NAME out of the file, with its token."""
+    private_file.edit(path, USERS_FILE, lambda text: entries.removed(text, name, str(path)))
+    note(f"{path}: {name} removed; copy it to every node")

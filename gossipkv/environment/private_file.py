@@ -1,0 +1,140 @@
+"""Small files that their owner alone may read: keys, users.
+
+Such a file is refused while anybody but its owner may read or write it.  It is replaced as a whole: beside it, synced,
+renamed.  Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
+
+
+class Kind(NamedTuple):
+    """What a file is, for messages; how long it may be; and what to do beside `chmod` if others could read it."""
+
+    name: str
+    most_bytes: int
+    advice: str = ""
+
+
+def read_text(path: Path, kind: Kind) -> str:
+    """What stands in the file, if nobody else may read it.
+
+    Raises:
+        ConfigError: it cannot be read, others may read it, it is no regular file, or it is no text or too long.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ConfigError(f"{path}: not a regular file: this is no {kind.name}")
+            if mode & _OTHERS:
+                raise ConfigError(
+                    f"{path}: others than its owner may read or write this {kind.name} "
+                    f"(mode {stat.S_IMODE(mode):04o}): chmod 600 it{kind.advice}"
+                )
+            data = file.read(kind.most_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: the {kind.name} cannot be read: {error.strerror or error}") from error
+    if len(data) > kind.most_bytes:
+        raise ConfigError(f"{path}: over {kind.most_bytes} bytes: this is no {kind.name}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8: this is no {kind.name}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A named pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Puts `text` at `path`, for its owner alone, in place of what was there; the owner stays who it was.
+
+    Raises:
+        OSError: the system refused; the old file stands.
+    """
+    target = path.resolve()  # A link stays a link.
+    beside = target.with_name(f"{target.name}.tmp")
+    beside.unlink(missing_ok=True)
+    _create(beside, text, _PRIVATE, owned_as=target)
+    try:
+        beside.replace(target)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_new(path: Path, text: str, *, mode: int = _PRIVATE) -> None:
+    """Puts `text` at `path`, where nothing is yet.
+
+    Raises:
+        FileExistsError: something is; it stays.
+        OSError: the system refused, and nothing is there.
+    """
+    _create(path, text, mode)
+
+
+def edit(path: Path, kind: Kind, change: Callable[[str], str], *, makes: bool = False) -> bool:
+    """Replace the file by what `change` makes of its text; whether that differs.  `makes`: where none is, of no text.
+
+    Two who edit at once do so one after the other.
+
+    Raises:
+        ConfigError: see `read_text`; and whatever `change` raises: the old file stands.
+        OSError: the system refused; the old file stands.
+    """
+    target = path.resolve()
+    with _alone(target.parent):
+        before = "" if makes and not target.exists() else read_text(target, kind)
+        after = change(before)
+        if after != before:
+            write_text(target, after)
+        return after != before
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Its lock, and not that of a file in it, which another file is about to replace."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path, text: str, mode: int, *, owned_as: Path | None = None) -> None:
+    """A synced file with this text, or none."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if owned_as is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    _keep_owner(descriptor, owned_as.stat())
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _keep_owner(descriptor: int, before: os.stat_result) -> None:
+    """What the superuser edits, the node must still be able to read."""
+    if before.st_uid != os.geteuid():
+        os.fchown(descriptor, before.st_uid, before.st_gid)

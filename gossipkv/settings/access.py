@@ -1,0 +1,57 @@
+"""The settings of who may do what: the users, and the certificates by which nodes and clients are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gossipkv.settings.setting import plain, read_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessSettings:
+    """Whom a node knows, and what it shows of itself."""
+
+    users: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file of users that this user alone can read", read_path,
+            meaning="who may do what, by a token or by a certificate",
+            why="without one whoever reaches a port may do all that is done there",
+        ),
+    )  # fmt: skip
+    tls_certificate: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file in PEM, with those that signed it behind it", read_path,
+            meaning="this node's certificate, for TLS at its ports; goes with `tls_key`",
+            why="only whoever runs the node can say who it is",
+        ),
+    )  # fmt: skip
+    tls_key: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file in PEM that this user alone can read", read_path,
+            meaning="the key of `tls_certificate`",
+            why="only whoever runs the node has it",
+        ),
+    )  # fmt: skip
+    tls_clients: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file of certificates in PEM", read_path,
+            meaning="authorities that sign certificates of clients, whose names are those of users",
+            why="tokens are enough for most",
+        ),
+    )  # fmt: skip
+    tls_peers: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file of certificates in PEM", read_path,
+            meaning="authorities that sign certificates of nodes, for TLS between them",
+            why="only whoever built the cluster knows who signs for it",
+        ),
+    )  # fmt: skip

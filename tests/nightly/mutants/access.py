@@ -1,0 +1,103 @@
+"""Bugs planted in who may do what."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted_at
+
+RIGHTS = "gossipkv.access.rights"
+USERS = "gossipkv.access.users"
+THROTTLE = "gossipkv.access.throttle:Throttle"
+CERTIFICATES = "gossipkv.access.certificates"
+PRIVATE = "gossipkv.environment.private_file"
+
+MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
+    *planted_at(
+        "tests/unit/access/test_rights.py",
+        (
+            "a right is looked up by prefix",
+            f"{RIGHTS}:matches",
+            "return name == first",
+            "return name.startswith(first)",
+        ),
+        (
+            "a method without a right is anybody's",
+            f"{RIGHTS}:of_method",
+            "return METHODS.get(method, Right.PEER)",
+            "return METHODS.get(method, Right.NONE)",
+        ),
+        (
+            "a command of RESP without a right is anybody's",
+            f"{RIGHTS}:of_method",
+            "return COMMANDS.get(command.lower(), Right.PEER)",
+            "return COMMANDS.get(command.lower(), Right.NONE)",
+        ),
+        (
+            "a part of the page is read as a database",
+            f"{RIGHTS}:of_path",
+            "return Right.READ if key and not is_own and not is_asset else Right.SEE",
+            "return Right.READ if key and not is_own else Right.SEE",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/access/test_users.py",
+        (
+            "of a token the first bytes count",
+            f"{USERS}:Users.by_token",
+            "return user if hmac.compare_digest(digest, expected) else None",
+            "return user",
+        ),
+        (
+            "what anonymous may is added to a user's",
+            f"{USERS}:Users.by_token",
+            "user = self._by_digest.get(digest[:_LOOKED_UP_BYTES])",
+            "user = (u := self._by_digest.get(digest[:8])) and User(u.name, u.grants + self.anonymous.grants, digest)",
+        ),
+        (
+            "a certificate says anonymous",
+            f"{USERS}:Users.by_certificate",
+            "return None if name == ANONYMOUS else self.named.get(name)",
+            "return self.named.get(name)",
+        ),
+        (
+            "who may nothing of a database may what names none",
+            f"{RIGHTS}:Grant.holds",
+            "return not self.pattern or (database is not None and matches(self.pattern, database))",
+            "return not self.pattern or database is None or matches(self.pattern, database)",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/access/test_throttle.py",
+        (
+            "a sixth token is free",
+            f"{THROTTLE}.wait_s",
+            "return max(0.0, self._clear_at.get(_group(address), now) - now - (FREE - 1) * EACH_S)",
+            "return max(0.0, self._clear_at.get(_group(address), now) - now - FREE * EACH_S)",
+        ),
+        (
+            "who was wrong first is forgotten first, though wrong again",
+            f"{THROTTLE}.wrong",
+            "self._clear_at[group] = max(self._clear_at.pop(group, now), now) + EACH_S",
+            "self._clear_at[group] = max(self._clear_at.get(group, now), now) + EACH_S",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/access/test_certificates.py",
+        (
+            "a client's certificate may serve",
+            f"{CERTIFICATES}:new_certificate",
+            "purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]",
+            "purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH][: 2 - bool(subject.hosts)]",
+        ),
+        (
+            "a certificate outlives its authority",
+            f"{CERTIFICATES}:new_certificate",
+            "_begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))",
+            "_begun(subject.name, key, now, now + timedelta(days=days))",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/environment/test_private_file.py",
+        ("a group may read a secret", f"{PRIVATE}:read_text", "if mode & _OTHERS:", "if mode & stat.S_IRWXO:"),
+        ("who edits does not wait", f"{PRIVATE}:_alone", "fcntl.flock(descriptor, fcntl.LOCK_EX)", "pass"),
+    ),
+)

@@ -1,0 +1,144 @@
+"""Rights: how they are written, which names they cover, and that nothing which can be asked is without one."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from random import Random
+from unittest.mock import MagicMock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.access.rights import COMMANDS, METHODS, Grant, Right, matches, of_method, of_path, parse_grant
+from gossipkv.http.paths import site_of
+from gossipkv.node.methods import Handlers
+from gossipkv.serving import resp
+from gossipkv.settings.config import Config
+from gossipkv.table.methods import FOR_PEERS, FOR_PEOPLE, OF_RECORDS, TableMethods
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("text", ["read:geo*", "write:carts", "read:*", "write:*-eu_1*", "operate", "see"])
+def test_a_right_is_written_as_it_was_read(text):
+    """And has a pattern if it is about databases."""
+    grant = parse_grant(text)
+    assert str(grant) == text
+    assert bool(grant.pattern) == (":" in text)
+
+
+REFUSED = [
+    ("peer", "no such right"), ("none", "no such right"), ("READ:geo", "no such right"), ("", "no such right"),
+    ("read", "of which databases"), ("read:", "of which databases"), ("write", "of which databases"),
+    ("operate:geo", "write operate alone"), ("see:", "write see alone"),
+    ("read:geo,carts", "a pattern is"), ("read:geo?", "a pattern is"), ("read: geo", "a pattern is"),
+    ("read:geo\n", "a pattern is"), ("read:" + "a" * 201, "a pattern is"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED)
+def test_what_is_no_right(text, told):
+    """One sentence, which has what was written."""
+    with pytest.raises(ValueError, match=re.escape(repr(text)) + f".*{told}"):
+        parse_grant(text)
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=10))
+def test_patterns_are_those_of_shells(pattern, name):
+    """As far as asterisks go, and the whole name counts: `geo` is not `geography`."""
+    assert matches(pattern, name) == fnmatchcase(name, pattern)
+
+
+def test_a_pattern_of_many_asterisks_takes_one_pass():
+    """What a regular expression would go through for years."""
+    assert not matches("a*" * 90 + "b", "a" * 200)
+
+
+def test_a_right_holds_for_the_databases_of_its_pattern():
+    """Without a database only those that are about none."""
+    assert Grant(Right.READ, "geo*").holds("geo-eu")
+    assert not Grant(Right.READ, "geo").holds("geo-eu")
+    assert not Grant(Right.READ, "*").holds(None)
+    assert Grant(Right.SEE).holds(None)
+    assert Grant(Right.SEE).holds("geo")
+
+
+# Nothing is without a right.
+
+
+def test_every_method_has_a_right():
+    """Those of a node and of its tables, and no others."""
+    tables = TableMethods(MagicMock(), Random(1), Config())
+    handlers = Handlers(
+        *[MagicMock()] * 4,
+        deciding=tables,
+        names=MagicMock(),
+        info=MagicMock(),
+        serves=MagicMock(),
+        report=MagicMock(),
+        verdicts=MagicMock(),
+        random=Random(1),
+    )
+    assert METHODS.keys() == handlers._methods.keys()
+
+
+def test_every_command_of_resp_has_a_right():
+    """Those that Python answers and those that the serving loop does."""
+    source = (ROOT / "src_ext/gossipkv/serving/_resp_commands.pyx").read_text(encoding="utf-8")
+    in_c = set(re.findall(r'Known\(b"(\w+)"', source))
+    assert len(in_c) > 20
+    assert COMMANDS.keys() == {name.encode() for name in {*in_c, *resp.COMMANDS}}
+
+
+def test_methods_between_nodes_are_for_nodes():
+    """And no method of people is."""
+    people = {*FOR_PEOPLE, *OF_RECORDS[:3], b"verify_table"}
+    nodes = {*FOR_PEERS, *OF_RECORDS[3:], b"report", b"serves", b"gossip"} - people
+    assert {method for method in nodes if of_method(method) != Right.PEER} == set()
+    assert {method for method in people if Right.PEER in of_method(method)} == set()
+
+
+def test_what_writes_needs_to_write():
+    """Nobody changes records, or what is decided, with a right to look."""
+    looks = {name for name, right in METHODS.items() if right & (Right.READ | Right.SEE)}
+    assert looks.isdisjoint({b"put", b"delete", b"put_many", b"refresh", b"backup", b"quarantine_drop"})
+    assert looks & {*FOR_PEOPLE} == {
+        *(b"metadata_status", b"plan", b"placement_nodes", b"partitions", b"quarantine_list"),
+    }
+    assert {name for name, right in COMMANDS.items() if right == Right.WRITE} == {
+        name.encode() for name, known in resp.COMMANDS.items() if known.flags == ("write",)
+    }
+
+
+def test_resp_is_judged_by_the_command_in_it():
+    """In any case of letters; what is unknown, and what has no command, is refused."""
+    assert of_method(b"resp", b"ScAn") == Right.READ
+    assert of_method(b"resp", b"set") == Right.WRITE
+    assert of_method(b"resp", b"ping") == Right.NONE
+    assert of_method(b"resp", b"flushall") == of_method(b"resp") == Right.PEER
+    assert of_method(b"get", b"ping") == Right.READ
+
+
+@pytest.mark.parametrize("method", [b"", b"gett", b"GET", b"get ", b"resp\0", b"\xff"])
+def test_what_has_no_line_is_for_nobody(method):
+    """A method is looked up by its whole name."""
+    assert of_method(method) == Right.PEER
+
+
+def test_every_path_of_http():
+    """The gateway's own: health needs nothing, the others `see`; the page too; a key needs `read`."""
+    own = site_of(MagicMock(), MagicMock())[0]._paths
+    needs = {path: of_path(path, b"vars" if path == b"/debug/vars" else None) for path in own}
+    assert needs == {
+        b"/healthz": Right.NONE, b"/livez": Right.NONE, b"/readyz": Right.NONE,
+        b"/metrics": Right.SEE, b"/debug/vars": Right.SEE,
+    }  # fmt: skip
+    assert {of_path(path, key) for path, key in [(b"/", None), (b"/geo/", b""), (b"/geo", None), (b"*", None)]} == {
+        Right.SEE
+    }
+    assert of_path(b"/static/page.css", b"page.css", is_asset=True) == Right.SEE
+    reads = [b"geo/lima", b"geo/_mget", b"healthz/x", b"metrics/", b"debug/vars/x", b"debug/Vars", b"static/lima"]
+    assert {of_path(b"/" + path, path.partition(b"/")[2] or b"x") for path in reads} == {Right.READ}

@@ -1,0 +1,246 @@
+"""Users: what the file may say, whose token it is, and what each may do."""
+
+from __future__ import annotations
+
+import hmac
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.access import users
+from gossipkv.access.rights import METHODS, Grant, Right, of_path, parse_grant
+from gossipkv.access.users import User, Users, added, digest_of, parse, removed
+from gossipkv.errors import ConfigError
+
+TOKEN = b"gkv-token-of-ana"
+FILE = f"""# ours
+[ana]
+token = "sha256:{digest_of(TOKEN).hex()}"
+may = [
+  "read:geo*",  # and what will be
+  "write:carts",
+]
+
+# of the monitoring
+["probe.eu"]
+may = ["see"]
+
+[anonymous]
+may = ["read:public", "see"]
+"""
+GRANTS = ["read:geo", "write:geo", "operate", "see"]
+
+
+def wrong(text):
+    """What is said of a file."""
+    with pytest.raises(ConfigError) as refused:
+        parse(text, "users")
+    return str(refused.value)
+
+
+def test_the_file_says_who_may_do_what():
+    """By token, by certificate, or as nobody."""
+    known = parse(FILE, "users")
+    ana = known.by_token(TOKEN)
+    assert ana.grants == (parse_grant("read:geo*"), parse_grant("write:carts"))
+    assert known.by_certificate("ana") is ana
+    assert known.by_certificate("probe.eu").may(Right.SEE)
+    assert known.anonymous.may(Right.READ, "public")
+
+
+@pytest.mark.parametrize("name", ["anonymous", "ANA", "an", "ana.", ""])
+def test_whom_no_certificate_names(name):
+    """Nobody becomes `anonymous` by proof, or another by half a name."""
+    assert parse(FILE, "users").by_certificate(name) is None
+
+
+@pytest.mark.parametrize("token", [b"", b"gkv-", TOKEN[:-1], TOKEN + b"\n", TOKEN.upper(), bytes(1 << 20), b"\xff\xfe"])
+def test_a_wrong_token_is_nobodys(token):
+    """However much of it is right; an empty one is not that of those who have none."""
+    assert parse(FILE, "users").by_token(token) is None
+
+
+def test_a_token_of_a_mebibyte_is_not_hashed(monkeypatch):
+    """Whoever sends it does not keep the node."""
+    known = parse(FILE, "users")
+    monkeypatch.setattr(users, "digest_of", None)
+    assert known.by_token(bytes(1 << 20)) is None
+
+
+def test_the_whole_digest_counts():
+    """What is looked up by its first bytes is compared to the end, and in constant time."""
+    digest = digest_of(TOKEN)
+    near = User("near", (), digest[:-1] + bytes([digest[-1] ^ 1]))
+    assert Users([near]).by_token(TOKEN) is None
+
+
+def test_who_is_unknown_is_compared_as_who_is_known(monkeypatch):
+    """One comparison of whole digests either way."""
+    known, compared = parse(FILE, "users"), []
+    monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append([len(one) for one in both]))
+    known.by_token(TOKEN)
+    known.by_token(b"other")
+    assert compared == [[32, 32], [32, 32]]
+
+
+def test_what_nobody_may_is_not_added_to_a_user():
+    """A token for `geo` reads neither what is public, nor what nodes tell."""
+    known = parse(FILE, "users")
+    ana = known.by_token(TOKEN)
+    assert not ana.may(Right.READ, "public")
+    assert not ana.may(Right.SEE)
+    assert not parse(FILE.partition("[anonymous]")[0], "users").anonymous.rights("public")
+
+
+@pytest.mark.parametrize("grant", [*GRANTS, None])
+def test_every_method_by_every_right(grant):
+    """One of those that it needs is enough, of the database that is named; nobody is a node."""
+    user = User("u", () if grant is None else (parse_grant(grant),))
+    for method, needed in METHODS.items():
+        is_enough = grant is not None and user.grants[0].right in needed
+        assert user.may(needed, "geo") == (is_enough or needed == Right.NONE), method
+        if needed and not needed & (Right.OPERATE | Right.SEE):
+            assert not user.may(needed, "geography"), method
+            assert not user.may(needed), method
+    assert not user.may(Right.PEER, "geo")
+
+
+@pytest.mark.parametrize("grant", GRANTS)
+def test_every_path_by_every_right(grant):
+    """A key by `read`, what tells of nodes by `see`, health by anybody."""
+    user = User("u", (parse_grant(grant),))
+    assert user.may(of_path(b"/geo/lima", b"lima"), "geo") == (grant == "read:geo")
+    assert user.may(of_path(b"/metrics", None)) == (grant == "see")
+    assert user.may(of_path(b"/livez", None))
+
+
+def test_no_text_of_a_user_has_the_hash():
+    """Nor one of all."""
+    known = parse(FILE, "users")
+    told = repr(known.by_token(TOKEN)) + repr(known) + repr(known.named) + str(vars(known).keys())
+    assert "ana" in told
+    assert digest_of(TOKEN).hex()[:8] not in told
+    assert repr(digest_of(TOKEN))[2:10] not in told
+
+
+def test_patterns_that_match_nothing_are_told():
+    """By name and right; nothing of those that match."""
+    assert parse(FILE, "users").unmatched(["geo-eu", "carts"]) == ["anonymous: read:public matches no database"]
+    assert len(parse(FILE, "users").unmatched([])) == 3
+
+
+HASH = "0" * 64
+REFUSED = [
+    ("", "there is no user in it"),
+    ("# nothing\n", "there is no user in it"),
+    ("[ana", "not TOML"),
+    ("[ana]\nmay = []\n[ana]\nmay = []\n", "not TOML"),
+    ("ana = 1\n", "users:1: ana: expected a table"),
+    ("a = " + "[" * 5000, "not TOML"),
+    ("a = " + "1" * 5000, "not TOML"),
+    ('["a b"]\nmay = []\n', "a user's name has"),
+    ('["a\\nb"]\nmay = []\n', "'a\\nb': a user's name has"),
+    ('[ana]\nmay = []\n"to\\nken" = 1\n', "ana: unknown field 'to\\nken'; the nearest is token"),
+    (f'["{"a" * 65}"]\nmay = []\n', "a user's name has"),
+    ("[ana]\n", "users:1: ana: what may it do"),
+    (f'[ana]\ntoken = "sha256:{HASH}"\n', "users:1: ana: what may it do"),
+    ("[ana]\nmay = []\ntokens = []\n", "users:3: ana: unknown field 'tokens'; the nearest is token"),
+    ('[ana]\nmay = "see"\n', "users:2: ana.may: expected an array"),
+    ("[ana]\nmay = [1]\n", "users:2: ana.may: expected an array"),
+    ('[ana]\n\nmay = ["see", "read"]\n', "users:3: ana.may: 'read': of which databases"),
+    ('[ana]\nmay = []\ntoken = "secret"\n', "users:3: ana.token: expected sha256:"),
+    (f'[ana]\nmay = []\ntoken = "sha256:{HASH[1:]}"\n', "ana.token: expected sha256:"),
+    ("[ana]\nmay = []\ntoken = 5\n", "ana.token: expected sha256:"),
+    (f'[anonymous]\nmay = []\ntoken = "sha256:{HASH}"\n', "anonymous.token: is whoever has shown no token"),
+    (
+        f'[ana]\nmay = []\ntoken = "sha256:{HASH}"\n[bob]\nmay = []\ntoken = "sha256:{HASH}"\n',
+        "users:6: bob.token: the token of ana",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED)
+def test_what_is_not_right(text, told):
+    """One sentence with the place; what stands where a hash should is not repeated."""
+    said = wrong(text)
+    assert told in said
+    assert "\n" not in said
+    assert "secret" not in said
+
+
+def test_a_file_that_is_cut_is_refused_or_has_fewer_users():
+    """At any byte: nobody gets more than the file says."""
+    whole = parse(FILE, "users").named
+    kept = set()
+    for end in range(len(FILE)):
+        try:
+            known = parse(FILE[:end], "users").named
+        except ConfigError:
+            continue
+        assert known.items() <= whole.items()
+        kept.add(len(known))
+    assert kept == {1, 2, 3}
+
+
+@given(st.integers(0, len(FILE)), st.integers(0, 40), st.text(max_size=20))
+def test_whatever_the_file_holds(at, gone, instead):
+    """Users, or one sentence without a hash."""
+    try:
+        parse(FILE[:at] + instead + FILE[at + gone :], "users")
+    except ConfigError as refused:
+        assert "\n" not in str(refused)
+        assert digest_of(TOKEN).hex()[:16] not in str(refused)
+
+
+# Changes
+
+
+NAMES = st.from_regex(r"[-_.a-zA-Z0-9]{1,8}", fullmatch=True).filter(lambda name: name != "anonymous")
+MAY = st.lists(st.sampled_from([*GRANTS, "read:*", "write:a*b"]).map(parse_grant), max_size=3).map(tuple)
+
+
+@given(NAMES, MAY, st.none() | st.binary(min_size=32, max_size=32))
+def test_who_is_added_is_there_and_who_is_removed_is_not(name, grants, digest):
+    """Nothing else changes, comments included."""
+    user = User(name, grants, digest)
+    if name in {"ana", "probe.eu"}:
+        with pytest.raises(ConfigError, match="remove it first"):
+            added(FILE, user, "users")
+        return
+    text = added(FILE, user, "users")
+    assert text.startswith(FILE)
+    assert parse(text, "users").named == {**parse(FILE, "users").named, name: user}
+    assert removed(text, name, "users").rstrip() == FILE.rstrip()
+    assert parse(added("", user, "users"), "users").named == {name: user}
+
+
+def test_comments_stay_with_those_who_follow():
+    """Of whoever is removed only what stands between its header and its last line goes."""
+    text = removed(FILE, "ana", "users")
+    assert text == "# ours\n" + FILE[FILE.index("\n# of the monitoring") :]
+    assert "ana" not in tomllib.loads(text)
+
+
+UNREMOVED = [
+    (FILE, "bob", "no user bob in it; there are ana, probe.eu, anonymous"),
+    ("[ana]\nmay = []\n", "ana", "ana is the only user"),
+    ("ana.may = []\nbob.may = []\nana.token = 'sha256:" + HASH + "'\n", "ana", "users:1: ana is no table of its own"),
+    ("ana = { may = [] }\nbob = { may = [] }\n", "ana", "users:1: ana is no table of its own"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "told"), UNREMOVED)
+def test_who_cannot_be_removed(text, name, told):
+    """One sentence: whoever is taken out by lines is the only one who goes, or it is refused."""
+    with pytest.raises(ConfigError) as refused:
+        removed(text, name, "users")
+    assert told in str(refused.value)
+
+
+def test_grants_are_compared_as_they_are():
+    """Of two users the same rights are equal: whoever reads the file anew sees whose have changed."""
+    one, two = (parse(FILE, "users").named["ana"] for _ in range(2))
+    assert one == two
+    assert one != User("ana", (*one.grants, Grant(Right.SEE)), one.digest)

@@ -1,0 +1,134 @@
+"""`certificates`: an authority, what it signs, and that nothing is replaced or shown."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+
+import pytest
+from cryptography import x509
+
+
+@pytest.fixture
+def place(tmp_path, run):
+    """A directory with an authority."""
+    done = run("certificates", "new", tmp_path / "certificates")
+    assert (done.status, done.out) == (0, "")
+    return tmp_path / "certificates"
+
+
+def names_of(path):
+    """What a certificate says beside its name."""
+    found = x509.load_pem_x509_certificate(path.read_bytes()).extensions
+    return [name.value for name in found.get_extension_for_class(x509.SubjectAlternativeName).value]
+
+
+def test_new(place, run):
+    """Keys for their owner alone, certificates for everybody; both can be loaded, and the note says until when."""
+    assert place.stat().st_mode & 0o777 == 0o700
+    node = run("certificates", "new", place, "n1", "--host", "10.0.0.1", "--host", "kv.example.org")
+    client = run("certificates", "new", place, "ana", "--days", "30")
+    assert (node.status, client.status, node.out + client.out) == (0, 0, "")
+    assert "n1.key: a node, until 20" in node.err
+    assert "ana.key: a client, until 20" in client.err
+    assert {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()} == {
+        f"{name}.{kind}": mode for name in ("ca", "n1", "ana") for kind, mode in (("pem", 0o644), ("key", 0o600))
+    }
+    for name in ("n1", "ana"):
+        ssl.create_default_context(cafile=place / "ca.pem").load_cert_chain(
+            place / f"{name}.pem", place / f"{name}.key"
+        )
+
+
+def test_a_node_has_a_uuid(place, run):
+    """Its own, if that is told; else a new one."""
+    for name, more in {"n1": ["--uuid", "6fa459eaee8a3ca4894edb77e160355e"], "n2": [], "n3": []}.items():
+        assert run("certificates", "new", place, name, "--host", "::1", *more).status == 0
+    first, second, third = (str(names_of(place / f"{name}.pem")[1]) for name in ("n1", "n2", "n3"))
+    assert first == "urn:uuid:6fa459ea-ee8a-3ca4-894e-db77e160355e"
+    assert second != third
+    assert {second[:9], third[:9]} == {"urn:uuid:"}
+
+
+REFUSED = [
+    ([], "ca.pem exists, and nothing is replaced"),
+    (["ana"], "ana.pem exists, and nothing is replaced"),
+    (["ca"], "the authority's own files"),
+    (["../ana"], "a name has"),
+    (["n1", "--host", "10.0.0.1:7070"], "without a port"),
+    (["n1", "--host", "a b"], "expected a name or an address"),
+    (["n1", "--host", "a" * 254], "expected a name or an address"),
+    (["n1", "--host", "::1", "--uuid", "12"], "32 hexadecimal digits"),
+    (["n1", "--uuid", "0" * 32], "where is it?"),
+    (["--host", "::1"], "NAME is missing"),
+    (["bob", "--days", "0"], "0 is not in the range"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), REFUSED)
+def test_what_is_refused_changes_nothing(place, run, arguments, told):
+    """Wrong use: status 2, one line, every file as it was."""
+    run("certificates", "new", place, "ana")
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    done = run("certificates", "new", place, *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
+@pytest.mark.parametrize("left", ["pem", "key"])
+def test_half_of_a_pair_is_not_replaced(place, run, left):
+    """A key may be in use whose certificate was moved away."""
+    (place / f"ana.{left}").write_text("ours")
+    assert run("certificates", "new", place, "ana").status == 2
+    assert (place / f"ana.{left}").read_text() == "ours"
+    assert len([*place.iterdir()]) == 3
+
+
+def test_what_cannot_be_written_leaves_no_half(place, run, monkeypatch):
+    """A key without its certificate would be in the way of the next attempt."""
+    from gossipkv.environment import private_file  # noqa: PLC0415  # To break it.
+
+    written = private_file.write_new
+
+    def broken(path, text, **options):
+        if path.suffix == ".pem":
+            raise OSError(28, "No space left on device", str(path))
+        written(path, text, **options)
+
+    monkeypatch.setattr(private_file, "write_new", broken)
+    done = run("certificates", "new", place, "ana")
+    assert (done.status, done.out) == (3, "")
+    assert "No space left" in done.err
+    assert {path.name for path in place.iterdir()} == {"ca.pem", "ca.key"}
+
+
+def test_without_an_authority(tmp_path, run):
+    """Nothing is made, the directory neither: it may be the wrong one."""
+    done = run("certificates", "new", tmp_path / "elsewhere", "ana")
+    assert done.status == 2
+    assert f"no authority in it; `gossipkv certificates new {tmp_path}/elsewhere` makes one" in done.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_authority_whose_key_others_may_read(place, run):
+    """It signs nothing any more."""
+    (place / "ca.key").chmod(0o640)
+    done = run("certificates", "new", place, "ana")
+    assert done.status == 2
+    assert "this key (mode 0640): chmod 600 it, and make all certificates anew" in done.err
+    assert not (place / "ana.key").exists()
+
+
+def test_without_the_library_one_line_says_what_to_install(tmp_path, run, monkeypatch):
+    """Status 3; the help needs it not."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "gossipkv.access.certificates", raising=False)
+    monkeypatch.delattr("gossipkv.access.certificates", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert run("certificates", "new", "--help").status == 0
+    done = run("certificates", "new", tmp_path / "certificates")
+    assert done.status == 3
+    assert "pip install 'gossipkv[secure]'" in done.err

@@ -1,0 +1,173 @@
+"""Files that their owner alone may read: how they are replaced, what is refused, and two who edit one at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.environment import private_file
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = "one\n"
+KIND = private_file.Kind("list", 64 * 1024, ", and write it anew")
+
+
+def test_a_file_is_written_for_its_owner_alone(tmp_path: Path) -> None:
+    """Mode 0600 whatever the umask and the old file had, and nothing is left beside it."""
+    path = tmp_path / "file"
+    path.write_text("older")
+    path.chmod(0o644)
+    (tmp_path / "file.tmp").write_text("a crash left it")
+    private_file.write_text(path, TEXT)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert private_file.read_text(path, KIND) == TEXT
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_old_file_stands_when_the_new_cannot_be_written(tmp_path: Path) -> None:
+    """A target that cannot be replaced leaves everything as it was."""
+    path = tmp_path / "file"
+    path.mkdir()
+    (path / "inside").write_text("x")
+    with pytest.raises(OSError, match="file"):
+        private_file.write_text(path, "new")
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """What it leads to is replaced."""
+    (tmp_path / "real").mkdir()
+    private_file.write_text(tmp_path / "real" / "file", "older")
+    (tmp_path / "file").symlink_to(tmp_path / "real" / "file")
+    private_file.write_text(tmp_path / "file", TEXT)
+    assert (tmp_path / "file").is_symlink()
+    assert private_file.read_text(tmp_path / "real" / "file", KIND) == TEXT
+
+
+def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edited by another user who may, the superuser, the file is still the node's to read."""
+    path = tmp_path / "file"
+    private_file.write_text(path, TEXT)
+    given = []
+    monkeypatch.setattr(private_file.os, "fchown", lambda _, user, group: given.append((user, group)))
+    private_file.write_text(path, TEXT)
+    assert given == []
+    monkeypatch.setattr(private_file.os, "geteuid", lambda: path.stat().st_uid + 1)
+    private_file.write_text(path, TEXT)
+    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o660, 0o601])
+def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
+    """The error names the file, its mode and what to do."""
+    path = tmp_path / "file"
+    private_file.write_text(path, TEXT)
+    path.chmod(mode)
+    try:
+        told = private_file.read_text(path, KIND)
+    except ConfigError as refused:
+        told = str(refused)
+    assert told.startswith(f"{path}: others")
+    assert told.endswith(f"this list (mode {mode:04o}): chmod 600 it, and write it anew")
+    path.chmod(0o400)
+    assert private_file.read_text(path, KIND)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "No such file"), (b"\xff\xfe", "not UTF-8"), (b"#" * 70_000, "no list")],
+)
+def test_what_is_none_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
+    """Missing, not text, too long: one error that names the file."""
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+        path.chmod(0o600)
+    with pytest.raises(ConfigError, match=told) as refused:
+        private_file.read_text(path, KIND)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    """A pipe without a writer does not keep whoever reads it."""
+    path = tmp_path / "file"
+    match kind:
+        case "pipe":
+            os.mkfifo(path, 0o600)
+        case "directory":
+            path.mkdir(0o700)
+        case _:
+            path.symlink_to("/dev/zero")
+    reader = threading.Thread(target=_refused_as, args=(path, told := []), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert len(told) == 1
+    assert str(path) in told[0]
+    assert "directory" in told[0] if kind == "directory" else "not a regular file" in told[0]
+
+
+def _refused_as(path: Path, told: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        private_file.read_text(path, KIND)
+    told.append(str(refused.value))
+
+
+def test_a_new_file_takes_nobodys_place(tmp_path: Path) -> None:
+    """What is there stays, a link that leads nowhere too."""
+    path = tmp_path / "file"
+    private_file.write_new(path, TEXT)
+    assert path.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for taken in (path, tmp_path / "link"):
+        with pytest.raises(FileExistsError):
+            private_file.write_new(taken, "two\n")
+    assert path.read_text() == TEXT
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
+    """Of one that is not there, and of one that others may read, nothing is made otherwise."""
+    path = tmp_path / "file"
+    with pytest.raises(ConfigError, match="No such file"):
+        private_file.edit(path, KIND, lambda text: text + TEXT)
+    assert private_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
+    assert not private_file.edit(path, KIND, lambda text: text)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600 it, and write it anew"):
+        private_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
+    assert path.read_text() == TEXT
+
+
+def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """And lets the next one in."""
+    path = tmp_path / "file"
+    private_file.write_new(path, TEXT)
+    with pytest.raises(ZeroDivisionError):
+        private_file.edit(path, KIND, lambda _: str(1 // 0))
+    assert private_file.edit(path, KIND, lambda text: text + TEXT)
+    assert path.read_text() == TEXT * 2
+
+
+def test_of_two_edits_at_once_none_is_lost(tmp_path: Path) -> None:
+    """The second waits until the first has replaced the file."""
+    path = tmp_path / "file"
+    editors = [
+        threading.Thread(target=lambda: [private_file.edit(path, KIND, _one_more, makes=True) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for editor in editors:
+        editor.start()
+    for editor in editors:
+        editor.join()
+    assert path.read_text() == TEXT * 80
+
+
+def _one_more(text: str) -> str:
+    return text + TEXT
