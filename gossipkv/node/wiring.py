@@ -11,7 +11,8 @@ Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave
 build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads the databases' settings and the key ring again and looks at the source.
+at once.  SIGHUP reads the databases' settings, the key ring and the certificate
+again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -40,6 +41,7 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
+from gossipkv.node import certificate
 from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener
+    from gossipkv.serving.loop import Tls
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -149,6 +152,7 @@ async def run(
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
+        tls = await environment.threads.run(certificate.read, config)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -170,6 +174,7 @@ async def run(
             usage=usage,
             resp=resp,
             http=http,
+            tls=tls,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -258,6 +263,7 @@ class _Node:
         usage: Callable[[], Mapping[str, float]],
         resp: Listener | None,
         http: Listener | None,
+        tls: Tls | None,
     ) -> None:
         self._directory, self._gateway, self._tables = directory, gateway, tables
         self._resp, self._http = resp, http
@@ -272,6 +278,7 @@ class _Node:
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
         )
+        self._certificate = certificate.Certificate(config, environment.threads, tls, self._pumps.use_tls)
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
@@ -365,6 +372,7 @@ class _Node:
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
             verdict=self._verdicts.last,
+            certificate=lambda: self._certificate.expires_s,
         )
 
     def _http_counters(self) -> Mapping[str, int]:
@@ -446,6 +454,7 @@ class _Node:
             self._http,
             polls=polls(self._config.busy_poll, pumps=len(self._pumps)),
         )
+        await nursery.start(self._certificate.run)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
@@ -539,6 +548,7 @@ class _Node:
         """Look at the databases' settings, then at the source."""
         await self._reloads.run()
         await self._read_keys()
+        await self._certificate.read_again()
         self._library.refresh()
 
     async def _read_keys(self) -> None:

@@ -66,7 +66,8 @@ from gossipkv.serving._relays cimport NEVER, next_due
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, FOREIGN, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, FOREIGN, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event,
+    Transport,
 )
 from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size

@@ -13,7 +13,7 @@ The library is opened for this module alone, and never let go: Python's `ssl` ma
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
@@ -173,9 +173,9 @@ cdef bytes readable(str setting, object path):
 cdef class Tls:
     """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
 
-    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs the certificates that clients
-    are asked for; who has none may come in, who has a wrong one may not.  `expires_s`: until when the certificate
-    holds, in seconds since 1970.
+    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs certificates of clients, that
+    they are asked for; who has none may come in, who has a wrong one may not.  `expires_s`: until when the node's own
+    certificate holds, in seconds since 1970.
 
     Raises:
         ConfigError: a file is not what it should be; the sentence says which, and what to do.

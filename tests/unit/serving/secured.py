@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import ssl
 from dataclasses import dataclass
@@ -117,8 +118,5 @@ class Client:
 
     def _flush(self) -> None:
         self._unsent += self.out.read()
-        if self._unsent:
-            try:
-                del self._unsent[: self.socket.send(self._unsent)]
-            except BlockingIOError:
-                pass
+        with contextlib.suppress(BlockingIOError):
+            del self._unsent[: self.socket.send(self._unsent)]
