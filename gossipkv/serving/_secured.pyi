@@ -1,1 +1,4 @@
-__pyx_capi__: dict[str, object]
+from typing import final
+
+@final
+class Secured: ...

@@ -12,6 +12,7 @@ cdef struct Line:
     uint32_t interest
     bint holds  # bytes, or an end, of which the system does not tell
     bint listed
+    void* tunnel  # that carries what comes to somebody else; NULL: it is served here
 
 
 cdef class Secured:

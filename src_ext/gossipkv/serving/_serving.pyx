@@ -182,8 +182,8 @@ cdef class Loop:
 
     @property
     def connection_count(self):
-        """How many connections there are, those to other nodes not counted."""
-        return self.connections.connection_count - self.connections.peer_count
+        """How many connections there are: those to other nodes not counted, those detached that need this loop are."""
+        return self.connections.connection_count - self.connections.peer_count + self.transport.left_count()
 
     def adopt(self, int column, connection):
         """Ask that peer on this connection from now on, which is the loop's: nothing was read beyond `hello`.
@@ -490,7 +490,11 @@ cdef class Loop:
             or self.core.asking.peers.has_events()
             or buffer_size(&self.detached) > 0
             or self.connections.broken_count > 0
-            or (self.draining and self.connections.connection_count == self.connections.peer_count)
+            or (
+                self.draining
+                and self.connections.connection_count == self.connections.peer_count
+                and self.transport.left_count() == 0
+            )
         )
 
     cdef bint may_rest(self) noexcept nogil:
@@ -678,7 +682,7 @@ cdef class Loop:
     cdef void arm(self) noexcept nogil:
         """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
         cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
-        if self.connections.connection_count > 0 or not self.accepting:
+        if self.connections.connection_count > 0 or not self.accepting or self.transport.left_count() > 0:
             due_ns = min(due_ns, self.sweep_ns)
         if due_ns < self.armed_ns:
             self.armed_ns = due_ns
@@ -698,6 +702,7 @@ cdef class Loop:
             self.connections.expire_one(self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
+        self.transport.expire()
         if not self.draining and not self.accepting:
             self.accepting = self.transport.listen(True)
 
@@ -871,15 +876,16 @@ cdef class Loop:
 
     cdef void detach(self, Connection* connection) noexcept nogil:
         """Have it served by somebody else from now on, beginning with the input that is kept."""
-        cdef Detached head = Detached(connection.fd, buffer_size(&connection.input))
+        cdef Detached head = Detached(-1, buffer_size(&connection.input))
         cdef Buffer* input = &connection.input
-        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) < 0:
+        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) == 0:
+            head.fd = self.transport.leave(connection.fd)
+        if head.fd < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
             self.connections.flush_later(connection)
             return
         buffer_append(&self.detached, <const uint8_t*>&head, sizeof(Detached))
         buffer_append(&self.detached, input.data + input.start, head.size)
-        self.transport.leave(connection.fd)
         connection.reason = CLOSED_DETACHED
         self.connections.release(connection)
 

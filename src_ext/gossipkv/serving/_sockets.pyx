@@ -35,6 +35,7 @@ from gossipkv.serving._tls cimport tls_resumed, tls_send
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENERS, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
+from gossipkv.serving._tunnels cimport Tunnels
 from gossipkv.wire._buffer cimport buffer_size
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -88,6 +89,7 @@ cdef class Sockets(Transport):
     cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
     cdef Secured secured
+    cdef Tunnels tunnels
 
     def __cinit__(self, listener, *, bint polls, resp=None, http=None):
         cdef int i
@@ -104,6 +106,7 @@ cdef class Sockets(Transport):
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
+        self.tunnels = Tunnels(self.secured, self.epoll)
         for i in range(LISTENERS):
             if self.listens[i] >= 0 and self.control(EPOLL_CTL_ADD, self.listens[i], i, READABLE) < 0:
                 raise OSError(errno, "the listening socket cannot be watched")
@@ -145,18 +148,31 @@ cdef class Sockets(Transport):
         cdef int count
         cdef uint64_t ignored
         cdef int i
+        cdef Event* others = events
         if buffer_size(&self.secured.holding) > 0:
             told = self.secured.tell(events, most - 1)
-            events += told
+            others += told
         count = epoll_wait(self.epoll, self.ready, min(most - told, EVENTS), wait_ms if told == 0 else 0)
         for i in range(count):
-            events[i].handle = self.ready[i].data.u64
-            events[i].what = self.ready[i].events
-            if events[i].handle == WAKER:
+            others[i].handle = self.ready[i].data.u64
+            others[i].what = self.ready[i].events
+            if others[i].handle == WAKER:
                 eventfd_read(self.waker, &ignored)
-            elif events[i].handle == TIMER:
+            elif others[i].handle == TIMER:
                 eventfd_read(self.timer, &ignored)  # A timer is read as an event counter is.
-        return told + max(0, count)
+        told += max(0, count)
+        return told if self.tunnels.count == 0 else self.serve_tunnels(events, told)
+
+    cdef int serve_tunnels(self, Event* events, int count) noexcept nogil:
+        """Have tunnels carry on; how many events there are beside theirs, which come first then."""
+        cdef int64_t now_ns = self.now_ns()
+        cdef int left = 0
+        cdef int i
+        for i in range(count):
+            if not self.tunnels.serve(events[i].handle, events[i].what, now_ns):
+                events[left] = events[i]
+                left += 1
+        return left
 
     cdef void set_timer(self, int64_t due_ns) noexcept nogil:
         cdef itimerspec when
@@ -235,8 +251,17 @@ cdef class Sockets(Transport):
             self.secured.forget(fd)
         close_descriptor(fd)  # What was sent arrives, unless something is unread: the system sends a reset then.
 
-    cdef void leave(self, int fd) noexcept nogil:
+    cdef int leave(self, int fd) noexcept nogil:
+        if line_of(self.secured, fd) != NULL:
+            return self.tunnels.begin(fd, self.now_ns())
         self.control(EPOLL_CTL_DEL, fd, 0, 0)
+        return fd
+
+    cdef int left_count(self) noexcept nogil:
+        return self.tunnels.count
+
+    cdef void expire(self) noexcept nogil:
+        self.tunnels.expire(self.now_ns())
 
     cdef int64_t wall_s(self) noexcept nogil:
         cdef timespec now
@@ -302,6 +327,7 @@ cdef class Sockets(Transport):
 
     cdef int shut(self) except -1:
         self.stop_listening()
+        self.tunnels.close_all()
         if self.epoll >= 0:
             close_descriptor(self.epoll)
             self.epoll = -1

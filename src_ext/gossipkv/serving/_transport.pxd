@@ -46,7 +46,9 @@ cdef class Transport:
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
     cdef void close(self, int fd, bint cut) noexcept nogil
-    cdef void leave(self, int fd) noexcept nogil
+    cdef int leave(self, int fd) noexcept nogil
+    cdef int left_count(self) noexcept nogil
+    cdef void expire(self) noexcept nogil
     cdef int64_t wall_s(self) noexcept nogil
 
     # What Python does between rounds.

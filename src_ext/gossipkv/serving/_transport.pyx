@@ -75,8 +75,16 @@ cdef class Transport:
     cdef void close(self, int fd, bint cut) noexcept nogil:
         """Let go of it; `cut`: what is on its way need not arrive."""
 
-    cdef void leave(self, int fd) noexcept nogil:
-        """Watch it no more: somebody else has it from now on."""
+    cdef int leave(self, int fd) noexcept nogil:
+        """Have somebody else serve it from now on, by the descriptor that is returned; -1: it cannot be."""
+        return -1
+
+    cdef int left_count(self) noexcept nogil:
+        """How many of those that somebody else serves still need this transport."""
+        return 0
+
+    cdef void expire(self) noexcept nogil:
+        """End those of them whose time is up."""
 
     cdef int64_t wall_s(self) noexcept nogil:
         """Whole seconds since 1970, as the wall clock has it; it may go back."""
