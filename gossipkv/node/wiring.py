@@ -67,7 +67,7 @@ from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
@@ -159,9 +159,7 @@ async def run(
             environment,
             directory,
             gossiping,
-            membership=_membership(
-                config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
-            ),
+            membership=_membership(config, gossiping, knows=await environment.threads.run(directory.peers)),
             ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
@@ -219,10 +217,10 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
     )
 
 
-def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> Membership:
+def _membership(config: Config, gossiping: Gossiping, *, knows: Collection[object]) -> Membership:
     return Membership(
         gossiping.own_member(),
-        expects_others=bool(config.join or knows_others),
+        expects_others=bool(config.join or knows),
         retire_max_ms=config.retire_max,
         now_ms=int(trio.current_time() * 1000),
     )
