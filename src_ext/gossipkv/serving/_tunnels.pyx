@@ -9,7 +9,7 @@ A tunnel has no buffers.  What cannot be carried on stays where it is: it is pee
 has it.  So who reads slowly slows down who writes, as without a tunnel.
 
 Each side's end is passed on.  A tunnel ends with both, or when the client breaks off.  Once the server has closed it
-waits for the client as a connection lingers; one that then takes nothing for `PATIENCE_NS` goes without the rest.
+waits for the client to take the rest, and to end, but not for ever.
 """
 
 cimport cython
@@ -32,7 +32,8 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     CHUNKS = 4  # That are carried at once in one direction: others wait meanwhile.
-    PATIENCE_NS = 30000000000
+    PATIENCE_NS = 30000000000  # With a client that takes nothing of what its server has left for it.
+    LINGER_NS = 1000000000  # For its end, when it has all: as long as any connection lingers.
 
 
 @cython.final
@@ -151,6 +152,7 @@ cdef class Tunnels:
                 break
             if size <= 0:
                 tunnel.server_ended = True
+                tunnel.moved_ns = now_ns
                 tls_end(tls)
                 shutdown(tunnel.fd, SHUT_WR)
                 break
@@ -197,7 +199,7 @@ cdef class Tunnels:
         cdef Tunnel* following
         while tunnel != NULL:
             following = tunnel.next
-            if tunnel.server_gone and now_ns - tunnel.moved_ns > PATIENCE_NS:
+            if tunnel.server_gone and now_ns - tunnel.moved_ns > (LINGER_NS if tunnel.server_ended else PATIENCE_NS):
                 self.close(tunnel)
             tunnel = following
 
