@@ -211,7 +211,7 @@ _REQUESTS: Final = (
 
 _CLOSED: Final = (
     *("by_peer", "reset", "bad_frame", "bad_message", "unasked_response", "frame_timeout", "output_timeout", "idle"),
-    *("memory", "drained", "cut", "bad_answer", "abandoned", "unauthorized"),
+    *("memory", "drained", "cut", "bad_answer", "abandoned", "unauthorized", "handshake"),
 )
 _CONNECTIONS: Final = (
     _gauge("gossipkv_connections", "Connections to this node that are open.", "counters.connections"),
@@ -222,6 +222,8 @@ _CONNECTIONS: Final = (
         "gossipkv_waiting_bytes", "Requests and answers that wait for their turn in Python.", "counters.waiting_bytes"
     ),
     _counter("gossipkv_connections_accepted_total", "Connections that were accepted.", "connections_accepted"),
+    _counter("gossipkv_tls_handshakes_total", "Handshakes of TLS that were done.", "tls_handshakes"),
+    _counter("gossipkv_tls_handshakes_resumed_total", "Handshakes of these that a ticket made short.", "tls_resumed"),
     _by(
         "gossipkv_connections_refused_total",
         "Connections over a limit, by which: all, or those of one address.",
@@ -345,6 +347,11 @@ _CLUSTER: Final = (
         "Whether no other hears of this node, since its disk cannot be written.",
         "silent",
         measure=Measure.PRESENCE,
+    ),
+    _gauge(
+        "gossipkv_certificate_expiry_timestamp_seconds",
+        "Until when the certificate for TLS holds, since the epoch; nothing without one.",
+        "certificate_expires_s",
     ),
     _gauge(
         "gossipkv_publish_refused",

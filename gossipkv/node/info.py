@@ -127,6 +127,7 @@ class Measures:
     uptime_s: Callable[[], float]
     records: Callable[[], Mapping[str, Detail]]  # What is told of tables beside their store.
     verdict: Callable[[], Mapping[str, Detail]]  # The one that was made last.
+    certificate: Callable[[], int | None]  # until when it holds, in seconds since 1970
 
 
 @final
@@ -171,6 +172,7 @@ class Info:
             "silent": cluster.silence,
             "ready": {**measures.ready()},
             "verdict": {**measures.verdict()},
+            "certificate_expires_s": measures.certificate(),
             "uptime_s": round(measures.uptime_s(), 3),
             "process": {**measures.usage()},
             "databases": len(by_database),

@@ -11,7 +11,7 @@ Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave
 build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads the databases' settings, the key ring and the users again, and looks at the source.
+at once.  SIGHUP reads settings of databases, keys, certificate and users again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -40,6 +40,7 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
+from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory, kept_ring
@@ -68,7 +69,7 @@ from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from gossipkv.access.users import Users
     from gossipkv.dataset.build.parent import Build
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener
+    from gossipkv.serving.loop import Tls
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -152,6 +154,7 @@ async def run(
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
         access = await environment.threads.run(access_of, config, environment)
+        tls = await environment.threads.run(certificate.read, config)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
@@ -173,6 +176,7 @@ async def run(
             else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
             usage=usage,
             beside=beside,
+            tls=tls,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -237,6 +241,7 @@ class _Node:
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
         beside: tuple[Listener | None, Listener | None],
+        tls: Tls | None,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping, self._access = gossiping, access
@@ -251,6 +256,7 @@ class _Node:
             node=directory.record.node,
             readable=access.bitmaps,
         )
+        self._certificate = certificate.Certificate(config, environment.threads, tls, self._pumps.use_tls)
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
@@ -346,6 +352,7 @@ class _Node:
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
             verdict=self._verdicts.last,
+            certificate=lambda: self._certificate.expires_s,
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
@@ -422,6 +429,7 @@ class _Node:
         self._know_types(self._config.databases)
         polling = polls(self._config.busy_poll, pumps=len(self._pumps))
         self._pumps.open(make_transport, listener, *self._beside, polls=polling)
+        await nursery.start(self._certificate.run)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
@@ -513,10 +521,11 @@ class _Node:
         self.log.info("speaks", node=self._directory.record.node, epoch=self._directory.record.epoch)
 
     async def _look_again(self) -> None:
-        """Look at the databases' settings, then at the source."""
+        """Read settings of databases, keys and certificate, then look at the source."""
         await self._reloads.run()
         await self._read_keys()
         await self._users_file.read()
+        await self._certificate.read_again()
         self._library.refresh()
 
     def _know_users(self, users: Users) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gossipkv.environment.seam import Environment, Listener, Stream
-    from gossipkv.serving.loop import Core
+    from gossipkv.serving.loop import Core, Tls
     from gossipkv.serving.pump import Answers, Detached, MakeTransport, Peers
     from gossipkv.settings.config import Config
 
@@ -53,6 +53,7 @@ TROUBLES = (
     "frames_too_many_elements",
     "frames_malformed",
     "closed_bad_message",
+    "closed_handshake",
     "closed_unasked_response",
     "closed_frame_timeout",
     "closed_output_timeout",
@@ -182,6 +183,11 @@ class Pumps:
         self._loops.append(Loop(first, make_transport(listener, *beside, polls=polls)))
         for core in further:
             self._loops.append(Loop(core, make_transport(None, polls=polls)))
+
+    def use_tls(self, tls: Tls) -> None:
+        """Have newcomers speak TLS from now on, where and as it says."""
+        for loop in self._in_turns(self._loops):
+            loop.use_tls(tls)
 
     async def run(
         self,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gossipkv.settings.setting import plain, read_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LISTENERS: Final = ("listen", "resp_listen", "http_listen")
+_LISTENERS_FORM: Final = f"all, or some of {', '.join(LISTENERS)} with commas between"
+
+
+def read_listeners(text: str) -> tuple[str, ...]:
+    """Names of settings that say where to listen, with commas between them."""
+    names = LISTENERS if text.strip() == "all" else tuple(part.strip() for part in text.split(","))
+    if not set(names) <= set(LISTENERS):
+        raise ValueError(f"expected {_LISTENERS_FORM}")
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +48,14 @@ class AccessSettings:
             "path", "none", "a file in PEM that this user alone can read", read_path,
             meaning="the key of `tls_certificate`",
             why="only whoever runs the node has it",
+        ),
+    )  # fmt: skip
+    tls_listeners: tuple[str, ...] = field(
+        default=LISTENERS,
+        metadata=plain(
+            "text", "all", _LISTENERS_FORM, read_listeners,
+            meaning="where TLS is spoken, once there is a `tls_certificate`, and nothing else",
+            why="a port that is forgotten must not be the open one",
         ),
     )  # fmt: skip
     tls_clients: Path | None = field(

@@ -40,6 +40,8 @@ cdef struct Connection:
     bint spoken  # a whole message of its peer has been taken
     bint broken  # nothing more of the input is believed
     bint strange  # what is next in `input` is not answered here: it is detached when nothing is owed
+    uint32_t shaking  # what its handshake waits for; 0: it is over, or there is none
+    bint due  # the next step of that can be done
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
@@ -95,6 +97,7 @@ cdef class Connections:
     cdef Buffer said  # what its dialect makes of them
     cdef HttpWords http
     cdef Buffer runnable  # handles of those with held input that may go on
+    cdef Buffer handshakes  # handles of those of which a step is due
     cdef Buffer dirty  # handles of those with replies to send
     cdef int64_t work  # that may still be done at once, before sockets are looked at again
     cdef Backlog backlog  # what was handed off

@@ -108,6 +108,7 @@ cdef class Connections:
         http_forget(&self.http)
         buffer_release(&self.lost)
         buffer_release(&self.runnable)
+        buffer_release(&self.handshakes)
         buffer_release(&self.dirty)
 
     # Lives ------------------------------------------------------------------------------------------------------
@@ -264,6 +265,7 @@ cdef class Connections:
         return (
             connection.state == OPEN
             and not connection.held
+            and connection.shaking == 0
             and not connection.doomed
             and (has_room(self, connection) or connection.peer)
         )

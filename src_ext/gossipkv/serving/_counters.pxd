@@ -47,6 +47,7 @@ cdef enum:
     CLOSED_ABANDONED
     CLOSED_UNAUTHORIZED
     CLOSED_DETACHED
+    CLOSED_HANDSHAKE
     FORWARDED
     FORWARD_ATTEMPTS
     FORWARD_ANSWERS
@@ -66,6 +67,8 @@ cdef enum:
     COLD_PAGES
     COLD_PAGES_FAILED
     COLD_REFUSED
+    TLS_HANDSHAKES
+    TLS_RESUMED
     COUNTERS
 
 
@@ -88,11 +91,12 @@ cdef inline list counter_names():
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed
         closed_by_peer closed_as_asked closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
-        closed_bad_answer closed_abandoned closed_unauthorized closed_detached
+        closed_bad_answer closed_abandoned closed_unauthorized closed_detached closed_handshake
         forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
         forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
         forward_corrupt forward_overloaded forward_refused forward_failed
         cold_reads cold_pages cold_pages_failed cold_refused
+        tls_handshakes tls_resumed
     """.split()
 
 

@@ -14,13 +14,14 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from gossipkv.serving._connections cimport OPEN, Connection, check
 from gossipkv.serving._core cimport GATHERED_MOST, LEAST_INBOX_BYTES, Core
 from gossipkv.serving._counters cimport (
-    BYTES_RECEIVED, CLOSED_BAD_FRAME, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, frame_fault,
+    BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT,
+    frame_fault,
 )
 from gossipkv.serving._gathered cimport gather, may_process, must_wait
 from gossipkv.serving._http_intake cimport take_plain
 from gossipkv.serving._id_set cimport ids_contain
 from gossipkv.serving._published cimport HAND_OFF, read_as
-from gossipkv.serving._refusals cimport refuse_bounds, refuse_size
+from gossipkv.serving._refusals cimport refuse_bounds, refuse_size, refuse_tls
 from gossipkv.serving._requests cimport answer_gathered, take_message
 from gossipkv.serving._resp_intake cimport take_commands
 from gossipkv.serving._scan_page cimport BYTES_PER_WORK
@@ -34,6 +35,9 @@ cdef enum:
     LEAST_TURN_WORK = 64
     # Received bytes and looked through, in a unit of work.
     RECEIVED_BYTES_PER_WORK = 128
+    # What TLS begins with, and no dialect: a record of a handshake, and the major version, which has never changed.
+    HANDSHAKE = 0x16
+    HANDSHAKE_VERSION = 3
 
 
 cdef void receive_requests(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -83,10 +87,13 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     core.turn_work = work
     read_as(core.published, connection.user)
     connection.held = False
-    if connection.owing == NULL:
-        at = take_messages(core, connection, data, size)
-    elif connection.listener == HTTP_LISTENER:
+    if connection.listener == HTTP_LISTENER:  # Whatever is none of HTTP the gateway judges.
         at = take_plain(core, connection, data, size)
+    elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
+        refuse_handshake(core, connection)
+        at = size
+    elif connection.owing == NULL:
+        at = take_messages(core, connection, data, size)
     else:
         at = take_commands(core, connection, data, size)
     core.connections.work -= work - core.turn_work + buffer_size(core.out) // BYTES_PER_WORK
@@ -172,3 +179,12 @@ cdef void refuse_frame(
         refuse_size(core.out, envelope.msgid, core.frame_limits.max_size)
     else:
         refuse_bounds(core.out, envelope.msgid)
+
+
+cdef void refuse_handshake(Core core, Connection* connection) noexcept nogil:
+    """End with who wants to speak TLS where it is not spoken."""
+    connection.broken = True
+    core.connections.drop_owing(connection)  # An alert is said in no dialect.
+    core.connections.finish(connection, CLOSED_BAD_MESSAGE)
+    if refuse_tls(core.out) < 0:
+        core.connections.doom(connection, CLOSED_MEMORY)

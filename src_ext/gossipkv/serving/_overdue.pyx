@@ -38,7 +38,12 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
 cdef void expire_one(Connections connections, Connection* connection) noexcept nogil:
     """End a connection whose time is up."""
     cdef int reason = time_is_up(connection, &connections.time_limits, connections.now_ms)
-    if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER and owed_count(connection.owing) == 0:
+    if (
+        reason == CLOSED_FRAME_TIMEOUT
+        and connection.listener == HTTP_LISTENER
+        and connection.shaking == 0
+        and owed_count(connection.owing) == 0
+    ):
         refuse_slow(connections, connection)
     elif reason > 0:
         connections.doom(connection, reason)

@@ -27,6 +27,10 @@ connection and pass, in half of the time; a connection's answers and keys in one
 How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
 read once, those of Python when all of the round are sent.  So both are rather too long than too short.
 
+A handshake of TLS costs what many reads do, so it is not served with them: a step of it, once its peer has said its
+part, waits in a line of its own, of which each step of the loop does a little.  Its connection is watched again behind
+that, so a thousand who come at once are a thousand entries in that line, and no events.
+
 When descriptors run out, `accept` is left alone until the next `expire`: those who wait in the backlog are served
 when there are descriptors again.  Beyond `max_connections` a connection is accepted and closed, so its peer knows.
 
@@ -47,11 +51,13 @@ from gossipkv.serving._backlog cimport (
 from gossipkv.serving._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
 from gossipkv.serving._connections cimport (
     FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, give_back, pop_handle,
+    push_handle,
 )
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DETACHED, CLOSED_DRAINED,
-    CLOSED_MEMORY, CLOSED_RESET, CLOSED_UNAUTHORIZED, OVERLOADED, REPLIES_DROPPED,
+    CLOSED_HANDSHAKE, CLOSED_MEMORY, CLOSED_RESET, CLOSED_UNAUTHORIZED, OVERLOADED, REPLIES_DROPPED, TLS_HANDSHAKES,
+    TLS_RESUMED,
 )
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport (
@@ -60,11 +66,13 @@ from gossipkv.serving._handoff cimport (
 from gossipkv.serving._intake cimport receive_requests, resume_requests
 from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
+from gossipkv.serving._refusals cimport refuse_plain
 from gossipkv.serving._relays cimport NEVER, next_due
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, FOREIGN, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event,
+    Transport,
 )
 from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
@@ -73,6 +81,9 @@ cdef enum:
     EVENTS = 256  # Ready connections fetched at once.
     LEAST_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
     ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
+    # Steps of handshakes in each step, and how long they may take: the last one longer, by what it costs itself.
+    MOST_HANDSHAKES = 4
+    HANDSHAKES_NS = 200000
     DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
     DRAIN_NS = 50000000  # For those of all connections: a second signal must not wait for long.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
@@ -176,8 +187,8 @@ cdef class Loop:
 
     @property
     def connection_count(self):
-        """How many connections there are, those to other nodes not counted."""
-        return self.connections.connection_count - self.connections.peer_count
+        """How many connections there are: those to other nodes not counted, those detached that need this loop are."""
+        return self.connections.connection_count - self.connections.peer_count + self.transport.left_count()
 
     def adopt(self, int column, connection):
         """Ask that peer on this connection from now on, which is the loop's: nothing was read beyond `hello`.
@@ -203,6 +214,14 @@ cdef class Loop:
             self.connections.release(adopted)
             raise OSError("the connection to a peer cannot be watched")
         self.core.asking.peers.adopt(adopted)
+
+    def use_tls(self, tls):
+        """Have newcomers speak TLS by that `Tls` from now on, where it says so; those who are here go on as before.
+
+        Raises ValueError: the transport cannot.
+        """
+        self.core.check_thread()
+        self.transport.use_tls(tls)
 
     def watch_others(self, int fd):
         """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
@@ -271,6 +290,7 @@ cdef class Loop:
                 self.welcome_arrivals()
                 self.serve_ready()
                 self.serve_scans()
+                self.serve_handshakes()
                 self.flush_dirty()
                 self.arm()
             self.turn.give(False)
@@ -385,6 +405,7 @@ cdef class Loop:
         while goes_on:
             self.serve_ready()
             self.serve_scans()
+            self.serve_handshakes()
             go_on_with_relays(self.core.asking)
             if not self.connections.backlog.is_empty():
                 return True
@@ -396,7 +417,11 @@ cdef class Loop:
         self.flush_dirty()
         self.arm()
         return self.may_rest() or (
-            (self.core.hand_off_count > 0 or scans_have_turn(&self.connections.scans))
+            (
+                self.core.hand_off_count > 0
+                or scans_have_turn(&self.connections.scans)
+                or buffer_size(&self.connections.handshakes) > 0
+            )
             and self.connections.now_ns < self.deadline_ns
         )
 
@@ -451,11 +476,26 @@ cdef class Loop:
             connection = run_scans(self.core, &work)
         self.tell_time()
 
+    cdef void serve_handshakes(self) noexcept nogil:
+        """Some steps of handshakes, in the order in which their peers have spoken."""
+        cdef int64_t until_ns = self.connections.now_ns + HANDSHAKES_NS
+        cdef int left = MOST_HANDSHAKES
+        cdef Connection* connection
+        while left > 0 and buffer_size(&self.connections.handshakes) > 0 and self.connections.now_ns < until_ns:
+            left -= 1
+            connection = self.connections.find(pop_handle(&self.connections.handshakes))
+            if connection != NULL:
+                connection.due = False
+                self.shake(connection)
+                self.settle(connection)
+                self.tell_time()
+
     cdef bint has_held_work(self) noexcept nogil:
         """Whether there is something to do although no socket is ready."""
         return (
             scans_have_turn(&self.connections.scans)
             or buffer_size(&self.connections.runnable) > 0
+            or buffer_size(&self.connections.handshakes) > 0
             or (not self.alone and not self.connections.backlog.is_empty())
         )
 
@@ -467,7 +507,11 @@ cdef class Loop:
             or self.core.asking.peers.has_events()
             or buffer_size(&self.detached) > 0
             or self.connections.broken_count > 0
-            or (self.draining and self.connections.connection_count == self.connections.peer_count)
+            or (
+                self.draining
+                and self.connections.connection_count == self.connections.peer_count
+                and self.transport.left_count() == 0
+            )
         )
 
     cdef bint may_rest(self) noexcept nogil:
@@ -619,6 +663,13 @@ cdef class Loop:
         connection = self.connections.find(event.handle)
         if connection == NULL:  # It is gone, or somebody has called `wake`.
             return
+        if connection.shaking != 0:
+            if event.what & ENDED:
+                self.connections.doom(connection, CLOSED_RESET)
+            elif not connection.due:
+                connection.due = push_handle(&self.connections.handshakes, connection.handle)
+            self.settle(connection)
+            return
         if event.what & WRITABLE:
             self.transmit_held(connection)
         if event.what & (READABLE | ENDED):
@@ -655,7 +706,7 @@ cdef class Loop:
     cdef void arm(self) noexcept nogil:
         """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
         cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
-        if self.connections.connection_count > 0 or not self.accepting:
+        if self.connections.connection_count > 0 or not self.accepting or self.transport.left_count() > 0:
             due_ns = min(due_ns, self.sweep_ns)
         if due_ns < self.armed_ns:
             self.armed_ns = due_ns
@@ -676,6 +727,7 @@ cdef class Loop:
             expire_one(self.connections, self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
+        self.transport.expire()
         if not self.draining and not self.accepting:
             self.accepting = self.transport.listen(True)
 
@@ -691,6 +743,8 @@ cdef class Loop:
             connection = self.connections.slots[i]
             if connection.state != OPEN or connection.peer:
                 continue
+            if connection.shaking != 0:
+                self.connections.doom(connection, CLOSED_DRAINED)
             reads = DRAIN_READS if self.connections.now_ns < until_ns else 0
             while reads > 0 and self.connections.wants_read(connection) and self.read(connection):
                 reads -= 1
@@ -743,6 +797,9 @@ cdef class Loop:
         if self.transport.begin(fd, connection.handle) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
             self.settle(connection)
+        elif self.transport.is_secured(listener):
+            connection.shaking = READABLE
+            connection.partial_ms = self.connections.now_ms  # A handshake has the time that a frame has.
 
     cdef void welcome_arrivals(self) noexcept nogil:
         """Serve whom another pump has accepted and sent here."""
@@ -756,6 +813,31 @@ cdef class Loop:
         while self.connections.crew.receive(self.connections.pump, &arrival):
             self.connections.crew.leave(self.connections.pump, arrival.address)
             self.transport.close(arrival.fd, True)
+
+    cdef void shake(self, Connection* connection) noexcept nogil:
+        """A step of its handshake."""
+        cdef int waits = self.transport.shake(connection.fd, connection.handle)
+        if waits > 0:
+            connection.shaking = <uint32_t>waits
+            return
+        connection.shaking = 0
+        connection.partial_ms = 0
+        if waits == 0:
+            connection.active_ms = self.connections.now_ms
+            self.counts[TLS_HANDSHAKES] += 1
+            self.counts[TLS_RESUMED] += self.transport.is_resumed(connection.fd)
+            return
+        connection.broken = True
+        self.connections.drop_owing(connection)  # Whatever is said now is no answer.
+        self.connections.finish(connection, CLOSED_HANDSHAKE)
+        if waits == FOREIGN:
+            self.answer_plain(connection)
+
+    cdef void answer_plain(self, Connection* connection) noexcept nogil:
+        """Tell whoever speaks plainly, as they do, that TLS is spoken here."""
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
+        if size > 0 and refuse_plain(&self.connections.out, self.inbox, size) == 0:
+            self.transmit(connection)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""
@@ -819,15 +901,16 @@ cdef class Loop:
 
     cdef void detach(self, Connection* connection) noexcept nogil:
         """Have it served by somebody else from now on, beginning with the input that is kept."""
-        cdef Detached head = Detached(connection.fd, buffer_size(&connection.input))
+        cdef Detached head = Detached(-1, buffer_size(&connection.input))
         cdef Buffer* input = &connection.input
-        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) < 0:
+        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) == 0:
+            head.fd = self.transport.leave(connection.fd)
+        if head.fd < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
             self.connections.flush_later(connection)
             return
         buffer_append(&self.detached, <const uint8_t*>&head, sizeof(Detached))
         buffer_append(&self.detached, input.data + input.start, head.size)
-        self.transport.leave(connection.fd)
         connection.reason = CLOSED_DETACHED
         self.connections.release(connection)
 
@@ -853,7 +936,9 @@ cdef class Loop:
             self.transport.close(connection.fd, connection.reason == CLOSED_CUT)
             self.connections.release(connection)
             return
-        if connection.state == LINGERING or self.connections.wants_read(connection):
+        if connection.shaking != 0:
+            interest = 0 if connection.due else connection.shaking
+        elif connection.state == LINGERING or self.connections.wants_read(connection):
             interest = READABLE
         if buffer_size(&connection.output) > 0:
             interest |= WRITABLE

@@ -30,9 +30,13 @@ from gossipkv.environment._sockets cimport (
     sockaddr_in6, sockaddr_storage,
 )
 from gossipkv.serving._addresses cimport address_number
+from gossipkv.serving._secured cimport Line, Secured, line_of
+from gossipkv.serving._tls cimport tls_resumed, tls_send
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENERS, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
+from gossipkv.serving._tunnels cimport Tunnels
+from gossipkv.wire._buffer cimport buffer_size
 
 cdef extern from "<sys/eventfd.h>" nogil:
     enum: EFD_CLOEXEC
@@ -84,6 +88,8 @@ cdef class Sockets(Transport):
     cdef int bell  # not in `epoll`, which waits for others, who wait for this
     cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
+    cdef Secured secured
+    cdef Tunnels tunnels
 
     def __cinit__(self, listener, *beside, bint polls):
         cdef int i
@@ -93,12 +99,14 @@ cdef class Sockets(Transport):
         self.timer = -1
         self.bell = -1
         self.polls = polls
+        self.secured = Secured()
         self.listeners = [listener, *beside, *[None] * (LISTENERS - 1 - len(beside))]
         for i in range(LISTENERS):
             self.listens[i] = -1 if self.listeners[i] is None else self.listeners[i].fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
+        self.tunnels = Tunnels(self.secured, self.epoll)
         for i in range(LISTENERS):
             if self.listens[i] >= 0 and self.control(EPOLL_CTL_ADD, self.listens[i], i, READABLE) < 0:
                 raise OSError(errno, "the listening socket cannot be watched")
@@ -136,17 +144,35 @@ cdef class Sockets(Transport):
         return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil:
-        cdef int count = max(0, epoll_wait(self.epoll, self.ready, min(most, EVENTS), wait_ms))
+        cdef int told = 0
+        cdef int count
         cdef uint64_t ignored
         cdef int i
+        cdef Event* others = events
+        if buffer_size(&self.secured.holding) > 0:
+            told = self.secured.tell(events, most - 1)
+            others += told
+        count = epoll_wait(self.epoll, self.ready, min(most - told, EVENTS), wait_ms if told == 0 else 0)
         for i in range(count):
-            events[i].handle = self.ready[i].data.u64
-            events[i].what = self.ready[i].events
-            if events[i].handle == WAKER:
+            others[i].handle = self.ready[i].data.u64
+            others[i].what = self.ready[i].events
+            if others[i].handle == WAKER:
                 eventfd_read(self.waker, &ignored)
-            elif events[i].handle == TIMER:
+            elif others[i].handle == TIMER:
                 eventfd_read(self.timer, &ignored)  # A timer is read as an event counter is.
-        return count
+        told += max(0, count)
+        return told if self.tunnels.count == 0 else self.serve_tunnels(events, told)
+
+    cdef int serve_tunnels(self, Event* events, int count) noexcept nogil:
+        """Have tunnels carry on; how many events there are beside theirs, which come first then."""
+        cdef int64_t now_ns = self.now_ns()
+        cdef int left = 0
+        cdef int i
+        for i in range(count):
+            if not self.tunnels.serve(events[i].handle, events[i].what, now_ns):
+                events[left] = events[i]
+                left += 1
+        return left
 
     cdef void set_timer(self, int64_t due_ns) noexcept nogil:
         cdef itimerspec when
@@ -184,24 +210,58 @@ cdef class Sockets(Transport):
         return self.control(EPOLL_CTL_ADD, fd, handle, READABLE)
 
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
+        cdef Line* line = line_of(self.secured, fd)
+        if line != NULL:
+            line.interest = interest
         return self.control(EPOLL_CTL_MOD, fd, handle, interest)
 
+    cdef bint is_secured(self, uint64_t listener) noexcept nogil:
+        return self.secured.tls is not None and self.secured.tls.listeners >> listener & 1
+
+    cdef int shake(self, int fd, uint64_t handle) noexcept nogil:
+        return self.secured.shake(fd, handle)
+
+    cdef bint is_resumed(self, int fd) noexcept nogil:
+        return tls_resumed(line_of(self.secured, fd).tls)
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
-        cdef ssize_t came = recv(fd, data, size, 0)
+        cdef ssize_t came
+        if line_of(self.secured, fd) != NULL:
+            return self.secured.receive(fd, data, size)
+        came = recv(fd, data, size, 0)
         return came if came >= 0 else failed()
 
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        cdef ssize_t taken = send_bytes(fd, data, size, MSG_NOSIGNAL)
+        cdef Line* line = line_of(self.secured, fd)
+        cdef ssize_t taken
+        if line != NULL:
+            return tls_send(line.tls, data, size)
+        taken = send_bytes(fd, data, size, MSG_NOSIGNAL)
         return taken if taken >= 0 else failed()
 
     cdef void end(self, int fd) noexcept nogil:
+        if line_of(self.secured, fd) != NULL:
+            self.secured.end(fd)
         shutdown(fd, SHUT_WR)
 
     cdef void close(self, int fd, bint cut) noexcept nogil:
+        if line_of(self.secured, fd) != NULL:
+            if not cut:
+                self.secured.end(fd)
+            self.secured.forget(fd)
         close_descriptor(fd)  # What was sent arrives, unless something is unread: the system sends a reset then.
 
-    cdef void leave(self, int fd) noexcept nogil:
+    cdef int leave(self, int fd) noexcept nogil:
+        if line_of(self.secured, fd) != NULL:
+            return self.tunnels.begin(fd, self.now_ns())
         self.control(EPOLL_CTL_DEL, fd, 0, 0)
+        return fd
+
+    cdef int left_count(self) noexcept nogil:
+        return self.tunnels.count
+
+    cdef void expire(self) noexcept nogil:
+        self.tunnels.expire(self.now_ns())
 
     cdef int64_t wall_s(self) noexcept nogil:
         cdef timespec now
@@ -215,6 +275,13 @@ cdef class Sockets(Transport):
 
     cdef int waker_fd(self) except -2:
         return self.waker
+
+    cdef bint has_events(self) except -1:
+        return self.secured.has_events()
+
+    cdef int use_tls(self, tls) except -1:
+        self.secured.tls = tls
+        return 0
 
     cdef int wake(self) except -1:
         if self.watches_others:
@@ -260,6 +327,7 @@ cdef class Sockets(Transport):
 
     cdef int shut(self) except -1:
         self.stop_listening()
+        self.tunnels.close_all()
         if self.epoll >= 0:
             close_descriptor(self.epoll)
             self.epoll = -1

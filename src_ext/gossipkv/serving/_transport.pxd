@@ -21,6 +21,7 @@ cdef enum:  # Instead of a size or a descriptor.
     BROKEN = -2
     GONE = -3  # Who knocked is away again; the next one may be there.
     EXHAUSTED = -4  # There are no descriptors left.
+    FOREIGN = -5  # The peer begins no handshake.
 
 cdef struct Event:
     uint64_t handle
@@ -38,11 +39,16 @@ cdef class Transport:
     cdef int accept(self, uint64_t listener, uint64_t* address) noexcept nogil
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil
+    cdef bint is_secured(self, uint64_t listener) noexcept nogil
+    cdef int shake(self, int fd, uint64_t handle) noexcept nogil
+    cdef bint is_resumed(self, int fd) noexcept nogil
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
     cdef void close(self, int fd, bint cut) noexcept nogil
-    cdef void leave(self, int fd) noexcept nogil
+    cdef int leave(self, int fd) noexcept nogil
+    cdef int left_count(self) noexcept nogil
+    cdef void expire(self) noexcept nogil
     cdef int64_t wall_s(self) noexcept nogil
 
     # What Python does between rounds.
@@ -53,6 +59,7 @@ cdef class Transport:
     cdef int wake(self) except -1
     cdef bint watch_others(self, int fd) except -1
     cdef int be_alone(self) except -1
+    cdef int use_tls(self, tls) except -1
     cdef void ring(self) noexcept nogil
     cdef int hush(self) except -1
     cdef int admit(self, connection) except -1

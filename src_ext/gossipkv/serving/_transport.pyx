@@ -49,6 +49,18 @@ cdef class Transport:
         """Watch it for other things than before; -1: it cannot be."""
         return 0
 
+    cdef bint is_secured(self, uint64_t listener) noexcept nogil:
+        """Whether who comes there has to `shake` hands before anything is received or sent."""
+        return False
+
+    cdef int shake(self, int fd, uint64_t handle) noexcept nogil:
+        """One step of its handshake: what that waits for then, or 0: it is done; `FOREIGN` or `BROKEN`: plain again."""
+        return BROKEN
+
+    cdef bint is_resumed(self, int fd) noexcept nogil:
+        """Whether its handshake was short, since it has been here before."""
+        return False
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         """How many bytes have come; 0: the peer's end; `NOT_YET` or `BROKEN`."""
         return NOT_YET
@@ -63,8 +75,16 @@ cdef class Transport:
     cdef void close(self, int fd, bint cut) noexcept nogil:
         """Let go of it; `cut`: what is on its way need not arrive."""
 
-    cdef void leave(self, int fd) noexcept nogil:
-        """Watch it no more: somebody else has it from now on."""
+    cdef int leave(self, int fd) noexcept nogil:
+        """Have somebody else serve it from now on, by the descriptor that is returned; -1: it cannot be."""
+        return -1
+
+    cdef int left_count(self) noexcept nogil:
+        """How many of those that somebody else serves still need this transport."""
+        return 0
+
+    cdef void expire(self) noexcept nogil:
+        """End those of them whose time is up."""
 
     cdef int64_t wall_s(self) noexcept nogil:
         """Whole seconds since 1970, as the wall clock has it; it may go back."""
@@ -99,6 +119,10 @@ cdef class Transport:
     cdef int be_alone(self) except -1:
         """Have the descriptor be the bell: a thread sleeps at the events."""
         raise ValueError("a thread of its own needs sockets")
+
+    cdef int use_tls(self, tls) except -1:
+        """Have newcomers speak TLS by that `Tls`, at the listeners that it names."""
+        raise ValueError("TLS needs sockets")
 
     cdef void ring(self) noexcept nogil:
         """Make the bell readable, which others can watch while they are watched."""

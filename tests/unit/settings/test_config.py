@@ -54,6 +54,7 @@ OTHERS = {
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
     "users": ("/etc/g/users", Path("/etc/g/users")), "tls_certificate": ("/etc/g/n.pem", Path("/etc/g/n.pem")),
+    "tls_listeners": ("resp_listen, listen", ("resp_listen", "listen")),
     "tls_key": ("/etc/g/n.key", Path("/etc/g/n.key")), "tls_clients": ("/etc/g/ca.pem", Path("/etc/g/ca.pem")),
     "tls_peers": ("/etc/g/ca.pem", Path("/etc/g/ca.pem")),
     "resp_listen": ("0.0.0.0:6379", Address("0.0.0.0", 6379)), "resp_databases": ("geo, carts", ("geo", "carts")),

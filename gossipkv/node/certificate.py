@@ -1,0 +1,120 @@
+"""The node's certificate: read at the start, at SIGHUP, and when one of its files has changed.
+
+What is read is a `Tls`, which the pumps are given: newcomers speak by it, those who are there go on as they began.  One
+that cannot be used changes nothing but the log.  Who replaces certificate and key one after the other may be read in
+between: they do not fit then, and are read again when the second is there.
+
+Each `Tls` seals its tickets with keys of its own, so what has been used for long is read anew: a key that leaks opens
+what was said by TLS 1.2 within that time, and nothing of TLS 1.3, which agrees on new keys with each ticket.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import ConfigError, GossipKVError
+from gossipkv.log import Log
+from gossipkv.serving.loop import Tls
+from gossipkv.settings.access import LISTENERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gossipkv.environment.seam import Threads
+    from gossipkv.settings.config import Config
+
+# Between two looks at the files: three calls of the system.
+LOOK_PERIOD_S: Final = 5.0
+
+# How long tickets are sealed with the same keys.
+TICKETS_PERIOD_S: Final = 12 * 3600.0
+
+# What tells that a file is another, or None: it is not there.
+_Seen = tuple[tuple[int, int, int] | None, ...]
+
+
+@final
+class Certificate:
+    """Keeps what pumps are given; `tls` is what `read` gave at the start, `use` gives it to them."""
+
+    def __init__(self, config: Config, threads: Threads, tls: Tls | None, use: Callable[[Tls], None]) -> None:
+        self._config, self._threads, self._use = config, threads, use
+        self._log = Log("gossipkv.node")
+        self._tls = tls
+        self._seen: _Seen = ()
+        self._read_s = trio.current_time()
+        self._reading = trio.Lock()
+
+    @property
+    def expires_s(self) -> int | None:
+        """Until when it holds, in seconds since 1970; None: the node has none."""
+        return None if self._tls is None else self._tls.expires_s
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Have it used; once that is so, look at the files again and again."""
+        if self._tls is not None:
+            self._use(self._tls)
+        task_status.started()
+        if self._tls is None:
+            return
+        self._seen = await self._threads.run(self._look)
+        while True:
+            await trio.sleep(LOOK_PERIOD_S)
+            seen = await self._threads.run(self._look)
+            if seen != self._seen or trio.current_time() >= self._read_s + TICKETS_PERIOD_S:
+                await self.read_again()
+
+    async def read_again(self) -> None:
+        """Use what the files are now; what is wrong with them is told."""
+        if self._tls is None:
+            return
+        async with self._reading:
+            self._read_s = trio.current_time()
+            self._seen = await self._threads.run(self._look)  # Before they are read: who changes them then is seen.
+            try:
+                tls = await self._threads.run(read, self._config)
+            except GossipKVError as error:
+                self._log.warning("certificate_unchanged", reason=error.message)
+                return
+            assert tls is not None, "settings do not change"
+            self._tls = tls
+            self._use(tls)
+            self._log.info("certificate", path=str(self._config.tls_certificate), expires_s=tls.expires_s)
+
+    def _look(self) -> _Seen:
+        return tuple(_state(path) for path in _paths(self._config))
+
+
+def read(config: Config) -> Tls | None:
+    """What the settings name, if they name a certificate.  It blocks.
+
+    Raises:
+        ConfigError: a file is not what it should be; or one setting is there and another missing.
+        LocalError: this system has no OpenSSL 3.
+    """
+    if config.tls_certificate is None or config.tls_key is None:
+        for name in ("tls_certificate", "tls_key", "tls_clients"):
+            if getattr(config, name) is not None:
+                where = config.origin(name)
+                raise ConfigError(
+                    f"{where}: {name} is of no use without both tls_certificate and tls_key",
+                    {"setting": name, "where": where},
+                )
+        return None
+    listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
+    return Tls(config.tls_certificate, config.tls_key, config.tls_clients, listeners=listeners)
+
+
+def _paths(config: Config) -> tuple[Path, ...]:
+    return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients)))
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,24 @@
+"""TLS by the OpenSSL of the system.  The idea stands in `_tls.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+
+cdef class Tls:
+    cdef void* context  # OpenSSL's: SSL_CTX*
+    cdef uint32_t listeners  # a bit for each at which it is spoken
+    cdef readonly int64_t expires_s
+
+    cdef int use(self, certificate, key) except -1
+    cdef int ask_clients(self, clients) except -1
+    cdef void* begin(self, int fd) noexcept nogil
+
+
+# Of one connection: OpenSSL's SSL*.
+cdef int tls_shake(void* tls) noexcept nogil
+cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil
+cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil
+cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept nogil
+cdef bint tls_holds(void* tls) noexcept nogil
+cdef bint tls_resumed(void* tls) noexcept nogil
+cdef void tls_end(void* tls) noexcept nogil
+cdef void tls_free(void* tls) noexcept nogil

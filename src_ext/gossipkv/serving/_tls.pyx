@@ -1,0 +1,341 @@
+"""TLS by the OpenSSL of the system, found when a certificate is first read: no headers are needed to build a node.
+
+A `Tls` is a context: certificate, key, who may sign clients' certificates, the keys of its tickets.  It is never
+changed: what is read anew is another one, and connections keep theirs.  Pumps share it, as OpenSSL allows.
+
+What is spoken: TLS 1.3 and 1.2, forward-secret ciphers alone, no compression, no renegotiation, no early data.  Tickets
+are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.
+
+OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
+one that somebody has left for its own, so each call below begins without any.
+
+The library is opened for this module alone, and never let go: Python's `ssl` may have the same one, or another.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from libc.time cimport time_t, tm
+
+from gossipkv.errors import ConfigError, LocalError
+from gossipkv.serving._transport cimport BROKEN, NOT_YET, READABLE, WRITABLE
+
+cdef extern from "<dlfcn.h>":
+    enum: RTLD_NOW
+    enum: RTLD_LOCAL
+    void* dlopen(const char* name, int flags)
+    void* dlsym(void* library, const char* name)
+    const char* dlerror()
+
+cdef extern from "<time.h>":
+    time_t timegm(tm* time)
+
+ctypedef int (*AskPassphrase)(char* buffer, int size, int writes, void* asked) noexcept nogil
+
+cdef struct Functions:
+    # What is used of OpenSSL, in the order of `NAMES`.
+    unsigned long (*version)() noexcept nogil
+    void (*clear_errors)() noexcept nogil
+    unsigned long (*last_error)() noexcept nogil
+    const char* (*reason_of)(unsigned long) noexcept nogil
+    const void* (*not_after)(const void*) noexcept nogil
+    int (*to_tm)(const void*, tm*) noexcept nogil
+    const void* (*server_method)() noexcept nogil
+    void* (*context_new)(const void*) noexcept nogil
+    void (*context_free)(void*) noexcept nogil
+    long (*context_control)(void*, int, long, void*) noexcept nogil
+    uint64_t (*set_options)(void*, uint64_t) noexcept nogil
+    int (*set_ciphers)(void*, const char*) noexcept nogil
+    int (*set_tickets)(void*, size_t) noexcept nogil
+    int (*set_id_context)(void*, const uint8_t*, unsigned int) noexcept nogil
+    void (*set_passphrase_callback)(void*, AskPassphrase) noexcept nogil
+    void (*set_passphrase_data)(void*, void*) noexcept nogil
+    int (*use_key)(void*, const char*, int) noexcept nogil
+    int (*use_chain)(void*, const char*) noexcept nogil
+    int (*check_key)(const void*) noexcept nogil
+    const void* (*certificate)(const void*) noexcept nogil
+    int (*trust)(void*, const char*) noexcept nogil
+    void* (*read_names)(const char*) noexcept nogil
+    void (*tell_names)(void*, void*) noexcept nogil
+    void (*set_verify)(void*, int, void*) noexcept nogil
+    void* (*new)(void*) noexcept nogil
+    void (*free)(void*) noexcept nogil
+    int (*set_fd)(void*, int) noexcept nogil
+    void (*set_accepting)(void*) noexcept nogil
+    int (*shake)(void*) noexcept nogil
+    int (*read)(void*, void*, int) noexcept nogil
+    int (*peek)(void*, void*, int) noexcept nogil
+    int (*write)(void*, const void*, int) noexcept nogil
+    int (*shut)(void*) noexcept nogil
+    int (*why)(const void*, int) noexcept nogil
+    int (*holds)(const void*) noexcept nogil
+    int (*resumed)(const void*) noexcept nogil
+
+NAMES = """
+    OpenSSL_version_num ERR_clear_error ERR_peek_last_error ERR_reason_error_string X509_get0_notAfter ASN1_TIME_to_tm
+    TLS_server_method SSL_CTX_new SSL_CTX_free SSL_CTX_ctrl SSL_CTX_set_options SSL_CTX_set_cipher_list
+    SSL_CTX_set_num_tickets SSL_CTX_set_session_id_context SSL_CTX_set_default_passwd_cb
+    SSL_CTX_set_default_passwd_cb_userdata SSL_CTX_use_PrivateKey_file SSL_CTX_use_certificate_chain_file
+    SSL_CTX_check_private_key SSL_CTX_get0_certificate SSL_CTX_load_verify_file SSL_load_client_CA_file
+    SSL_CTX_set_client_CA_list SSL_CTX_set_verify
+    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_do_handshake SSL_read SSL_peek SSL_write SSL_shutdown
+    SSL_get_error SSL_has_pending SSL_session_reused
+""".split()
+
+cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
+    LEAST_VERSION = 0x30000000
+    OP_IGNORE_UNEXPECTED_EOF = 1 << 7  # Requests say how long they are: an end says nothing more by being said.
+    OP_NO_COMPRESSION = 1 << 17
+    OP_NO_RENEGOTIATION = 1 << 30
+    CONTROL_MODE = 33
+    CONTROL_READ_AHEAD = 41
+    CONTROL_CACHE_MODE = 44
+    CONTROL_BUILD_CHAIN = 105
+    CONTROL_LEAST_PROTOCOL = 123
+    # Records are sent as far as they can be; the rest may lie elsewhere by then; who is idle has no buffers.
+    MODES = 0x1 | 0x2 | 0x10
+    CACHE_OFF = 0
+    # The chain in its order, whatever that of the file, without the root: what is missing is the client's to know.
+    CHAIN_FLAGS = 0x1 | 0x2 | 0x8 | 0x10
+    TLS_1_2 = 0x0303
+    FILE_PEM = 1
+    VERIFY_PEER = 1
+    WHY_WANTS_READ = 2
+    WHY_WANTS_WRITE = 3
+    WHY_ENDED = 6
+    TICKETS = 1  # To each client of TLS 1.3; two are usual, for browsers, and take twice the time.
+    MOST_AT_ONCE = 1 << 30
+
+cdef Functions openssl
+cdef bint is_open = False
+
+
+cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept nogil:
+    """Note that a key wants a passphrase, instead of asking whoever sits at the terminal."""
+    (<bint*>asked)[0] = True
+    return 0
+
+
+cdef int open_library() except -1:
+    """Find OpenSSL.  Raises LocalError: it is not there, or too old."""
+    global is_open
+    cdef void* libraries[2]
+    cdef void* found
+    cdef int i
+    cdef int at
+    if is_open:
+        return 0
+    for i, name in enumerate((b"libssl.so.3", b"libcrypto.so.3")):
+        libraries[i] = dlopen(name, RTLD_NOW | RTLD_LOCAL)
+        if libraries[i] == NULL:
+            raise no_library((<bytes>dlerror()).decode(errors="replace"))
+    for at, function in enumerate(NAMES):
+        found = NULL
+        for i in range(2):
+            found = dlsym(libraries[i], function.encode()) if found == NULL else found
+        if found == NULL:
+            raise no_library(f"it has no {function}")
+        (<void**>&openssl)[at] = found
+    if openssl.version() < LEAST_VERSION:
+        raise no_library(f"it is {openssl.version():#x}")
+    is_open = True
+    return 0
+
+
+cdef object no_library(str reason):
+    return LocalError(
+        f"tls_certificate: TLS needs OpenSSL 3.0 or newer (libssl.so.3), which this system does not give: {reason}; "
+        "install it (Debian, Ubuntu: apt install libssl3), or leave tls_certificate out",
+        {"setting": "tls_certificate"},
+    )
+
+
+cdef object refused(str setting, object path, str reason):
+    return ConfigError(f"{setting} = {str(path)!r}: {reason}", {"setting": setting, "path": str(path)})
+
+
+cdef str last_reason():
+    cdef const char* reason = openssl.reason_of(openssl.last_error())
+    return "no reason is given" if reason == NULL else (<bytes>reason).decode(errors="replace")
+
+
+cdef bytes readable(str setting, object path):
+    """The path as the system wants it.  Raises ConfigError: nobody can read what is there."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise refused(setting, path, f"cannot be read: {error.strerror or error}") from None
+    return str(path).encode()
+
+
+@cython.final
+cdef class Tls:
+    """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
+
+    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs certificates of clients, that
+    they are asked for; who has none may come in, who has a wrong one may not.  `expires_s`: until when the node's own
+    certificate holds, in seconds since 1970.
+
+    Raises:
+        ConfigError: a file is not what it should be; the sentence says which, and what to do.
+        LocalError: this system has no OpenSSL 3.
+    """
+
+    def __cinit__(self, certificate, key, clients=None, *, uint32_t listeners):
+        open_library()
+        openssl.clear_errors()
+        self.listeners = listeners
+        self.context = openssl.context_new(openssl.server_method())
+        if self.context == NULL:
+            raise MemoryError
+        openssl.set_options(self.context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
+        openssl.context_control(self.context, CONTROL_LEAST_PROTOCOL, TLS_1_2, NULL)
+        openssl.context_control(self.context, CONTROL_MODE, MODES, NULL)
+        openssl.context_control(self.context, CONTROL_READ_AHEAD, 1, NULL)
+        openssl.context_control(self.context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
+        openssl.set_ciphers(self.context, b"ECDHE+AESGCM:ECDHE+CHACHA20")  # Of TLS 1.2: all of 1.3 are as good.
+        openssl.set_tickets(self.context, TICKETS)
+        openssl.set_id_context(self.context, b"gossipkv", 8)  # Without one no ticket is taken of who has a certificate.
+        self.use(certificate, key)
+        if clients is not None:
+            self.ask_clients(clients)
+
+    def __dealloc__(self):
+        if self.context != NULL:
+            openssl.context_free(self.context)
+
+    cdef int use(self, certificate, key) except -1:
+        cdef bytes chain_path = readable("tls_certificate", certificate)
+        cdef bytes key_path = readable("tls_key", key)
+        cdef bint asked = False
+        cdef int done
+        cdef tm expires
+        openssl.set_passphrase_callback(self.context, ask_nobody)
+        openssl.set_passphrase_data(self.context, &asked)
+        done = openssl.use_key(self.context, key_path, FILE_PEM)
+        openssl.set_passphrase_data(self.context, NULL)
+        if asked:
+            raise refused(
+                "tls_key", key, "it is sealed with a passphrase, and nobody is there to type it; write it without one"
+            )
+        if done != 1:
+            raise refused("tls_key", key, f"expected a private key in PEM: {last_reason()}")
+        if openssl.use_chain(self.context, chain_path) != 1:
+            raise refused("tls_certificate", certificate, f"expected certificates in PEM: {last_reason()}")
+        if openssl.check_key(self.context) != 1:
+            raise refused(
+                "tls_key", key, f"it is not the key of the first certificate in {certificate}, the node's own"
+            )
+        openssl.context_control(self.context, CONTROL_BUILD_CHAIN, CHAIN_FLAGS, NULL)
+        memset(&expires, 0, sizeof(expires))
+        if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
+            raise refused("tls_certificate", certificate, "it does not say until when it holds")
+        self.expires_s = timegm(&expires)
+        return 0
+
+    cdef int ask_clients(self, clients) except -1:
+        cdef bytes path = readable("tls_clients", clients)
+        cdef void* names = openssl.read_names(path)
+        if names == NULL or openssl.trust(self.context, path) != 1:
+            raise refused("tls_clients", clients, f"expected certificates of authorities in PEM: {last_reason()}")
+        openssl.tell_names(self.context, names)
+        openssl.set_verify(self.context, VERIFY_PEER, NULL)
+        return 0
+
+    cdef void* begin(self, int fd) noexcept nogil:
+        """What speaks on a connection that was accepted, until `tls_free`; NULL without memory."""
+        cdef void* tls = openssl.new(self.context)
+        if tls != NULL and openssl.set_fd(tls, fd) != 1:
+            openssl.free(tls)
+            return NULL
+        if tls != NULL:
+            openssl.set_accepting(tls)
+        return tls
+
+
+cdef inline ssize_t failed(void* tls, int result) noexcept nogil:
+    """What a call that has failed means for its connection; 0: its end."""
+    cdef int why = openssl.why(tls, result)
+    if why == WHY_WANTS_READ or why == WHY_WANTS_WRITE:
+        return NOT_YET
+    return 0 if why == WHY_ENDED else BROKEN
+
+
+cdef int tls_shake(void* tls) noexcept nogil:
+    """One step of the handshake: what it waits for then, `READABLE` or `WRITABLE`; 0: it is done; `BROKEN`."""
+    cdef int result
+    cdef int why
+    openssl.clear_errors()
+    result = openssl.shake(tls)
+    if result == 1:
+        return 0
+    why = openssl.why(tls, result)
+    if why == WHY_WANTS_READ:
+        return READABLE
+    return WRITABLE if why == WHY_WANTS_WRITE else BROKEN
+
+
+cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil:
+    """As `Transport.receive`; `holds`: there is more, or an end, of which the system does not tell."""
+    cdef Py_ssize_t came = 0
+    cdef ssize_t result
+    holds[0] = False
+    openssl.clear_errors()
+    while True:
+        result = openssl.read(tls, data + came, <int>min(size - came, <Py_ssize_t>MOST_AT_ONCE))
+        if result <= 0:
+            break
+        came += result
+        if came == size or not openssl.holds(tls):  # Nothing is received only to find that there is nothing.
+            holds[0] = came == size and openssl.holds(tls)
+            return came
+    result = failed(tls, <int>result)
+    if came > 0:
+        holds[0] = result != NOT_YET
+        return came
+    return result
+
+
+cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """As `tls_receive`, of one record at most, which stays."""
+    cdef int result
+    openssl.clear_errors()
+    result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MOST_AT_ONCE))
+    return result if result > 0 else failed(tls, result)
+
+
+cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """As `Transport.send`.  Requires: what was not taken before comes first, at least as long."""
+    cdef Py_ssize_t taken = 0
+    cdef int result = 0
+    openssl.clear_errors()
+    while taken < size:
+        result = openssl.write(tls, data + taken, <int>min(size - taken, <Py_ssize_t>MOST_AT_ONCE))
+        if result <= 0:
+            break
+        taken += result
+    if taken > 0 or size == 0:
+        return taken
+    return NOT_YET if openssl.why(tls, result) == WHY_WANTS_WRITE else BROKEN
+
+
+cdef bint tls_holds(void* tls) noexcept nogil:
+    """Whether it has bytes of which the system does not tell; they may be no whole record."""
+    return openssl.holds(tls)
+
+
+cdef bint tls_resumed(void* tls) noexcept nogil:
+    """Whether its handshake was by a ticket."""
+    return openssl.resumed(tls)
+
+
+cdef void tls_end(void* tls) noexcept nogil:
+    """Say that nothing more is sent."""
+    openssl.clear_errors()
+    openssl.shut(tls)
+    openssl.clear_errors()
+
+
+cdef void tls_free(void* tls) noexcept nogil:
+    openssl.free(tls)

@@ -1,0 +1,147 @@
+"""What tests of TLS share: a loop that speaks it, stepped by hand, and clients that are stepped together with it."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gossipkv.access.certificates import Subject, new_authority, new_certificate
+from gossipkv.serving._tls import Tls
+from tests.unit.serving.test_serving import Served
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+ALL = 0b111  # Every listener.
+NOW = datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Where a certificate and its key are."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates, and writes them into a directory."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self.directory = directory
+        self.signed = new_authority(name, NOW)
+        self.path = directory / f"{name}.pem"
+        self.path.write_text(self.signed.certificate)
+
+    def pair(self, name: str, *hosts: str, began: datetime = NOW) -> Pair:
+        """A certificate of a node with such hosts, or without any of a client, for 30 days."""
+        signed = new_certificate((self.signed.certificate, self.signed.key), Subject(name, hosts), began, 30)
+        pair = Pair(self.directory / f"{name}.pem", self.directory / f"{name}.key")
+        pair.certificate.write_text(signed.certificate)
+        pair.key.write_text(signed.key)
+        return pair
+
+    def trusting(self, shown: Pair | None = None, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+        """A client's context that trusts this authority, and shows that certificate."""
+        context = ssl.create_default_context(cafile=self.path)
+        if shown is not None:
+            context.load_cert_chain(shown.certificate, shown.key)
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
+        return context
+
+
+class Client:
+    """A client of TLS over a socket that does not block; `advance` does what can be done."""
+
+    def __init__(self, socket: socket.socket, context: ssl.SSLContext, *, ticket: ssl.SSLSession | None = None) -> None:
+        self.socket = socket
+        self.into, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.into, self.out, server_hostname="localhost", session=ticket)
+        self.received = bytearray()
+        self.is_shaken = self.has_ended = False
+        self.unsent = bytearray()
+
+    def send(self, data: bytes) -> None:
+        """Send it, as far as the socket takes it now; the rest with `advance`.  Requires: it is shaken."""
+        self.tls.write(data)
+        self.flush()
+
+    def advance(self) -> None:
+        """Send what waits and hear what has come.  Raises ssl.SSLError: the other side, or this one, refuses."""
+        self.flush()
+        self.hear()
+        try:
+            if not self.is_shaken:
+                self.tls.do_handshake()
+                self.is_shaken = True
+            while data := self.tls.read(1 << 16):
+                self.received += data
+            self.has_ended = True
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self.flush()
+
+    def hear(self) -> None:
+        """Take what has come, and no step."""
+        with contextlib.suppress(BlockingIOError):
+            if data := self.socket.recv(1 << 16):
+                self.into.write(data)
+            else:
+                self.into.write_eof()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self.unsent += self.out.read()
+        with contextlib.suppress(BlockingIOError):
+            del self.unsent[: self.socket.send(self.unsent)]
+
+
+class Secured(Served):
+    """A loop that speaks TLS at each of its listeners, with a certificate of localhost."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        super().__init__(directory, **limits)
+        self.authority = Authority(directory)
+        self.pair = self.authority.pair("node", "localhost")
+        self.use(self.pair)
+
+    def use(self, pair: Pair, clients: Path | None = None) -> None:
+        """Have newcomers see that certificate."""
+        self.loop.use_tls(Tls(pair.certificate, pair.key, clients, listeners=ALL))
+
+    def meet(
+        self,
+        context: ssl.SSLContext | None = None,
+        *,
+        to: tuple[str, int] | None = None,
+        receive_buffer: int | None = None,
+        ticket: ssl.SSLSession | None = None,
+    ) -> Client:
+        """A client whose handshake is done."""
+        client = Client(
+            self.connect(to=to, receive_buffer=receive_buffer), context or self.authority.trusting(), ticket=ticket
+        )
+        self.advance(client, lambda: client.is_shaken)
+        return client
+
+    def advance(self, client: Client, done: object) -> None:
+        """Step both until something holds."""
+
+        def is_done() -> bool:
+            client.advance()
+            return done()
+
+        self.until(is_done)
+
+    def take(self, client: Client, size: int) -> bytes:
+        """The next so many bytes that the client receives."""
+        self.advance(client, lambda: len(client.received) >= size)
+        taken = bytes(client.received[:size])
+        del client.received[:size]
+        return taken
