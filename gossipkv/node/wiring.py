@@ -69,7 +69,7 @@ from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gossipkv.access.users import Users
     from gossipkv.dataset.build.parent import Build
