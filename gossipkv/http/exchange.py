@@ -7,11 +7,13 @@
     exchange.is_closing                          close the connection, once all this is sent
 
 h11 judges every request, each by a machine of its own: that takes two thirds of the time of its full cycle of request
-and answer, and what comes behind a request stays here, so that nothing is read ahead into it.  Before h11 sees a head,
-this refuses what would take memory or time (a head over `max_head`, more than `max_fields`), what it would let pass and
-others read differently (a line that ends without CR, a folded header, two lengths), and what is no HTTP at all.  How
-long a chunk is to be h11 does not tell before all of it has come: that is read here, too.  Heads of answers are written
-here: they are a status, a few headers of our own, and the framing.
+and answer, and what comes behind a request stays here, so that nothing is read ahead into it.  A client says the same
+headers again and again: behind a plain request line those that h11 has let pass are not judged once more.
+
+Before h11 sees a head, this refuses what would take memory or time (a head over `max_head`, more than `max_fields`),
+what it would let pass and others read differently (a line that ends without CR, a folded header, two lengths), and what
+is no HTTP at all.  How long a chunk is to be h11 does not tell before all of it has come: that is read here, too.
+Heads of answers are written here: they are a status, a few headers of our own, and the framing.
 
 A body that comes with a method that has none here is left unread: its request is the last, and is answered as if it had
 come without.
@@ -55,6 +57,11 @@ _FOLD: Final = re.compile(rb"\n[ \t]")
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,20}")
 _NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})  # Which are answered, so what is wrong is the body.
+
+# A request line that h11 takes before any headers that it has taken behind one of this version.
+_PLAIN_LINE: Final = re.compile(rb"(GET|HEAD) ([!-~]+) HTTP/1\.1")
+_MOST_KNOWN_BYTES: Final = 2048  # Of the headers that a connection remembers; a browser's are hardly more.
+
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 _FIRST_SHOWN: Final = 0x21
@@ -180,6 +187,8 @@ class Exchange:
         self._searched = 0
         self._has_skipped = False  # An empty line before the request that is to come.
         self._body: _Body | None = None
+        self._known_fields = b""  # The headers of an earlier request without a body, as they came.
+        self._known: dict[bytes, bytes] = {}  # The same by name.
         self._owed: deque[_Owed] = deque()
         self._has_ended = False  # The peer sends no more.
         self._is_last = False  # No further request is taken.
@@ -331,6 +340,9 @@ class Exchange:
             raise _refused(400, "a header goes on in a second line, which HTTP has given up; write it in one")
 
     def _read_head(self, head: bytes) -> Request | None:
+        line, _, fields = head.partition(b"\r\n")
+        if fields == self._known_fields and (plain := _PLAIN_LINE.fullmatch(line)) is not None:
+            return self._taken(Request(plain[1], plain[2], self._known), is_old=False, is_last=False)
         judge = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.max_head)
         judge.receive_data(_in_ascii(head))
         event = _next_event(judge)
@@ -338,11 +350,13 @@ class Exchange:
         headers = _headers(event)
         _judge_request(event, headers)
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
-            is_last = event.http_version == b"1.0"
+            is_last = is_old = _is_old(event)
             if b"connection" in headers or b"upgrade" in headers:
                 _next_event(judge)  # The end of a message without a body: behind it h11 tells what they mean.
                 is_last = _is_last(judge)
-            return self._taken(Request(event.method, event.target, headers), event, is_last=is_last)
+            if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:  # If it is the last, no other comes.
+                self._known_fields, self._known = fields, headers
+            return self._taken(Request(event.method, event.target, headers), is_old=is_old, is_last=is_last)
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
         body = _Body(judge, event, headers)
@@ -351,12 +365,12 @@ class Exchange:
             raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
         if length != 0 and event.method != b"POST":
             self.left_unread = True
-            return self._taken(Request(event.method, event.target, headers), event, is_last=True)
+            return self._taken(Request(event.method, event.target, headers), is_old=_is_old(event), is_last=True)
         if length is not None and length > self._limits.max_body:
             raise self._too_long(length)
         self._body = body
         found = self._next_body(body)
-        if found is None and b"expect" in headers and event.http_version != b"1.0" and not body.data:
+        if found is None and b"expect" in headers and not _is_old(event) and not body.data:
             self._interim = CONTINUE
         return found
 
@@ -385,18 +399,18 @@ class Exchange:
                 self._buffer += body.judge.trailing_data[0]
                 self._searched = 0
                 request = Request(body.head.method, body.head.target, body.headers, bytes(body.data))
-                return self._taken(request, body.head, is_last=_is_last(body.judge))
+                return self._taken(request, is_old=_is_old(body.head), is_last=_is_last(body.judge))
             else:
                 return None
 
     def _too_long(self, size: int) -> _Refused:
         return _refused(413, f"the body has {size} bytes or more, and at most {self._limits.max_body} are taken")
 
-    def _taken(self, request: Request, head: h11.Request, *, is_last: bool) -> Request:
+    def _taken(self, request: Request, *, is_old: bool, is_last: bool) -> Request:
         """Note that a request is owed its answer, and whether it is the last."""
         if is_last:
             self.finish()
-        self._owed.append(_Owed(request, is_old=head.http_version == b"1.0", is_last=is_last))
+        self._owed.append(_Owed(request, is_old=is_old, is_last=is_last))
         return request
 
     def _forget_input(self) -> None:
@@ -456,6 +470,11 @@ def _judge_request(event: h11.Request, headers: dict[bytes, bytes]) -> None:
         raise _refused(400, "nothing is connected to from here: CONNECT is for proxies")
     if b"expect" in headers and headers[b"expect"].lower() != b"100-continue":
         raise _refused(417, "nothing but 100-continue can be expected")
+
+
+def _is_old(event: h11.Request) -> bool:
+    """Whether it is of HTTP/1.0, which knows no chunks and no second request."""
+    return event.http_version == b"1.0"
 
 
 def _is_last(judge: h11.Connection) -> bool:

@@ -232,6 +232,16 @@ _CONNECTIONS: Final = (
     ),
     _each("gossipkv_connections_closed_total", "Connections that ended, by why.", "reason", "closed_*", _CLOSED),
     _counter("gossipkv_accept_pauses_total", "Pauses for want of descriptors.", "accept_pauses"),
+    _counter(
+        "gossipkv_http_connections_detached_total",
+        "Connections of HTTP that asked for more than a plain read, and went to the gateway.",
+        "http_detached",
+    ),
+    _counter(
+        "gossipkv_http_connections_unserved_total",
+        "Those of them that it could not take in time: they were answered 503.",
+        "http_unserved",
+    ),
     _each(
         "gossipkv_frames_refused_total",
         "Frames that were refused unread, by why.",

@@ -15,8 +15,7 @@ from gossipkv.errors import LocalError
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
     from gossipkv.environment.seam import Datagrams, Environment, Listener, Sockets
     from gossipkv.settings.config import Config
@@ -74,14 +73,22 @@ def listen(environment: Environment, address: Address, *, flag: str = "--listen"
     return listener
 
 
-def listen_for_resp(environment: Environment, config: Config) -> Listener | None:
-    """The socket for RESP; None if there is to be none.  Raises LocalError, as `listen` does."""
-    return None if config.resp_listen is None else listen(environment, config.resp_listen, flag="--resp-listen")
+@contextlib.contextmanager
+def listening_beside(environment: Environment, config: Config) -> Iterator[tuple[Listener | None, Listener | None]]:
+    """The sockets for RESP and for HTTP, as far as there are to be any, until the end of the block.
 
-
-def closing(listener: Listener | None) -> AbstractContextManager[Listener | None]:
-    """It, if there is one, until the end of the block."""
-    return contextlib.nullcontext() if listener is None else contextlib.closing(listener)
+    Raises:
+        LocalError: as `listen`.
+    """
+    asked = {"--resp-listen": config.resp_listen, "--http-listen": config.http_listen}
+    with contextlib.ExitStack() as stack:
+        resp, http = (
+            None
+            if address is None
+            else stack.enter_context(contextlib.closing(listen(environment, address, flag=flag)))
+            for flag, address in asked.items()
+        )
+        yield resp, http
 
 
 def bound_to(listener: Listener) -> Address:

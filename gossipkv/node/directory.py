@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.errors import ConfigError, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.log import Log
 from gossipkv.node.forgotten import RESTORING, TABLES, has_tables, is_forgotten, set_aside
 from gossipkv.node.identity import (
     MAX_STORE,
@@ -43,7 +44,7 @@ from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from gossipkv.address import Address
@@ -284,3 +285,13 @@ def _note_holder(files: Files, path: PurePath) -> None:
 
 def _unusable(error: OSError, path: PurePath) -> StorageError:
     return storage_error(error, path, "cannot be used as a data directory")
+
+
+def kept_ring(directory: DataDirectory) -> Mapping[str, str]:
+    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+    log = Log("gossipkv.node")
+    try:
+        return directory.store.ring()
+    except (Corrupt, UnsupportedFormat, StorageError) as error:
+        log.warning("ring_unreadable", error=error.message)
+        return {}

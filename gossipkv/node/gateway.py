@@ -22,7 +22,6 @@ import trio
 from gossipkv.address import Address
 from gossipkv.http.order import HIDING, Limits, Order, Types, Word
 from gossipkv.log import Log
-from gossipkv.node import binding
 from gossipkv.node.detached import Detached
 from gossipkv.processes import child
 from gossipkv.processes.program import how_it_ended
@@ -31,7 +30,6 @@ from gossipkv.processes.talk import Lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.environment.seam import Environment, Listener
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -43,17 +41,6 @@ LONGEST_PAUSE_S: Final = 10.0
 STEADY_S: Final = 60.0
 
 LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
-
-
-def listen(environment: Environment, config: Config) -> Listener | None:
-    """The socket for HTTP; None if there is to be none.
-
-    Raises:
-        LocalError: the address is in use, not this machine's, not allowed; names the setting.
-    """
-    if config.http_listen is None:
-        return None
-    return binding.listen(environment, config.http_listen, flag="--http-listen")
 
 
 def reached_at(bound: Address) -> Address:

@@ -38,15 +38,14 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
-from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node import certificate
-from gossipkv.node.binding import advertised, bind, bound_to, closing, listen_for_resp
-from gossipkv.node.directory import DataDirectory
+from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
+from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway, types_of
-from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
@@ -147,8 +146,7 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
-        http = stack.enter_context(closing(listen_for_http(environment, config)))
-        resp = stack.enter_context(closing(listen_for_resp(environment, config)))
+        beside = _, http = stack.enter_context(listening_beside(environment, config))
         bound = bound_to(listener)
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
@@ -165,15 +163,14 @@ async def run(
             membership=_membership(
                 config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
             ),
-            ring=await environment.threads.run(_kept_ring, directory),
+            ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
             gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
-            resp=resp,
-            http=http,
+            beside=beside,
             tls=tls,
         )
         stack.callback(node.close)
@@ -232,16 +229,6 @@ def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> 
     )
 
 
-def _kept_ring(directory: DataDirectory) -> Mapping[str, str]:
-    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
-    log = Log("gossipkv.node")
-    try:
-        return directory.store.ring()
-    except (Corrupt, UnsupportedFormat, StorageError) as error:
-        log.warning("ring_unreadable", error=error.message)
-        return {}
-
-
 @final
 class _Node:
     """The parts, wired."""
@@ -261,12 +248,10 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
-        resp: Listener | None,
-        http: Listener | None,
+        beside: tuple[Listener | None, Listener | None],
         tls: Tls | None,
     ) -> None:
-        self._directory, self._gateway, self._tables = directory, gateway, tables
-        self._resp, self._http = resp, http
+        self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
@@ -360,8 +345,9 @@ class _Node:
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
         clock = self._environment.clock
         began_ns = clock.monotonic_ns()
+        http = dict if self._gateway is None else self._gateway.counters
         return Measures(
-            counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **self._http_counters()},
+            counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **http()},
             unreadable=lambda: self._sharing.unreadable,
             reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
@@ -375,12 +361,10 @@ class _Node:
             certificate=lambda: self._certificate.expires_s,
         )
 
-    def _http_counters(self) -> Mapping[str, int]:
-        return {} if self._gateway is None else self._gateway.counters()
-
     def _make_handlers(self, measures: Measures) -> Handlers:
-        node, resp = self._directory.record.node, None if self._resp is None else str(bound_to(self._resp))
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=resp)
+        resp, node = self._beside[0], self._directory.record.node
+        at = None if resp is None else str(bound_to(resp))
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         return Handlers(
             self._library,
             self._reads,
@@ -447,13 +431,8 @@ class _Node:
         await nursery.start(self._tables.run)
         self._publish()
         self._know_types(self._config.databases)
-        self._pumps.open(
-            make_transport,
-            listener,
-            self._resp,
-            self._http,
-            polls=polls(self._config.busy_poll, pumps=len(self._pumps)),
-        )
+        polling = polls(self._config.busy_poll, pumps=len(self._pumps))
+        self._pumps.open(make_transport, listener, *self._beside, polls=polling)
         await nursery.start(self._certificate.run)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)

@@ -1,5 +1,7 @@
 from typing import Self, final
 
+from gossipkv.serving._crew import Crew
+
 @final
 class Connections:
     def __new__(
@@ -7,9 +9,8 @@ class Connections:
         *,
         max_in_flight: int,
         max_queued: int,
-        max_held: int,
-        max_connections: int,
-        max_connections_per_address: int,
+        crew: Crew,
+        pump: int,
         frame_timeout_ms: int,
         output_timeout_ms: int,
         idle_timeout_ms: int,

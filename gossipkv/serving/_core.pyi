@@ -18,7 +18,6 @@ class Core:
         max_value: int,
         max_in_flight: int,
         max_queued: int,
-        max_held: int,
         frame_timeout_ms: int,
         output_timeout_ms: int,
         idle_timeout_ms: int,

@@ -5,11 +5,4 @@ from gossipkv.serving._transport import Transport
 
 @final
 class Sockets(Transport):
-    def __new__(
-        cls,
-        listener: Listener | None,
-        *,
-        polls: bool,
-        resp: Listener | None = None,
-        http: Listener | None = None,
-    ) -> Self: ...
+    def __new__(cls, listener: Listener | None, *beside: Listener | None, polls: bool) -> Self: ...

@@ -24,13 +24,14 @@ def make_crew(config: Config, size: int) -> Crew:
         max_connections=config.max_connections,
         max_of_address=config.connections_per_address,
         max_in_flight=config.max_in_flight_total,
+        max_held=config.max_queued_total,
     )
 
 
 def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) -> Core:
     """The connection core of a pump of the node of that name, with the limits that the settings name.
 
-    `seed`: for the order in which others are asked.  What may be held is divided among the pumps.
+    `seed`: for the order in which others are asked.
     """
     return Core(
         max_frame=config.max_frame,
@@ -40,7 +41,6 @@ def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) ->
         max_value=config.max_value,
         max_in_flight=config.max_in_flight,
         max_queued=config.max_queued,
-        max_held=config.max_queued_total // crew.size,
         frame_timeout_ms=config.frame_timeout,
         output_timeout_ms=config.output_timeout,
         idle_timeout_ms=config.idle_timeout,

@@ -90,14 +90,12 @@ class Peers(Protocol):
 
 
 class MakeTransport(Protocol):
-    """Makes what carries the bytes of a listener's connections, and of those of the listeners for RESP and HTTP.
+    """Makes what carries the bytes of a listener's connections, and of those of listeners beside, for RESP and HTTP.
 
     `polls`: it may look out before it sleeps.  None: another pump accepts.
     """
 
-    def __call__(
-        self, listener: Listener | None, *, polls: bool, resp: Listener | None, http: Listener | None
-    ) -> Transport: ...
+    def __call__(self, listener: Listener | None, *beside: Listener | None, polls: bool) -> Transport: ...
 
 
 class Detached(Protocol):

@@ -145,16 +145,14 @@ class Pumps:
         self,
         make_transport: MakeTransport,
         listener: Listener,
-        resp: Listener | None = None,
-        http: Listener | None = None,
-        *,
+        *beside: Listener | None,
         polls: bool,
     ) -> None:
-        """Have a loop for each; the first accepts, also those who speak RESP or HTTP."""
+        """Have a loop for each; the first accepts, also those who speak RESP or HTTP: they come to those `beside`."""
         first, *further = self._cores
-        self._loops.append(Loop(first, make_transport(listener, polls=polls, resp=resp, http=http)))
+        self._loops.append(Loop(first, make_transport(listener, *beside, polls=polls)))
         for core in further:
-            self._loops.append(Loop(core, make_transport(None, polls=polls, resp=None, http=None)))
+            self._loops.append(Loop(core, make_transport(None, polls=polls)))
 
     def use_tls(self, tls: Tls) -> None:
         """Have newcomers speak TLS from now on, where and as it says."""
@@ -189,6 +187,8 @@ class Pumps:
         async def drain(pump: Pump) -> None:
             done.append(await pump.drain(timeout_s))
 
+        if self._loops:
+            self._loops[0].drain()  # It accepts: whose idle connection another pump ends is to be refused, not cut off.
         async with trio.open_nursery() as nursery:
             for pump in self._pumps:
                 nursery.start_soon(drain, pump)

@@ -144,7 +144,7 @@ class RespCommands:
         """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
         connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
         caller = Caller(connection, protocol, arguments.whole("database", len(self._databases)), arguments.blob("name"))
-        name, *words = arguments.keys("words", LONGEST_WORD)
+        name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
         arguments.end()
         command = self._commands.get(name.lower())
         try:
@@ -238,7 +238,7 @@ class RespCommands:
                 return caller.connection
             case [b"setinfo", b"lib-name" | b"lib-ver", _]:
                 return Line("OK")
-        return _unknown_part("CLIENT", words[0])
+        return _unknown_part("CLIENT", b"".join(words[:1]))
 
 
 def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:

@@ -1,4 +1,4 @@
-"""The settings of HTTP: where a node's gateway listens, what it says of values, how many it hears."""
+"""The settings of HTTP: where a node answers it, what values are said to be, how many connections its gateway has."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HttpSettings:
         default=None,
         metadata=plain(
             "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
-            meaning="where the node answers HTTP and shows its page, by a child process",
+            meaning="where the node answers HTTP and shows its page; all but plain reads by a child process",
             why="a second port is opened by whoever wants it; `gossipkv cluster` does",
         ),
     )  # fmt: skip
@@ -59,6 +59,7 @@ class HttpSettings:
     )  # fmt: skip
     http_max_connections: int = count(
         4096, 1, 1_000_000,
-        meaning="connections of HTTP open at once; for a further one the longest idle makes room, else it is refused",
+        meaning="connections of HTTP that the gateway has open at once, for all but plain reads; for a further one "
+        "the longest idle makes room, else it is refused",
         why="each costs a descriptor and some KiB of the gateway, a task of its own",
     )  # fmt: skip

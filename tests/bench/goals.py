@@ -18,6 +18,7 @@ IDLE, BEFORE, AT_REST = "idle", "before", "at rest"
 INFLATE_AND_PASS, INFLATE_AND_PASS_AGAIN = "ISA-L + a copy, new memory", "ISA-L + a copy"
 ONE_CORE = "one core"
 BOTH_CORES, ONE_PUMP = "what two cores can do", "one pump"
+MEMCACHED = "memcached, 2 threads"
 ONE_EACH = "a child each"
 FLOOR = "constant in C"
 WITHOUT = "without"
@@ -44,7 +45,7 @@ IDEAL, COPYING = "its share", "copying at `table_transfer`"
 # Stores and servers of others.
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
-QUART, NGINX = "quart-trio, hypercorn", "nginx"
+QUART, NGINX, FASTAPI = "quart-trio, hypercorn", "nginx", "FastAPI, uvicorn"
 ROCKSDB, ROCKSDB_GROUPS, ROCKSDB_THREADS = "RocksDB", "RocksDB, group commit", "RocksDB, C interface"
 ETCD = "etcd"
 
@@ -141,11 +142,19 @@ NETWORK_PINGS = (
 )
 PUMPS = tuple(
     (
-        Row(f"two pumps, two cores: {what}, time a request", "us", {BOTH_CORES: 1.11}),
+        Row(f"two pumps, two cores: {what}, time a request", "us", {BOTH_CORES: 1.11, **beside}),
         Row(f"two pumps, two cores: {what}, CPU of the node", "us", {ONE_PUMP: 1.05}),
     )
-    for what in ("get, 64 connections", "get, 64 connections, 16 in flight", "get_many of 100, 16 connections")
+    for what, beside in (
+        ("get, 64 connections", {MEMCACHED: 0.909}),  # 1.1 times its requests a second,
+        ("get, 64 connections, 16 in flight", {}),
+        ("get_many of 100, 16 connections", {MEMCACHED: 0.4}),  # and 2.5 times.
+    )
 )
+PUMPS_PING = Row("ping behind 64 get_many of 3,600, two pumps, p99", "us", {ONE_PUMP: 0.5})
+PUMPS_SWITCH = Row("get while 8 databases switch in turn, two pumps, 64 connections, p99", "us", {ONE_PUMP: 2.0})
+PUMPS_SWITCH_FAILED = Row("gets that failed meanwhile, of one pump or two", "", 0.0)
+PUMPS_SWITCH_BACK = Row("gets that stepped back meanwhile, over all connections of a process", "", 0.0)
 PUMPS_REST = Row("a node of two pumps that nobody asks, a second", "ms", {ONE_PUMP: 1.1})
 PUMPS_MEMORY = Row("memory of a further pump", "MiB", 8.0)
 NETWORK_HANDED_OFF = Row("answered by Python, 64 connections, 16 in flight, CPU", "us", 1.3)
@@ -177,6 +186,7 @@ CLUSTER_VERDICT = Row("verdict over 100 nodes x 100 databases x 4,096 partitions
 CLUSTER_VERDICT_DEAD = Row("the same, one of them dead", "ms", 100.0)
 CLUSTER_REPORT = Row("what a node says for it of 100 databases that are well", "KiB", 64.0)
 
+HTTP_NODE = Row("HTTP get of a node, 64 connections, CPU", "us", {MESSAGEPACK: 1.3, NGINX: 1.2, FASTAPI: 0.15})
 HTTP_GET = Row("HTTP get, 64 connections, CPU of the gateway", "us", {QUART: 0.33}, ours=GATEWAY)
 HTTP_BESIDE = Row("get while HTTP is at its limit on the other core, p99", "us", {WITHOUT: 1.5})
 HTTP_METRICS = Row("`/metrics` of 100 databases, CPU of the gateway", "ms", 20.0, ours=GATEWAY)

@@ -11,6 +11,7 @@ from tests.bench.cluster import deadlines, faults, local_gets, scans, suspicion,
 from tests.bench.datasets import queued_builds, restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import figures as gossip
 from tests.bench.http import gateway, generator, numbers
+from tests.bench.http import node as node_by_http
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
 from tests.bench.network import one_core, pings, several_pumps
@@ -135,10 +136,16 @@ RESP = {
         one_core.resp, [goals.RESP_ONE, goals.RESP_PIPELINED, goals.RESP_BATCHED], keys=1_000, run_s=0.05, rounds=1
     ),
 }
+HTTP_OF_NODES = {"http-node": part(node_by_http.gets, [goals.HTTP_NODE], keys=1_000, run_s=0.1, rounds=1)}
 PUMPS = {
     "several-pumps": part(
         several_pumps.measure, [*(row for rows in goals.PUMPS for row in rows), goals.PUMPS_REST, goals.PUMPS_MEMORY],
         keys=1_000, run_s=0.05, rounds=1, idle_s=0.2,
+    ),
+    "pumps-pings": part(pings.of_pumps, [goals.PUMPS_PING], keys=1_000, batches=(4, 100), pings=2, rounds=1),
+    "pumps-switching": part(
+        switching.of_pumps, [goals.PUMPS_SWITCH, goals.PUMPS_SWITCH_FAILED, goals.PUMPS_SWITCH_BACK],
+        keys=1_000, databases=2, warming_s=0.1, rounds=1,
     ),
 }  # fmt: skip
 CLIENTS = {
@@ -333,9 +340,9 @@ RANGES = {
     "ranges-memory": part(many_ranges.memory, [goals.RANGES_MEMORY], ranges=100, settle_s=0.5, rounds=1),
 }  # fmt: skip
 GROUPS = {
-    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "resp": RESP, "clients": CLIENTS,
-    "gossip": GOSSIP, "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
-    "tables": TABLES, "moves": MOVES, "ranges": RANGES,
+    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "resp": RESP,
+    "http-node": HTTP_OF_NODES, "clients": CLIENTS, "gossip": GOSSIP, "cluster": CLUSTER, "http": HTTP, "store": STORE,
+    "register": REGISTER, "tables": TABLES, "moves": MOVES, "ranges": RANGES,
     "larger-than-memory": LARGER,
 }  # fmt: skip
 PARTS = {name: part for parts in GROUPS.values() for name, part in parts.items()}

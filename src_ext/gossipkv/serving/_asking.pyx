@@ -27,7 +27,7 @@ from libc.string cimport memcpy, strlen
 
 from gossipkv.serving._backlog cimport ASKED, Request, request_bytes
 from gossipkv.serving._cold_pages cimport ColdPages, Wait
-from gossipkv.serving._connections cimport Connection, Connections, check
+from gossipkv.serving._connections cimport Connection, Connections, check, may_hold
 from gossipkv.serving._counters cimport (
     CLOSED_MEMORY, FORWARD_ATTEMPTS, FORWARD_QUEUE_FULL, FORWARD_SILENCES, FORWARD_UNCONNECTED, REPLIES,
 )
@@ -157,7 +157,7 @@ cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil:
     cdef Buffer* out = &connection.output
     cdef Py_ssize_t size = relay.whole.subject_size + relay.keys_size + REQUEST_BYTES
     cdef Py_ssize_t before
-    if size > asking.connections.room() or buffer_reserve(out, size) < 0:
+    if not may_hold(asking.connections, size) or buffer_reserve(out, size) < 0:
         note_full(asking, relay, column)
         return False
     attempt = attempt_begin(asking.relays, relay, &connection.attempts, connection.handle, <uint16_t>column)

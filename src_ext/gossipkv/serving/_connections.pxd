@@ -76,7 +76,7 @@ cdef struct TimeLimits:
 
 cdef class Connections:
     cdef Py_ssize_t max_queued
-    cdef Py_ssize_t max_held
+    cdef Py_ssize_t share  # of what all pumps together may hold
     cdef uint32_t max_in_flight
     cdef Crew crew  # with the limits of all pumps together
     cdef int pump  # which of them this is
@@ -142,8 +142,6 @@ cdef class Connections:
     cdef void drop_owing(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
-    cdef void refuse_slow(self, Connection* connection) noexcept nogil
-    cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef void drop_readers(self) noexcept nogil
     cdef void check_sums(self, Connection* connection) noexcept nogil
     cdef void check_relays(self, Connection* connection) noexcept nogil
@@ -158,6 +156,24 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
         and connection.relays.held_bytes < connections.max_queued
     )
+
+
+cdef inline bint may_hold(Connections connections, Py_ssize_t size) noexcept nogil:
+    """Whether so much more may be held for all connections; what this pump has not is borrowed."""
+    if size > connections.room():
+        connections.share += connections.crew.lend(size - connections.room())
+    return size <= connections.room()
+
+
+cdef inline void give_back(Connections connections) noexcept nogil:
+    """Give the crew what was borrowed and is not needed, but for a block: what comes next may need it."""
+    cdef Py_ssize_t block = connections.crew.block
+    cdef Py_ssize_t idle
+    if connections.share > block:
+        idle = (connections.room() - block) // block * block
+        if idle > 0:
+            connections.share -= idle
+            connections.crew.take_back(idle)
 
 
 cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:

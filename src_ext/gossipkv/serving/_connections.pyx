@@ -28,7 +28,7 @@ The invariants:
 * An id is in `in_flight` until its request is answered, and is answered at most once; `in_flight_count` is how many
   there are of all connections.
 * `held_bytes` is the sum of all inputs and outputs; with what scans hold and what waits in the backlog it stays within
-  `max_held`.  Over that, whoever holds most is closed.
+  `share`, which grows while no other pump needs it (`_crew.pyx`).  Over that, whoever holds most here is closed.
 
 The debug build checks them where they are made and where they are relied upon (`check`).  One that does not hold is a
 defect of ours: it ends the connection that it was seen at and never the node, and whoever drives the core is told.
@@ -41,11 +41,11 @@ from libc.string cimport memset
 
 from gossipkv.serving._backlog cimport Backlog
 from gossipkv.serving._counters cimport (
-    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT,
-    CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
+    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_MEMORY, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED,
+    CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.serving._crew cimport TOO_MANY_OF_ADDRESS, count_in_flight
-from gossipkv.serving._http_answers cimport http_begin, http_forget, say_too_slow
+from gossipkv.serving._http_answers cimport http_begin, http_forget
 from gossipkv.serving._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.serving._owed cimport Owing, owed_count, owing_bytes, owing_release, say_answers
 from gossipkv.serving._relays cimport attempts_lose, relays_drop, relays_release
@@ -56,31 +56,8 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_in
 from gossipkv.wire._frames cimport frame_begin
 
 cdef enum:
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
     # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
-
-
-cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
-    """The counter of the reason why a connection must end now; 0 when its time is not up."""
-    if connection.state == FREE or connection.doomed:
-        return 0
-    if connection.state == LINGERING:
-        return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
-    if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
-        return CLOSED_FRAME_TIMEOUT
-    if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
-        return CLOSED_OUTPUT_TIMEOUT
-    if (
-        limits.idle_ms > 0
-        and not connection.peer
-        and connection.in_flight.count == 0
-        and connection.blocked_ms == 0
-        and now_ms - connection.active_ms > limits.idle_ms
-    ):
-        return CLOSED_IDLE
-    return 0
 
 
 cdef inline bint may_become(State state, State other) noexcept nogil:
@@ -97,7 +74,6 @@ cdef class Connections:
         *,
         int max_in_flight,
         Py_ssize_t max_queued,
-        Py_ssize_t max_held,
         Crew crew not None,
         int pump,
         int64_t frame_timeout_ms,
@@ -106,8 +82,8 @@ cdef class Connections:
     ):
         self.max_in_flight = max_in_flight
         self.max_queued = max_queued
-        self.max_held = max_held
         self.crew = crew
+        self.share = crew.block
         self.pump = pump
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
@@ -361,9 +337,9 @@ cdef class Connections:
     # Memory -----------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t room(self) noexcept nogil:
-        """How much more may be held for all connections."""
+        """How much more may be held for all connections, of what this pump has."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
-        return self.max_held - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
+        return self.share - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
 
     cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
         """Bytes of its input, its output, its scans, and what waits in the backlog."""
@@ -396,7 +372,7 @@ cdef class Connections:
         who hold little.  Each such look at all connections frees what the largest of them holds.
         """
         cdef Connection* largest
-        while size > self.room():
+        while not may_hold(self, size):
             largest = self.largest_holder()
             if largest == NULL or largest == asking:
                 return False
@@ -528,7 +504,7 @@ cdef class Connections:
             connection.blocked_ms = 0
         if CHECKED:
             self.check_sums(connection)
-        if connection.held and has_room(self, connection):
+        if connection.held and not connection.strange and has_room(self, connection):
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
             scans_unpark(&self.scans, &connection.scanner)
@@ -541,29 +517,6 @@ cdef class Connections:
     cdef void set_time(self, int64_t now_ns) noexcept nogil:
         self.now_ns = now_ns
         self.now_ms = now_ns // 1000000
-
-    cdef void expire_one(self, Connection* connection) noexcept nogil:
-        """Doom a connection whose time is up."""
-        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
-        if reason == CLOSED_FRAME_TIMEOUT and connection.listener == HTTP_LISTENER and connection.shaking == 0:
-            self.refuse_slow(connection)
-        elif reason > 0:
-            self.doom(connection, reason)
-
-    cdef void refuse_slow(self, Connection* connection) noexcept nogil:
-        """Tell, in HTTP, that a request did not come whole in time, and end; not while an answer is owed before that."""
-        cdef Py_ssize_t before = buffer_size(&connection.output)
-        if owed_count(connection.owing) > 0:
-            self.doom(connection, CLOSED_FRAME_TIMEOUT)
-            return
-        if say_too_slow(&self.http, self.time_limits.frame_ms, &connection.output) < 0:
-            self.doom(connection, CLOSED_MEMORY)
-            return
-        connection.owing.said = buffer_size(&connection.output)
-        connection.broken = True
-        connection.partial_ms = 0
-        self.finish(connection, CLOSED_FRAME_TIMEOUT)
-        self.note_output(connection, buffer_size(&connection.output) - before)
 
     # The end ----------------------------------------------------------------------------------------------------
 

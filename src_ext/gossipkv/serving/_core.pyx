@@ -39,10 +39,7 @@ cdef Blob blob_of(bytes text):
 @cython.final
 @cython.no_gc_clear  # Scans and batches that are under way hold their table until the end.
 cdef class Core:
-    """The connections of a pump, and what they ask.
-
-    `crew`: the pumps of the node, with the limits of all of them; `max_held` is each pump's own.
-    """
+    """The connections of a pump, and what they ask; `crew`: the pumps of the node, with the limits of all of them."""
 
     def __cinit__(
         self,
@@ -54,7 +51,6 @@ cdef class Core:
         Py_ssize_t max_value,
         int max_in_flight,
         Py_ssize_t max_queued,
-        Py_ssize_t max_held,
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
@@ -67,7 +63,7 @@ cdef class Core:
         int pump=0,
         resp_databases=(),
     ):
-        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
+        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued) < 1 or min(
             max_in_flight, scan_limit
         ) < 1:
             raise ValueError("every limit of a core must be positive")
@@ -81,7 +77,6 @@ cdef class Core:
         self.connections = Connections(
             max_in_flight=max_in_flight,
             max_queued=max_queued,
-            max_held=max_held,
             crew=crew,
             pump=pump,
             frame_timeout_ms=frame_timeout_ms,

@@ -7,6 +7,7 @@ from gossipkv.serving._turn cimport pthread_mutex_t
 
 cdef enum:
     LINE_BYTES = 64
+    MOST_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
     MOST_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
 
 cdef enum Refusal:
@@ -30,6 +31,9 @@ cdef class Crew:
     cdef uint32_t max_connections
     cdef uint32_t max_of_address  # 0: no such limit
     cdef uint32_t max_in_flight
+    cdef Py_ssize_t max_held
+    cdef Py_ssize_t block  # that each pump has of it
+    cdef Py_ssize_t spare  # that no pump has
     cdef uint32_t connections  # of all pumps, those to other nodes not counted
     cdef AddressCounts addresses
     cdef Seat* seats
@@ -43,6 +47,8 @@ cdef class Crew:
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil
     cdef void move(self, int pump, int other) noexcept nogil
     cdef void leave(self, int pump, uint64_t address) noexcept nogil
+    cdef Py_ssize_t lend(self, Py_ssize_t size) noexcept nogil
+    cdef void take_back(self, Py_ssize_t size) noexcept nogil
 
 
 cdef extern from *:

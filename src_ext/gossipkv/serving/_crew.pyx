@@ -6,6 +6,11 @@ takes the port in silence; and all waiting at one listener, where a few long con
 
 Connections, in all and of an address, are counted under a mutex: they come and go seldom.  Requests in flight are one
 number that all add to: each costs far more than that.  Two pumps that look at it at once may both find the last place.
+
+What may be held is divided into shares: each pump has a block of its own, so that nobody drives it from that; what no
+pump has is lent in whole blocks to whoever needs it, and given back when a block beyond what is needed is idle.  So one
+pump alone may hold all but a block of each other one, and all together never more than all.  (Rejected: one number that
+all add to, which a round of a connection would write several times; and even shares, which two clients do not keep.)
 """
 
 cimport cython
@@ -26,14 +31,19 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef class Crew:
     """So many pumps, and the limits of all of them together; 0 `max_of_address`: no such limit."""
 
-    def __cinit__(self, int size, *, int max_connections, int max_of_address, int max_in_flight):
-        if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0:
+    def __cinit__(
+        self, int size, *, int max_connections, int max_of_address, int max_in_flight, Py_ssize_t max_held
+    ):
+        if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
             raise ValueError("a crew has a pump, and every limit of it must be positive")
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size
         self.max_connections = max_connections
         self.max_of_address = max_of_address
         self.max_in_flight = max_in_flight
+        self.max_held = max_held
+        self.block = max(1, min(MOST_OF_ITS_OWN, max_held // (4 * size)))
+        self.spare = max_held - size * self.block
         self.seats = <Seat*>calloc(size, sizeof(Seat))
         if self.seats == NULL:
             raise MemoryError
@@ -102,4 +112,19 @@ cdef class Crew:
         self.connections -= 1
         if self.max_of_address > 0:
             addresses_remove(&self.addresses, address)
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef Py_ssize_t lend(self, Py_ssize_t size) noexcept nogil:
+        """So much of what may be held as no pump has: whole blocks, of at least that size; or all that is left."""
+        cdef Py_ssize_t lent
+        pthread_mutex_lock(&self.mutex)
+        lent = min(self.spare, (size + self.block - 1) // self.block * self.block)
+        self.spare -= lent
+        pthread_mutex_unlock(&self.mutex)
+        return lent
+
+    cdef void take_back(self, Py_ssize_t size) noexcept nogil:
+        """Have so much of what was lent."""
+        pthread_mutex_lock(&self.mutex)
+        self.spare += size
         pthread_mutex_unlock(&self.mutex)

@@ -57,7 +57,7 @@ cdef inline int gather(Core core, const uint8_t* message, const Envelope* reques
 
 
 cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:
-    """Whether there is room for so many words; if not, what is gathered is to be answered first, or there is no memory."""
+    """Whether there is room for so many words; if not, the gathered come first, or there is no memory."""
     if core.gathered.count == 0:
         core.words.end = 0
         if buffer_reserve(&core.words, max(size, <Py_ssize_t>WORDS_BYTES)) < 0:

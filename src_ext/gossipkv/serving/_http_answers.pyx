@@ -41,7 +41,7 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     # Of a head: status, date, and what stands around that which varies.
     HEAD_ROOM = 768
-    CODES = 18
+    CODES = 17
 
 cdef struct Status:
     const char* code  # of the wire
@@ -66,7 +66,6 @@ STATUSES[:] = [
     Status(b"NOT_SERVED", b"500 Internal Server Error"),
     Status(b"UNKNOWN_METHOD", b"501 Not Implemented"),
     Status(b"UNKNOWN", b"504 Gateway Timeout"),
-    Status(NULL, b"500 Internal Server Error"),
 ]
 
 cdef struct Said:  # an answer of the core to a `get`
@@ -156,7 +155,7 @@ cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nog
     cdef DatabaseRow* database = NULL
     cdef VersionRow* version = NULL
     cdef Blob name
-    said.value = said.node = said.modified = Blob(NULL, 0)
+    said.value = said.origin = said.node = said.modified = Blob(NULL, 0)
     said.found = take_blob(result, &said.value)
     if not said.found:
         take_nil(result)
@@ -308,15 +307,21 @@ cdef void put_unsatisfiable(HttpWords* words, const Said* said, bint is_last, Bu
 
 
 cdef int say_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last, Buffer* out) noexcept nogil:
-    """One line of text, of `[code, message, details]`, with the code beside it."""
+    """One line of text, of `[code, message, details]`, with the code beside it; one that is new here is a node's."""
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
+    cdef Blob strange = Blob(NULL, 0)
+    cdef Py_ssize_t size
     cdef const char* line
     take_array(&error)
     take_blob(&error, &code)
     take_blob(&error, &message)
     line = status_of(&code, &error)
-    if buffer_reserve(out, HEAD_ROOM + code.size + message.size) < 0:
+    if line == NULL:
+        strange = code
+        code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
+        line = b"502 Bad Gateway"
+    if buffer_reserve(out, HEAD_ROOM + code.size + strange.size + message.size) < 0:
         return -1
     put_status(words, line, out)
     put_text_type(out)
@@ -325,22 +330,27 @@ cdef int say_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last,
     put_end(out)
     if memcmp(line, b"503", 3) == 0 or memcmp(line, b"429", 3) == 0:
         put_word(out, b"Retry-After: 1\r\n")
-    end_head(put_one_line(&message, NULL) + 1, is_last, out)
-    if not is_head:
-        put_one_line(&message, out)
-        put(out, 0x0A)
+    size = put_one_line(&message, NULL) + 1
+    end_head(size if strange.size == 0 else strange.size + 2 + size, is_last, out)
+    if is_head:
+        return 0
+    if strange.size > 0:
+        put_blob(out, &strange)
+        put_word(out, b": ")
+    put_one_line(&message, out)
+    put(out, 0x0A)
     return 0
 
 
 cdef const char* status_of(const Blob* code, Cursor* details) noexcept nogil:
-    """Its status; of a dataset that is not ready 404: there may never be a version."""
+    """Its status, or NULL; of a dataset that is not ready 404: there may never be a version."""
     cdef int i
-    for i in range(CODES - 1):
+    for i in range(CODES):
         if blob_is(code, STATUSES[i].code, <Py_ssize_t>strlen(STATUSES[i].code)):
             if i == 0 and names_database(details):
                 return b"404 Not Found"
             return STATUSES[i].line
-    return STATUSES[CODES - 1].line
+    return NULL
 
 
 cdef bint names_database(Cursor* details) noexcept nogil:
@@ -436,7 +446,7 @@ cdef void put_text_type(Buffer* out) noexcept nogil:
 
 
 cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
-    """Version and checksum: a version may be published anew under its name; and when it was modified, if it is known."""
+    """Version and checksum, as a version may be published anew under its name; and when it was modified, if known."""
     cdef uint8_t checksum[8]
     write_checksum(said.checksum, checksum)
     put_word(out, b"ETag: \"")

@@ -158,7 +158,7 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexce
     cdef int meaning
     if colon == NULL:
         at[0] = end
-        return NONE
+        return STRANGE if memchr(begin, 0x0A, end - begin) != NULL else NONE
     name = Blob(begin, colon - begin)
     meaning = meaning_of(&name)
     if meaning < 0:
@@ -176,7 +176,7 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexce
         return NONE
     while begin < stop and (begin[0] == 0x20 or begin[0] == 0x09):
         begin += 1
-    while begin < stop and (stop[-1] == 0x20 or stop[-1] == 0x09):
+    while begin < stop and ((stop - 1)[0] == 0x20 or (stop - 1)[0] == 0x09):
         stop -= 1
     value = Blob(begin, stop - begin)
     if meaning == CONNECTION:
@@ -223,7 +223,7 @@ cdef bint is_tag(const Blob* value) noexcept nogil:
         return False
     if value.size > 2 and at[0] == 0x57 and at[1] == 0x2F:
         at += 2
-    if end - at < 2 or at[0] != 0x22 or end[-1] != 0x22:
+    if end - at < 2 or at[0] != 0x22 or (end - 1)[0] != 0x22:
         return False
     at += 1
     while at < end - 1:

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memset
 
 from gossipkv.serving._asking cimport Asking, Reason
-from gossipkv.serving._connections cimport Connection
+from gossipkv.serving._connections cimport Connection, may_hold
 from gossipkv.serving._relays cimport (
     QUESTION, Attempt, Relay, attempt_begin, relay_begin, relay_end, relay_reply, set_due,
 )
@@ -36,7 +36,7 @@ cdef ask_peer(Asking asking, int column, bytes method, bytes params, int64_t tim
     if connection == NULL:
         asking.peers.want(column)
         return 0
-    if buffer_size(&connection.output) >= asking.connections.max_queued or size > asking.connections.room():
+    if buffer_size(&connection.output) >= asking.connections.max_queued or not may_hold(asking.connections, size):
         return 0
     if not 0 < method_size < 256:
         raise ValueError(f"a method has 1 to 255 bytes, not {method_size}")

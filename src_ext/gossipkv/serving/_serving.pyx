@@ -50,7 +50,8 @@ from gossipkv.serving._backlog cimport (
 )
 from gossipkv.serving._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
 from gossipkv.serving._connections cimport (
-    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, pop_handle, push_handle,
+    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, give_back, pop_handle,
+    push_handle,
 )
 from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
@@ -60,6 +61,7 @@ from gossipkv.serving._counters cimport (
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
 from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._refusals cimport refuse_plain
 from gossipkv.serving._relays cimport NEVER, next_due
@@ -520,6 +522,7 @@ cdef class Loop:
         self.event_count = 0
         if self.alone:
             self.let_others()
+        give_back(self.connections)
         if self.others_wait or self.stopping:  # They are among the events until the round has ended.
             return False
         rests = self.may_rest()
@@ -698,8 +701,9 @@ cdef class Loop:
         cdef uint32_t i
         self.tell_time()
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        self.connections.http.now_s = self.transport.wall_s()
         for i in range(self.connections.slot_count):
-            self.connections.expire_one(self.connections.slots[i])
+            expire_one(self.connections, self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
         self.transport.expire()

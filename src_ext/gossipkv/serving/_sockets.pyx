@@ -91,7 +91,7 @@ cdef class Sockets(Transport):
     cdef Secured secured
     cdef Tunnels tunnels
 
-    def __cinit__(self, listener, *, bint polls, resp=None, http=None):
+    def __cinit__(self, listener, *beside, bint polls):
         cdef int i
         assert READABLE == EPOLLIN and WRITABLE == EPOLLOUT and ENDED == EPOLLERR | EPOLLHUP
         self.epoll = -1
@@ -100,7 +100,7 @@ cdef class Sockets(Transport):
         self.bell = -1
         self.polls = polls
         self.secured = Secured()
-        self.listeners = [listener, resp, http]
+        self.listeners = [listener, *beside, *[None] * (LISTENERS - 1 - len(beside))]
         for i in range(LISTENERS):
             self.listens[i] = -1 if self.listeners[i] is None else self.listeners[i].fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)

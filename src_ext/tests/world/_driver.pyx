@@ -18,6 +18,7 @@ from gossipkv.serving._core cimport Core, begin_step, has_time
 from gossipkv.serving._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.serving._handoff cimport claim_answered, deliver
 from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._overdue cimport expire_one
 from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._refusals cimport refuse_answer
 from gossipkv.serving._requests cimport count_answered, run_scans
@@ -184,7 +185,7 @@ cdef class Driver:
     def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
-        return self.take_output(handle, self.connections.max_held, now_ms), hand_offs
+        return self.take_output(handle, self.connections.crew.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
@@ -236,8 +237,9 @@ cdef class Driver:
         """Mark every connection whose time is up, so that `should_close` says so."""
         cdef uint32_t i
         self.connections.set_time(now_ms * 1000000)
+        self.connections.http.now_s = now_ms // 1000
         for i in range(self.connections.slot_count):
-            self.connections.expire_one(self.connections.slots[i])
+            expire_one(self.connections, self.connections.slots[i])
         expire_relays(self.core.asking)
         go_on_with_relays(self.core.asking)
         self.raise_broken()

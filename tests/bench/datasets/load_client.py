@@ -2,7 +2,8 @@
 
 The next get follows as soon as an answer has come and was found right.  Every value says which version it is of, and
 must be of the one that the node says it has answered from.  No answer may be of an older version than one that had come
-before the get was sent: on the same connection, or, where each get says what was seen (`min_version`), at any node.
+before the get was sent: on the same connection, or on any (`together`), or, where each get says what was seen
+(`min_version`), at any node.
 
 It takes its task as a line of JSON on standard input and stops at the end of that; then it writes when each answer came
 and how long it took, in nanoseconds of the system's monotonic clock, to a file, and what it has counted to standard
@@ -47,6 +48,7 @@ class Task:
     value_bytes: int
     seed: int
     output: str
+    together: bool = False  # What came over one connection must not be older than what had come over any.
     min_version: bool = False  # Each get asks for a version as new as the newest that any node has answered.
 
 
@@ -165,10 +167,10 @@ class Asker:
 
 
 def askers(task: Task, counts: Counts, samples: array[int]) -> Iterator[Asker]:
-    """All connections, which share what was seen of a database only where each get says it."""
+    """All connections, which share what was seen of a database where each get says it, or the task wants it."""
     shared: dict[str, Seen] = {}
     for number, (address, database) in enumerate(product(task.addresses, task.databases)):
-        seen = shared.setdefault(database, Seen()) if task.min_version else Seen()
+        seen = shared.setdefault(database, Seen()) if task.min_version or task.together else Seen()
         check = Check(database, task.value_bytes, counts, seen, min_version=task.min_version)
         yield Asker(address, check, task.keys, f"{task.seed} {number}", samples)
 

@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 from array import array
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic_ns, sleep
@@ -24,6 +25,7 @@ from tests.bench import data, goals, sources
 from tests.bench.asking import percentile
 from tests.bench.cluster import nodes
 from tests.bench.datasets.load_client import Counts, Task, contents
+from tests.bench.measurement import OURS
 from tests.bench.processes import call, serve, serving
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Bench
 
     Sample = tuple[int, int]  # When an answer came and how long it took, in nanoseconds.
+
+PUMPS = 2
 
 
 @dataclass
@@ -174,6 +178,45 @@ def measure(
             )
     bench.add(goals.SWITCH_FAILED, failed)
     bench.add(goals.SWITCH_BACK, back)
+
+
+def of_pumps(
+    bench: Bench,
+    *,
+    keys: int = 50_000,
+    databases: int = 8,
+    connections: int = 4,
+    warming_s: float = 2.0,
+    rounds: int = 5,
+) -> None:
+    """The same of two pumps and of one: clients compare what comes over all of their connections."""
+    with ExitStack() as stack:
+        sides = {}
+        total = Counts()
+        for name, pumps in ((goals.ONE_PUMP, 1), (OURS, PUMPS)):
+            scene = Scene(bench.directory / str(pumps), databases, keys)
+            first = scene.show_first()
+            command = serve(scene.directory / "data", "--pumps", str(pumps), source=scene.source)
+            node = stack.enter_context(serving(command))
+            nodes.wait_for_version([node.address], scene.names, first)
+            sides[name] = partial(_busy_us, scene, node.address, connections, warming_s, total)
+        bench.compare(goals.PUMPS_SWITCH, sides, rounds)
+    bench.count(goals.PUMPS_SWITCH_FAILED, total.failed, total.reads)
+    bench.count(goals.PUMPS_SWITCH_BACK, total.back, total.reads)
+    bench.notes.append(
+        f"{goals.PUMPS_SWITCH}: {PUMPS} processes of clients with {connections} connections to each database each, on "
+        f"the same cores as the node and its builds; {keys:,} records a database; every value checked"
+        f"{total.first_failure and '; first failure: ' + total.first_failure}"
+    )
+
+
+def _busy_us(scene: Scene, address: Address, connections: int, warming_s: float, total: Counts) -> float:
+    """The p99 of gets while each database switches once."""
+    with scene.asked([address], PUMPS, connections, together=True) as clients:
+        _, show_ns, end_ns = _round(scene, address, warming_s, 0)
+        counts, samples = clients.stop()
+    total.include(counts)
+    return percentile([took_ns for came_ns, took_ns in samples if show_ns <= came_ns < end_ns], 0.99)
 
 
 def _round(scene: Scene, address: Address, warming_s: float, before_s: float) -> tuple[int, int, int]:

@@ -29,9 +29,8 @@ def gets(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int =
     """Processor time of the gateway a request, beside servers that answer constant bytes."""
     cores = Cores.of_this_machine()
     records = data.make(keys).records
-    asked = [key for key, _ in records]
     with ExitStack() as stack:
-        _, gateway = stack.enter_context(http.gateway(bench.directory / "node", records, cores))
+        _, gateway = stack.enter_context(http.gateway_alone(bench.directory / "node", records, cores))
         contestants: list[Server] = [gateway]
         for name, missing, command in (
             (goals.QUART, http.quart_missing, http.quart),
@@ -39,12 +38,13 @@ def gets(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int =
         ):
             if bench.takes_part(name, missing()):
                 address = Address("127.0.0.1", free_port())
-                contestants.append(stack.enter_context(http.constant(name, address, command(address), asked, cores)))
+                has = http.constants(records)
+                contestants.append(stack.enter_context(http.peer(name, address, command(address), has, cores)))
         stack.enter_context(machine.pinned(cores.load))
         rows.compare(bench, goals.HTTP_GET, contestants, Shape(CONNECTIONS, run_s=run_s), rounds)
     bench.notes.append(
         f"HTTP get: {CONNECTIONS} connections, values of {data.SMALL_VALUE_BYTES} bytes, every one checked; the "
-        "gateway's process alone, on a core of its own, in front of a node on the core of the load; quart-trio under "
+        "gateway is `gossipkv http` on a core of its own, in front of a node on the core of the load; quart-trio under "
         "hypercorn (one worker, Trio) and nginx (one process) answer constant bytes and ask nobody"
     )
 
@@ -53,7 +53,7 @@ def beside(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int
     """The p99 of a get in MessagePack-RPC with the gateway at its limit on the other core, and without."""
     cores = Cores.of_this_machine()
     with (
-        http.gateway(bench.directory / "node", data.make(keys).records, cores) as (node, gateway),
+        http.gateway_alone(bench.directory / "node", data.make(keys).records, cores) as (node, gateway),
         machine.pinned(cores.load),
         rows.open_traffic(node, Shape(READERS)) as traffic,
     ):

@@ -1,4 +1,4 @@
-"""The HTTP servers that take part: a node's gateway, and what others would put in front of constant bytes."""
+"""The HTTP servers that take part: a node, a gateway, and what others would put in front of values or a constant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from tests.bench import goals
-from tests.bench.processes import DATABASE, READY_TIMEOUT_S, Server, free_port, node, pin, process, wait_for
+from tests.bench.processes import (
+    DATABASE,
+    NO_POLLING,
+    READY_TIMEOUT_S,
+    Server,
+    cpu_ns,
+    free_port,
+    node,
+    pin,
+    process,
+    serving,
+    wait_for,
+)
 from tests.load import HttpDialect
 
 if TYPE_CHECKING:
@@ -22,8 +34,10 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
     from tests.bench.processes import Cores
 
+GATEWAY_MODULE = "gossipkv.http"
 VALUE = b"x" * 100  # What the peers answer to whatever is asked.
-NEEDED = ("quart_trio", "hypercorn")
+QUART_NEEDS = ("quart_trio", "hypercorn")
+FASTAPI_NEEDS = ("fastapi", "uvicorn", "httptools", "uvloop")
 
 
 @dataclass(frozen=True)
@@ -38,16 +52,50 @@ class Child(Server):
         return self.number
 
 
-def child_with(parent: int, word: str) -> int:
-    """The child of a process whose command line has this word."""
+@dataclass(frozen=True)
+class NodeByHttp(Server):
+    """A node that is asked by HTTP: what its gateway uses counts as its own."""
+
+    gateways: tuple[int, ...] = ()
+
+    def cpu_ns(self) -> int:
+        """Processor time of both since the start."""
+        return super().cpu_ns() + sum(map(cpu_ns, self.gateways))
+
+
+def children_with(parent: int, word: str) -> tuple[int, ...]:
+    """The children of a process whose command line has this word."""
+    found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text().rpartition(")")[2].split()
             if int(stat[1]) == parent and word in (entry / "cmdline").read_text():
-                return int(entry.name)
+                found.append(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
-    raise RuntimeError(f"process {parent} has no child with {word!r} in its command line")
+    return tuple(found)
+
+
+@contextmanager
+def node_by_http(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[NodeByHttp, Server]]:
+    """A node that listens for HTTP as well, its gateway on the same core; and the same as clients of its own ask it."""
+    address = Address("127.0.0.1", free_port())
+    with node(directory, records, cores, *NO_POLLING, "--http-listen", str(address)) as served:
+        _wait_until_it_listens(address)
+        gateways = children_with(served.pid, GATEWAY_MODULE)
+        for number in gateways:
+            pin(number, cores.server)
+        dialect = HttpDialect(DATABASE, str(address), records)
+        yield NodeByHttp(served.name, served.process, address, dialect, gateways), served
+
+
+@contextmanager
+def gateway_alone(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[Server, Server]]:
+    """A node where the load runs, and a gateway in front of it, alone on the server's core."""
+    with node(directory, records, replace(cores, server=cores.load)) as served:
+        command = [sys.executable, "-m", "gossipkv", "http", "--node", str(served.address), "--listen", "127.0.0.1:0"]
+        with serving(command, name=goals.GATEWAY, core=cores.server) as gateway:
+            yield served, replace(gateway, dialect=HttpDialect(DATABASE, str(gateway.address), records))
 
 
 @contextmanager
@@ -57,7 +105,7 @@ def gateway(directory: Path, records: list[Record], cores: Cores) -> Iterator[tu
     spread = replace(cores, server=cores.load)
     with node(directory, records, spread, "--http-listen", str(address)) as served:
         dialect = HttpDialect(DATABASE, str(address), records)
-        number = child_with(served.pid, "gossipkv.http")
+        (number,) = children_with(served.pid, GATEWAY_MODULE)
         pin(number, cores.server)
         _wait_until_it_listens(address)
         yield served, Child(goals.GATEWAY, served.process, address, dialect, number)
@@ -65,7 +113,12 @@ def gateway(directory: Path, records: list[Record], cores: Cores) -> Iterator[tu
 
 def quart_missing() -> str | None:
     """What must be installed before it can take part."""
-    return None if all(map(find_spec, NEEDED)) else "pip install quart-trio hypercorn"
+    return None if all(map(find_spec, QUART_NEEDS)) else "pip install quart-trio hypercorn"
+
+
+def fastapi_missing() -> str | None:
+    """What must be installed before it can take part."""
+    return None if all(map(find_spec, FASTAPI_NEEDS)) else f"pip install {' '.join(FASTAPI_NEEDS)}"
 
 
 def nginx_missing() -> str | None:
@@ -76,6 +129,11 @@ def nginx_missing() -> str | None:
 def quart(address: Address) -> list[str]:
     """Constant bytes by quart-trio, on this port."""
     return [sys.executable, "-u", "-m", "tests.bench.http.quart_app", str(address.port), VALUE.decode()]
+
+
+def fastapi(count: int, address: Address) -> list[str]:
+    """So many records of `data.make` by FastAPI on uvicorn, on this port."""
+    return [sys.executable, "-u", "-m", "tests.bench.http.fastapi_app", str(address.port), str(count)]
 
 
 def nginx(directory: Path, address: Address) -> list[str]:
@@ -90,13 +148,18 @@ def nginx(directory: Path, address: Address) -> list[str]:
     return ["nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
 
 
+def constants(records: list[Record]) -> list[Record]:
+    """The same keys, all with the constant bytes."""
+    return [(key, VALUE) for key, _ in records]
+
+
 @contextmanager
-def constant(name: str, address: Address, command: list[str], keys: list[bytes], cores: Cores) -> Iterator[Server]:
-    """A server that answers every key with the same bytes."""
+def peer(name: str, address: Address, command: list[str], records: list[Record], cores: Cores) -> Iterator[Server]:
+    """A server of others that answers these."""
     with process(command, ready=lambda _line: True) as (running, _):
         _wait_until_it_listens(address)
         pin(running.pid, cores.server)
-        yield Server(name, running, address, HttpDialect(DATABASE, str(address), [(key, VALUE) for key in keys]))
+        yield Server(name, running, address, HttpDialect(DATABASE, str(address), records))
 
 
 def _wait_until_it_listens(address: Address) -> None:

@@ -12,15 +12,16 @@ import socket
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from time import sleep
-from typing import TYPE_CHECKING
+from time import perf_counter_ns, sleep
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
 from tests.bench import data, goals, machine
+from tests.bench.asking import percentile
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.network.rows import TIMEOUT_S
-from tests.bench.processes import DATABASE, NO_POLLING, Cores, node
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, node, pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +63,34 @@ def measure(
         for row, requests in zip(goals.NETWORK_PINGS, (many, single, scanned, mix), strict=True):
             with ExitStack() as stack:
                 own, *others = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
-                wait_ms = partial(_wait_ms, server, own, dict(zip(others, requests, strict=True)), dict(records))
-                bench.compare(row, {OURS: wait_ms}, rounds)
+                wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), dict(records))
+                bench.compare(row, {OURS: lambda wait=wait: wait().cpu_ns / MILLISECOND_NS}, rounds)
+
+
+def of_pumps(
+    bench: Bench, *, keys: int = 100_000, batches: tuple[int, int] = (64, 3_600), pings: int = 40, rounds: int = 5
+) -> None:
+    """By the clock, of two pumps and of one: each has a core, for whoever asks only waits meanwhile."""
+    records, rng = data.make(keys).records, random.Random(data.SEED)
+    asked_for = [key for key, _ in records]
+    requests = [
+        [msgpack.packb([0, 0, "get_many", [DATABASE, rng.choices(asked_for, k=batches[1])]])] for _ in range(batches[0])
+    ]
+    with ExitStack() as stack:
+        sides = {}
+        for name, pumps in ((goals.ONE_PUMP, 1), (OURS, 2)):
+            options = (*NO_POLLING, "--pumps", str(pumps))
+            server = stack.enter_context(
+                node(bench.directory / f"of-{pumps}", records, Cores.of_this_machine(), *options)
+            )
+            pin(server.pid, None)
+            *others, own = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
+            wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), dict(records))
+            sides[name] = lambda wait=wait: percentile([wait().wall_ns for _ in range(pings)], 0.99)
+        bench.compare(goals.PUMPS_PING, sides, rounds)
+    bench.notes.append(
+        f"{goals.PUMPS_PING}: of {pings} pings, each behind {batches[0]} batches that came while the node stood still"
+    )
 
 
 def _connected(server: Server) -> socket.socket:
@@ -80,22 +107,31 @@ def _hear_pong(connection: socket.socket) -> None:
         raise WrongAnswerError("that is no pong")
 
 
-def _wait_ms(
+class Wait(NamedTuple):
+    """How long a ping waited, and what the node computed meanwhile."""
+
+    wall_ns: int
+    cpu_ns: int
+
+
+def _wait(
     server: Server, own: socket.socket, others: dict[socket.socket, list[bytes]], values: dict[bytes, bytes]
-) -> float:
-    """What a ping waited for that came last."""
+) -> Wait:
+    """Of a ping that came last."""
     with _stopped(server):
         for each, requests in others.items():
             each.sendall(b"".join(requests))
         own.sendall(PING)
         sleep(ARRIVED_S)
         before_ns = server.cpu_ns()
+        began_ns = perf_counter_ns()
     _hear_pong(own)
+    wall_ns = perf_counter_ns() - began_ns
     with _stopped(server):
-        waited_ns = server.cpu_ns() - before_ns
+        used_ns = server.cpu_ns() - before_ns
     for each, requests in others.items():
         _check(each, requests, values)
-    return waited_ns / MILLISECOND_NS
+    return Wait(wall_ns, used_ns)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import resource
 import shutil
 import socket
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from gossipkv.address import Address
 from tests.bench import compiled, goals
 from tests.bench.asking import redis_set
 from tests.bench.cluster import nodes
-from tests.bench.processes import DATABASE, MOST_CONNECTIONS, Server, free_port, pin, process, serving
+from tests.bench.processes import DATABASE, MOST_CONNECTIONS, Server, free_port, pin, process, serving, wait_for
 from tests.bench.sources import write_database
 from tests.load import RedisDialect, RpcDialect
 
@@ -74,23 +74,48 @@ def redis(records: list[Record], core: int | None) -> Iterator[Server]:
     command += ["--maxclients", str(MOST_CONNECTIONS), "--tcp-backlog", "4096"]
     with process(command, ready=lambda line: "eady to accept connections" in line) as (running, _):
         address = Address("127.0.0.1", port)
-        _fill(address, records)
+        _tell(address, [redis_set(key, value) for key, value in records], b"+OK\r\n")
         if core is not None:
             pin(running.pid, core)
         yield Server(goals.REDIS, running, address, RedisDialect(records))
 
 
-def _fill(address: Address, records: list[Record]) -> None:
+def _tell(address: Address, requests: list[bytes], taken: bytes) -> None:
+    """Each of them, which a server is to answer with `taken`."""
     with socket.create_connection(address) as connection:
-        for first in range(0, len(records), CHUNK):
-            chunk = records[first : first + CHUNK]
-            connection.sendall(b"".join(redis_set(key, value) for key, value in chunk))
-            expected = b"+OK\r\n" * len(chunk)
+        for first in range(0, len(requests), CHUNK):
+            chunk = requests[first : first + CHUNK]
+            connection.sendall(b"".join(chunk))
+            expected = taken * len(chunk)
             received = b""
             while len(received) < len(expected):
                 received += connection.recv(1 << 16)
             if received != expected:
-                raise RuntimeError("redis-server did not take a record")
+                raise RuntimeError("a server did not take a record")
+
+
+def memcached_missing() -> str | None:
+    """What must be installed before memcached can take part."""
+    return None if shutil.which("memcached") else "apt-get install memcached"
+
+
+@contextmanager
+def memcached(records: list[Record], threads: int) -> Iterator[Server]:
+    """One with so many threads and room for all records, which runs where the system wants it."""
+    address = Address("127.0.0.1", free_port())
+    command = ["memcached", "-t", str(threads), "-m", "1024", "-c", str(MOST_CONNECTIONS), "-u", "nobody"]
+    command += ["-l", address.host, "-p", str(address.port)]
+    with process(["sh", "-c", 'echo ready to begin; exec "$@"', "sh", *command]) as (running, _):
+        wait_for(lambda: _listens(address), goals.MEMCACHED)
+        asked = (b"set %b 0 0 %d\r\n%b\r\n" % (key, len(value), value) for key, value in records)
+        _tell(address, list(asked), b"STORED\r\n")
+        yield Server(goals.MEMCACHED, running, address)
+
+
+def _listens(address: Address) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Two pumps on two cores, beside one: clients are on the same two, as processes of their own.
+"""Two pumps on two cores, beside one, and memcached with two threads: clients are on the same two, as processes.
 
 What two cores can do at most follows from a run of one pump, in which nobody waits for a core: a request takes so much
 of the server's processor time, and so much of its client's, and two cores have twice a second of both.
@@ -19,11 +19,13 @@ from tests.bench import data, goals, machine
 from tests.bench.measurement import OURS
 from tests.bench.network import rows
 from tests.bench.network.rows import MICROSECONDS, Shape
+from tests.bench.network.servers import memcached, memcached_missing, protocols
 from tests.bench.processes import DATABASE, NO_POLLING, Cores, Server, node, pin
 from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
+    from gossipkv.loadtest._dialect import Dialect
     from tests.bench.measurement import Bench
 
 PUMPS = 2
@@ -54,6 +56,8 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
             servers.append(server)
         one, several = servers
         order = [(goals.ONE_PUMP, one), (OURS, several)]
+        if bench.takes_part(goals.MEMCACHED, memcached_missing()):
+            order.append((goals.MEMCACHED, stack.enter_context(memcached(records, PUMPS))))
         shapes = [replace(shape, run_s=run_s) for shape in SHAPES]
         for (wall, cpu), shape in zip(goals.PUMPS, shapes, strict=True):
             machine.say(f"  {wall}")
@@ -63,6 +67,9 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
                     alone, together = runs[goals.ONE_PUMP], runs[OURS]
                     bench.add(wall, together.wall_us)
                     bench.add(wall, (alone.server_us + alone.client_us) / PUMPS, goals.BOTH_CORES)
+                    if goals.MEMCACHED in runs:
+                        bench.add(wall, runs[goals.MEMCACHED].wall_us, goals.MEMCACHED)
+                        bench.add(cpu, runs[goals.MEMCACHED].server_us, goals.MEMCACHED)
                     bench.add(cpu, together.server_us)
                     bench.add(cpu, alone.server_us, goals.ONE_PUMP)
         sides = {OURS: partial(_rest_ms, several, idle_s), goals.ONE_PUMP: partial(_rest_ms, one, idle_s)}
@@ -79,7 +86,7 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
 def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> Run:
     share = replace(shape, connections=shape.connections // PUMPS)
     before_ns = server.cpu_ns()
-    asked = [pool.submit(ask, server.address, keys, share) for _ in range(PUMPS)]
+    asked = [pool.submit(ask, server.name, server.address, keys, share) for _ in range(PUMPS)]
     outcomes = [each.result() for each in asked]
     used_us = (server.cpu_ns() - before_ns) / rows.MICROSECOND_NS
     requests = sum(outcome[0] for outcome in outcomes)
@@ -89,9 +96,9 @@ def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> 
     )
 
 
-def ask(address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
+def ask(name: str, address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
     """Ask as a client of its own: how many were answered, in which time, and its processor time; all are checked."""
-    server = Server("node", None, address, RpcDialect(DATABASE, _records(keys)))
+    server = Server(name, None, address, _dialect(name, keys))
     with rows.opened_for_once(server, shape) as traffic:
         began_s = process_time()
         outcome = rows.checked(traffic.run(duration_s=shape.run_s), server.name)
@@ -99,8 +106,9 @@ def ask(address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
 
 
 @cache
-def _records(keys: int) -> list[data.Record]:
-    return data.make(keys).records
+def _dialect(name: str, keys: int) -> Dialect:
+    records = data.make(keys).records
+    return protocols().MemcachedDialect(records) if name == goals.MEMCACHED else RpcDialect(DATABASE, records)
 
 
 def _rest_ms(server: Server, idle_s: float) -> float:

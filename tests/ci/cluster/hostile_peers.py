@@ -35,7 +35,7 @@ PONG = rpc.response(1, "pong")
 
 SETTINGS = [
     "--max-connections", "300", "--max-connections-per-address", "250", "--max-queued", "1MiB",
-    "--max-queued-total", "8MiB",
+    "--max-queued-total", "8MiB", "--pumps", "2",
 ]  # fmt: skip
 HURRIED = ["--frame-timeout", "1s", "--output-timeout", "1s"]
 UNHURRIED = ["--frame-timeout", "60s", "--output-timeout", "60s"]  # Whoever is hostile here may be late.
@@ -151,10 +151,7 @@ class Victim:
     def counters(self) -> dict[str, int]:
         """Those of `info`."""
         with self.connect() as peer:
-            peer.sendall(rpc.request(1, "info", []))
-            ((_, _, error, result),) = answers(peer, 1)
-            assert error is None
-            return result["counters"]
+            return info(peer)["counters"]
 
     def until(self, name: str, least: int) -> None:
         """Wait for a counter."""
@@ -231,6 +228,19 @@ def attacked(place: Path, *options: str, changed: str = "") -> Iterator[Victim]:
         finally:
             bystander.process.kill()
             bystander.close()
+
+
+def info(peer: socket.socket) -> dict[str, dict[str, int]]:
+    """What the node says of itself."""
+    peer.sendall(rpc.request(1, "info", []))
+    ((_, _, error, result),) = answers(peer, 1)
+    assert error is None
+    return result
+
+
+def connections(peer: socket.socket) -> list[int]:
+    """How many each pump has."""
+    return [pump["connections"] for pump in info(peer)["pumps"]]
 
 
 def answers(peer: socket.socket, count: int) -> list[list[object]]:

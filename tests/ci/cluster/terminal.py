@@ -28,7 +28,7 @@ READY = re.compile(r"^ready |Ctrl-C ends it", re.MULTILINE)
 PLACES = re.compile(r"(?<![\w.}/])/(?=(?:tmp|srv|etc|opt|var/lib)(?:/|\b))")
 NODES, GATEWAYS = range(7070, 7090), range(8080, 8100)  # The ports of the pages.
 PORT = re.compile(r"(?<![\d.])(?:70[78]\d|80[89]\d)(?![\d.])")
-LISTENS = re.compile(r"--(?:http-)?listen[ =]\S*?(\d+)(?=\s|$)")
+LISTENS = re.compile(r"--(?:http-|resp-)?listen[ =]\S*?(\d+)(?=\s|$)")
 
 # What a reader has installed.  A cluster looks from 7070 and 8080 on, where the machine of a test may have another.
 COMMAND = """#!/bin/sh

@@ -50,7 +50,7 @@ NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
 MOMENT_S = 60
-PROGRAMS = ("curl", "nvim", "redis-server")
+PROGRAMS = ("curl", "nvim", "redis-cli", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
 TABLES = "tests/nightly/cluster/test_tables.py::"
@@ -187,7 +187,7 @@ SHORTER = {
 
 # The pages whose blocks a reader types and runs in their order.
 RUN: dict[str, Stage] = {
-    "README.md": Stage(),
+    "README.md": Stage(words={"6379": "8099"}),
     "docs/users/start.md": Stage(),
     "docs/users/publish.md": Stage(),
     "docs/users/read.md": Stage(the_start),

@@ -27,7 +27,8 @@ MIB = 1 << 20
 KEYS = [b"key%05d" % number for number in range(16_000)]
 VALUE_BYTES = 4_096  # Each in another page than the last one: 64 MB in all.
 CACHED = 24 * MIB  # Of that, while memory is short.
-READS = 2_000  # In each state.
+READS = 2_000  # In each state, by each reader.
+PUMPS = 2
 
 
 def value_of(key: bytes) -> bytes:
@@ -77,17 +78,18 @@ def group() -> Iterator[Group]:
 class Reader(threading.Thread):
     """Reads keys at random and compares, until it is told to stop."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, seed: int) -> None:
         super().__init__()
-        self.address = address
+        self.client = connect(address)
+        self.seed = seed
         self.right = 0
         self.wrong: list[object] = []
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        draw = random.Random(0)
+        draw = random.Random(self.seed)
         try:
-            with connect(self.address) as client:
+            with self.client as client:
                 while not self.stopping.is_set():
                     self._read(client, draw.sample(KEYS, 10))
         except (GossipKVError, OSError) as error:
@@ -101,11 +103,13 @@ class Reader(threading.Thread):
             else:
                 self.wrong.append(found)
 
-    def more(self, reads: int) -> None:
-        """Wait until so many more were right."""
-        wanted = self.right + reads
-        until(lambda: self.right >= wanted or self.wrong)
-        assert not self.wrong, self.wrong
+
+def read_more(readers: list[Reader]) -> None:
+    """Wait until each has read more, and all was right."""
+    wanted = [reader.right + READS for reader in readers]
+    for reader, right in zip(readers, wanted, strict=True):
+        until(lambda reader=reader, right=right: reader.right >= right or reader.wrong)
+        assert not reader.wrong, reader.wrong
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -123,23 +127,27 @@ def test_a_limit_that_is_lowered_and_raised_while_it_serves(group: Group, tmp_pa
     (making / "part-0").write_bytes(b"".join(b"%s\t%s\n" % (key, value_of(key)) for key in KEYS))
     making.rename(tmp_path / "source/db/v1")
     join = f"import os\nopen({str(group.place / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{UNHURRIED}"
-    options = "--build-memory", "64MiB", "--max-parallel-loads", "1"
+    options = "--build-memory", "64MiB", "--max-parallel-loads", "1", "--pumps", str(PUMPS)
     with NodeProcess(tmp_path, *options, source=tmp_path / "source", changed=join) as node:
         node.ready()
         wait_for(node.address, "db", "v1")
-        reader = Reader(node.address)
-        reader.start()
+        readers = [Reader(node.address, seed) for seed in range(PUMPS)]  # Each at another pump.
         try:
+            for reader in readers:
+                reader.start()
             with connect(node.address) as client:
-                _follow(client, group, reader)
+                _follow(client, group, readers)
+                sent = [pump["bytes_sent"] for pump in client.info()["pumps"]]
+                assert min(sent) > 3 * READS * VALUE_BYTES
         finally:
-            reader.stopping.set()
-            reader.join()
-        assert not reader.wrong
+            for reader in readers:
+                reader.stopping.set()
+                reader.join()
+        assert not any(reader.wrong for reader in readers)
         assert node.stop() == 0, node.said()
 
 
-def _follow(client: blocking.Client, group: Group, reader: Reader) -> None:
+def _follow(client: blocking.Client, group: Group, readers: list[Reader]) -> None:
     """Shrink and grow the group, and see what is told and read."""
 
     def is_paged() -> bool:
@@ -147,7 +155,7 @@ def _follow(client: blocking.Client, group: Group, reader: Reader) -> None:
 
     until(lambda: client.info()["memory"]["mapped_bytes"] > 0)
     assert (client.info()["memory"]["resident"], is_paged()) == ("all", False)
-    reader.more(READS)
+    read_more(readers)
     group.allow(group.held_bytes + CACHED)
     until(is_paged)
     info = client.info()
@@ -156,8 +164,8 @@ def _follow(client: blocking.Client, group: Group, reader: Reader) -> None:
     line = sentences.of_memory(info)
     assert "mapped, paged: room for" in line
     assert line.endswith(str(PurePosixPath(group.place)))
-    reader.more(READS)
+    read_more(readers)
     group.allow(1 << 30)
     until(lambda: not is_paged())
     assert client.info()["memory"]["resident"] == "all"
-    reader.more(READS)
+    read_more(readers)

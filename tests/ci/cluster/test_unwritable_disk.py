@@ -4,6 +4,7 @@ All the while somebody reads every key and checks what comes.
 """
 
 import contextlib
+import itertools
 import os
 import subprocess
 import threading
@@ -19,8 +20,9 @@ from tests.ports import quiet_ports
 
 pytestmark = pytest.mark.timeout(300)
 
-QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off")
+QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off", "--pumps", "2")
 KEYS = [b"key%03d" % number for number in range(200)]
+READ_BYTES = 5 * len(KEYS) * len(b"1 of key000")  # In each test at least, through each pump.
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def start(tmp_path, source):
 
 
 class Reader:
-    """Reads every key again and again, one by one and all at once; `allowed` are the versions that may answer."""
+    """Reads every key again and again, one by one and all at once, through both pumps; `allowed` may answer."""
 
     def __init__(self, address):
         self.address = address
@@ -80,9 +82,11 @@ class Reader:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        with blocking.connect(self.address, timeout_ms=1000 * PATIENCE_S) as client:
-            geo = client.dataset("geo")
+        with contextlib.ExitStack() as stack:
+            clients = [blocking.connect(self.address, timeout_ms=1000 * PATIENCE_S) for _ in range(2)]
+            databases = itertools.cycle([stack.enter_context(client).dataset("geo") for client in clients])
             while not self._is_over.is_set():
+                geo = next(databases)
                 allowed = {version: [version + b" of " + key for key in KEYS] for version in self.allowed}
                 one = self.reads % len(KEYS)
                 if geo.get(KEYS[one]) not in {values[one] for values in allowed.values()}:
@@ -103,6 +107,11 @@ class Reader:
 def known(node, name):
     """State and epoch of a member, to a node."""
     return next(((one["state"], one["epoch"]) for one in ask(node, "members") if one["node"] == name), None)
+
+
+def sent_by_each(node):
+    """How much each pump has sent."""
+    return [pump["bytes_sent"] for pump in ask(node, "info")["pumps"]]
 
 
 def published(node, owner):
@@ -150,6 +159,7 @@ def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
         reader.allowed = {b"1", b"2"}
         wait_for(node.address, "geo", "2")
         until(lambda: reader.reads > 20 * len(KEYS), node)
+        assert min(sent_by_each(node)) > READ_BYTES
     assert reader.wrong == []
     assert node.said().count("cannot_remember") == 1
 
@@ -189,6 +199,7 @@ def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
         assert ask(node, "status")["geo"]["versions"]["2"]["state"] == "SEEN"
         begun, reads = time.monotonic(), reader.reads
         until(lambda: reader.reads > reads + 20 * len(KEYS) and time.monotonic() > begun + 6, node)  # A try or more.
+        assert min(sent_by_each(node)) > READ_BYTES
         assert known(first, "b") == ("dead", epoch)
         assert files(tmp_path / "b" / "data") == before
         reader.allowed = {b"1", b"2"}

@@ -23,6 +23,20 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
         f"{TESTS}/test_target.py",
     ),
     planted(
+        "headers of another version of HTTP are known",
+        f"{HTTP}.exchange:Exchange._read_head",
+        'if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:  # If it is the last, no other comes.',
+        "if len(fields) <= _MOST_KNOWN_BYTES:",
+        f"{TESTS}/test_exchange.py",
+    ),
+    planted(
+        "known headers make any line right",
+        f"{HTTP}.exchange:Exchange._read_head",
+        "if fields == self._known_fields and (plain := _PLAIN_LINE.fullmatch(line)) is not None:",
+        r'if fields == self._known_fields and (plain := re.match(rb"(\S+) +(\S+)", line)) is not None:',
+        f"{TESTS}/test_exchange.py",
+    ),
+    planted(
         "a weak tag holds for If-Match",
         f"{HTTP}.conditions:is_among",
         'return tag in listed or (weakly and b"W/" + tag in listed)',

@@ -11,7 +11,7 @@ ANSWERS = "gossipkv.serving._resp_answers"
 MUTANTS_OF_RESP = (
     planted(
         "an answer is said before its turn",
-        f"{ANSWERS}:resp_say",
+        "gossipkv.serving._owed:say_answers",
         "if id == 0 and owed.parts == 1:",
         "if owed.parts == 1:",
         *ELSEWHERE,
@@ -20,7 +20,7 @@ MUTANTS_OF_RESP = (
         "null as the connection has it now, not as it had when it asked",
         f"{ANSWERS}:say_value",
         "put_null(out, owed.protocol)",
-        "put_null(out, resp.protocol)",
+        "put_null(out, (<Resp*>owing).protocol)",
         *TALK,
     ),
     planted(
@@ -39,8 +39,8 @@ MUTANTS_OF_RESP = (
     ),
     planted(
         "gets that had no room are owed twice",
-        "gossipkv.serving._resp_intake:answer_some",
-        "resp_take_back(connection.resp, core.gathered.entries[i].request.msgid)",
+        "gossipkv.serving._requests:answer_gathered",
+        "take_back(connection.owing, entry.request.msgid)",
         "pass",
         *ELSEWHERE,
     ),
@@ -68,7 +68,7 @@ MUTANTS_OF_RESP = (
     planted(
         "what waits for earlier answers is not counted",
         "gossipkv.serving._connections:Connections.say",
-        "note_owed(self, connection, buffer_size(&resp.owed) + buffer_size(&resp.kept))",
+        "note_owed(self, connection, owing_bytes(owing))",
         "pass",
         *TALK,
     ),

@@ -28,6 +28,7 @@ from tests.nightly.mutants.moves import MUTANTS_OF_MOVES
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
+from tests.nightly.mutants.plain_http import MUTANTS_OF_PLAIN_HTTP
 from tests.nightly.mutants.pumps import MUTANTS_OF_PUMPS
 from tests.nightly.mutants.ranges import MUTANTS_OF_RANGES
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
@@ -377,6 +378,7 @@ MUTANTS = (
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
+    *MUTANTS_OF_PLAIN_HTTP,
     *MUTANTS_OF_RESP,
     *MUTANTS_OF_SCANS,
     *MUTANTS_OF_THE_LOAD_TEST,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import h11
 import pytest
@@ -86,6 +86,26 @@ def test_requests_are_those_of_h11_however_they_are_cut(streams, last, cuts):
     assert found == [*expected, CLOSED]
     assert len(expected) == len(streams) + bool(last)
     assert not exchange.has_begun
+
+
+LINES = [
+    *(b"GET /geo/x HTTP/1.1", b"HEAD /geo/y HTTP/1.1", b"OPTIONS /geo/x HTTP/1.1", b"CONNECT /geo/x HTTP/1.1"),
+    *(b"GET /geo/x HTTP/1.2", b"GET /geo/x HTTP/1.0", b"GET /geo/\xe9 HTTP/1.1", b"GET  /geo/x HTTP/1.1"),
+]
+FIELDS = [
+    *(b"Host: h\r\n", b"Host: h\r\nX: 1\r\nx: 2\r\n", b"", b"Host: h\r\nHost: h\r\n", b"Host: h\r\nX : 1\r\n"),
+    *(b"Host: h\r\nConnection: close\r\n", b"Host: h\r\nConnection: keep-alive\r\n", b"Host: h\r\nUpgrade: x\r\n"),
+    *(b"Host: h\r\nContent-Length: 0\r\n", b"Host: h\r\nExpect: x\r\n", b"Host: h\r\nX: %b\r\n" % (b"x" * 3000)),
+]
+
+
+def test_what_came_before_changes_no_request():
+    """Each pair of heads: the second is judged as if it came first, whatever it has in common with the first."""
+    heads = [b"%b\r\n%b\r\n" % head for head in product(LINES, FIELDS)]
+    alone = {head: heard(head)[0] for head in heads}
+    for first, second in product(heads, heads):
+        both = alone[first] if CLOSED in alone[first] else alone[first] + alone[second]
+        assert heard(first + second)[0] == both, (first, second)
 
 
 def test_a_request_byte_by_byte():

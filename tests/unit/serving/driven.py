@@ -53,6 +53,7 @@ def make_core(**limits: int) -> Core:
         max_connections=given.pop("max_connections"),
         max_of_address=given.pop("max_connections_per_address"),
         max_in_flight=given.pop("max_in_flight_total"),
+        max_held=given.pop("max_held"),
     )
     return Core(**given, node=NODE, crew=crew)
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60
 COUNT = 3
+MIB = 1 << 20
+HALF = rpc.request(1, "m", [bytes(15 * MIB)])  # Of which never all is sent.
 
 
 class EchoingAnswers:
@@ -124,6 +126,13 @@ class Running:
         """Ask one thing."""
         (result,) = await trio.to_thread.run_sync(lambda: client.ask((method, [*params])))
         return result
+
+    async def hold(self, client: Client, begin: int, end: int) -> None:
+        """Send so much of a request that does not come whole, and wait until it is held."""
+        wanted = sum(self.each("held_bytes")) + end - begin
+        await trio.to_thread.run_sync(client.socket.sendall, HALF[begin:end])
+        while sum(self.each("held_bytes")) < wanted:
+            await trio.sleep(0.001)
 
     def each(self, name: str) -> list[int]:
         """A counter of each pump."""
@@ -228,6 +237,30 @@ async def test_requests_in_flight_are_counted_together(tmp_path: Path) -> None:
             answer(b"done")
         while sum(running.each("in_flight")) > 0:
             await trio.sleep(0.01)
+
+
+async def test_what_is_held_is_held_for_all_pumps(tmp_path: Path) -> None:
+    """Exactly: one may hold all but the other's block, and both all; a byte more closes; what is free may be lent."""
+    block, most = MIB, 7 * MIB
+    async with serving(tmp_path, 2, max_queued_total=8 * MIB) as running:
+        one, other, third = [await running.connect() for _ in range(3)]
+        for client in (one, other, third):
+            assert await running.ask(client, "ping") == "pong"
+        await running.hold(one, 0, most)
+        await running.hold(other, 0, block)
+        assert running.each("held_bytes") == [most, block]
+        assert running.pumps.counters()["closed_memory"] == 0
+        for client in (other, one):
+            client.socket.sendall(b"x")
+            assert await trio.to_thread.run_sync(client.is_closed)
+        while any(running.each("held_bytes")):
+            await trio.sleep(0.001)
+        fourth = await running.connect()
+        assert await running.ask(fourth, "ping") == "pong"
+        await running.hold(fourth, 0, most)
+        await running.hold(third, 0, block)
+        assert running.each("held_bytes") == [block, most]
+        assert running.pumps.counters()["closed_memory"] == 2
 
 
 async def test_what_takes_time_is_answered_at_its_pump(tmp_path: Path) -> None:

@@ -202,6 +202,12 @@ def test_commands_that_nobody_knows(name):
     )
 
 
+@pytest.mark.parametrize("words", [[], [b"client"]])
+def test_words_that_are_missing(words):
+    """As only a client of MessagePack-RPC can leave them away."""
+    assert told(make(), *words).startswith(b"-ERR unknown")
+
+
 def test_the_page_has_every_command():
     """`docs/users/redis.md` and `COMMAND` name the same; AUTH is known and refused."""
     page = Path("docs/users/redis.md").read_text()

@@ -66,7 +66,7 @@ class Served:
         resp = socket.create_server(("127.0.0.1", 0))
         resp.settimeout(0)
         self.resp: tuple[str, int] = resp.getsockname()
-        self.loop = Loop(self.core, Sockets(listener, polls=polls, resp=resp))
+        self.loop = Loop(self.core, Sockets(listener, resp, polls=polls))
         self.hand_offs: list[Pending] = []
         self.clients: list[socket.socket] = []
 

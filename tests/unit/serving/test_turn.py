@@ -28,8 +28,9 @@ TURNS = 300
 @pytest.fixture
 def beside() -> Iterator[tuple[Loop, socket.socket]]:
     """The loop of a second pump, which a thread serves, and a client of it."""
-    crew = Crew(2, max_connections=9, max_of_address=0, max_in_flight=9)
-    limits = {name: limit for name, limit in LIMITS.items() if "connections" not in name and "total" not in name}
+    crew = Crew(2, max_connections=9, max_of_address=0, max_in_flight=9, max_held=1 << 24)
+    of_all = ("connections", "total", "held")
+    limits = {name: limit for name, limit in LIMITS.items() if not any(word in name for word in of_all)}
     first = Loop(Core(**limits, node=NODE, crew=crew), Sockets(listener := listening(), polls=False))
     loop = Loop(Core(**limits, node=NODE, crew=crew, pump=1), Sockets(None, polls=False))
     clients = [socket.create_connection(listener.getsockname(), timeout=60) for _ in range(2)]

@@ -81,11 +81,9 @@ class StreamListener(Listener, Protocol):
 def over_streams(clock: Clock) -> MakeTransport:
     """What makes such transports, for `node.run`, whose environment's sockets have to be streams."""
 
-    def make(
-        listener: Listener | None, *, polls: bool, resp: Listener | None = None, http: Listener | None = None
-    ) -> Streams:
+    def make(listener: Listener | None, *beside: Listener | None, polls: bool) -> Streams:
         assert isinstance(listener, StreamListener), listener
-        assert resp is http is None, "simulated clients speak MessagePack-RPC"
+        assert not any(beside), "simulated clients speak MessagePack-RPC"
         del polls  # Nothing comes while one looks out: time stands still.
         return Streams(listener, clock)
 

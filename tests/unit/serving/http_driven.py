@@ -1,0 +1,156 @@
+"""A loop that speaks HTTP over real sockets, stepped by hand: a stream goes in, in pieces, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgpack
+
+from gossipkv.serving._handoff import Refused
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.serving.published import publish
+from tests.oracle.http import Failed
+from tests.unit.serving import http_world as world
+from tests.unit.serving.driven import NODE, make_core, make_version
+from tests.unit.serving.http_judging import Told
+from tests.unit.serving.test_serving import PATIENCE_S, PATIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gossipkv.serving._core import Core
+    from gossipkv.serving._handoff import Pending
+
+RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
+QUIET_ROUNDS = 2  # In one a connection is read again that has been held, in the next there would be something to do.
+DATE = re.compile(rb"Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n")
+
+
+class Asked(NamedTuple):
+    """What was handed off, instead of an answer."""
+
+    method: bytes
+    params: bytes
+
+
+def make_http_core(directory: Path, **limits: int) -> Core:
+    """A core that has the datasets, but for that of the other node."""
+    core = make_core(**limits)
+    versions = []
+    for name, records in world.RECORDS.items():
+        if name != world.AWAY:
+            version = make_version(directory, name, world.VERSIONS[name], records)
+            version.source_ms = world.TIMES_S.get(name, 0) * 1000
+            versions.append((version, True))
+    core.publish(publish(versions).table())
+    types = {name: world.content_type_of(name) for name in world.RECORDS}
+    core.know_types(world.PLAIN, {name: said for name, said in types.items() if said != world.PLAIN})
+    return core
+
+
+class Served:
+    """A loop that has the datasets; all else it hands over, and is answered in any order."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        self.core = make_http_core(directory, **{**PATIENT, **limits})
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        for listener in listeners:
+            listener.settimeout(0)
+        self.address = listeners[1].getsockname()
+        self.loop = Loop(self.core, Sockets(listeners[0], None, listeners[1], polls=False))
+        self.hand_offs: list[Pending] = []
+        self.detached: list[tuple[int, bytes]] = []
+
+    def connect(self) -> socket.socket:
+        """The only client's socket; it does not block."""
+        self.until(lambda: self.loop.connection_count == 0)
+        client = socket.create_connection(self.address)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.settimeout(0)
+        self.until(lambda: self.loop.connection_count == 1)
+        return client
+
+    def step(self) -> None:
+        """One round; what it hands off is kept, and what it leaves to others."""
+        self.hand_offs += self.loop.round(Asked, 10_000, 1000)
+        self.detached += self.loop.take_detached()
+        assert self.core.broken_invariants() == []
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Step until something holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            self.step()
+            assert time.monotonic() < deadline, "the loop never got there"
+
+    def reply(self, number: int = 0) -> None:
+        """Answer what was handed off as Python does."""
+        pending = self.hand_offs.pop(number)
+        self.loop.complete(pending, response(*pending.waiting))
+
+    def answer_stream(self, pieces: list[bytes]) -> Told:
+        """What becomes of a stream of which no answer is longer than a socket holds; all that is whole is answered."""
+        draw = random.Random(len(pieces[0]))
+        with self.connect() as client:
+            for piece in pieces:
+                client.sendall(piece)
+                while draw.random() < 0.7:
+                    self._go_on(draw)
+            quiet = 0
+            while quiet < QUIET_ROUNDS:
+                self._go_on(draw)
+                quiet = 0 if self.hand_offs or self.loop.has_work else quiet + 1
+            received, ends = received_of(client)
+            return Told(DATE.sub(b"Date: %b\r\n" % world.DATE.encode(), received), self.left(), ends)
+
+    def _go_on(self, draw: random.Random) -> None:
+        """A round, behind an answer of Python's or none."""
+        if self.hand_offs and draw.random() < 0.7:
+            self.reply(draw.randrange(len(self.hand_offs)))
+        self.step()
+
+    def left(self) -> bytes | None:
+        """What the gateway gets: what was read, and what lies in the socket."""
+        if not self.detached:
+            return None
+        ((descriptor, data),) = self.detached
+        self.detached.clear()
+        with socket.socket(fileno=descriptor) as taken:
+            assert not os.get_blocking(descriptor)
+            return data + received_of(taken)[0]
+
+    def close(self) -> None:
+        """Close all."""
+        self.loop.close()
+
+
+def received_of(client: socket.socket) -> tuple[bytes, bool]:
+    """What lies there, and whether the end does."""
+    received = bytearray()
+    try:
+        while data := client.recv(1 << 16):
+            received += data
+    except BlockingIOError:
+        return bytes(received), False
+    return bytes(received), True
+
+
+def response(method: bytes, params: bytes) -> bytes | Refused:
+    """What Python says to a get."""
+    database, key, options = msgpack.unpackb(params)
+    assert (method, options) == (b"get", {"explain": True})
+    name = database.decode()
+    result = world.result_of(name, key)
+    if isinstance(result, Failed):
+        return Refused(msgpack.packb([result.code, result.message, world.details_of(name, result)]))
+    origin = result.token if result.version is None else result.version
+    return msgpack.packb([result.value, origin, {"node": result.other_node or NODE}])

@@ -1,0 +1,90 @@
+"""Drawn streams of HTTP: what the oracle says of them, the gateway, and whoever else is held to both.
+
+A stream is its number: `stream_of` draws the same again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from tests.oracle import http
+from tests.unit.serving.http_requests import cut, stream
+from tests.unit.serving.http_world import DATE, Gateway, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    AnswerStream = Callable[[list[bytes]], "Told"]
+
+MOST_REQUESTS = 4
+
+
+class Told(NamedTuple):
+    """What a stream is answered, what of it is left to the gateway (None: nothing), and whether the connection ends."""
+
+    answered: bytes
+    left: bytes | None
+    ends: bool
+
+
+def stream_of(number: int) -> tuple[int, list[bytes]]:
+    """How many requests, and the pieces in which they arrive."""
+    draw = random.Random(number)
+    requests = draw.randint(1, MOST_REQUESTS)
+    return requests, cut(draw, stream(draw, requests))
+
+
+def judge_all(
+    numbers: Iterable[int], answer_stream: AnswerStream | None = None, *, gateway_each: int = 1
+) -> Counter[str]:
+    """Hold `answer_stream`, and with each so manieth stream the gateway, to the oracle.
+
+    Returns how many requests were drawn, and what was seen of them.
+    """
+    seen: Counter[str] = Counter()
+
+    async def judge_each() -> None:
+        for number in numbers:
+            requests, pieces = stream_of(number)
+            seen["requests"] += requests
+            try:
+                seen.update(await judge(pieces, answer_stream, by_gateway=number % gateway_each == 0))
+            except Exception as error:
+                raise AssertionError(f"stream {number}: {pieces}") from error
+
+    trio.run(judge_each)
+    return seen
+
+
+async def judge(
+    pieces: list[bytes], answer_stream: AnswerStream | None = None, *, by_gateway: bool = True
+) -> list[str]:
+    """One stream; the statuses of its plain requests, and what is left behind them."""
+    data = b"".join(pieces)
+    reading = http.read(data)
+    expected = expected_answers(reading)
+    if by_gateway:
+        gateway = Gateway()
+        assert await gateway.answers(data[: reading.at]) == expected
+        assert gateway.exchange.is_closing is (reading.left == "unread")
+    if answer_stream is not None:
+        told = answer_stream(pieces)
+        assert told.answered == b"".join(expected)
+        assert told.ends is (reading.left == "unread")
+        left = data[reading.at :] if reading.left in {"partial", "strange"} else None
+        if reading.left == "partial" and told.left is None:
+            assert not await Gateway().answers(data[reading.at :]), "the gateway would not wait for the rest"
+        else:
+            assert told.left == left
+    return [*(answer[9:12].decode() for answer in expected), reading.left]
+
+
+def expected_answers(reading: http.Reading) -> list[bytes]:
+    """What the oracle says to each plain request."""
+    return [
+        http.answer(request, result_of(request.database.decode(), request.key), date=DATE) for request in reading.plain
+    ]

@@ -1,0 +1,262 @@
+"""Requests of HTTP as programs send them, and as they are when bytes, lines or headers are no more what they were.
+
+All is drawn from a `random.Random`, so that a seed is a stream.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tests.oracle.http import LONGEST_HEAD, LONGEST_TAG, entity_tag
+from tests.unit.serving.http_world import FAILED, RECORDS, TABLE, VERSIONS
+
+if TYPE_CHECKING:
+    import random
+
+# All but the request line, as each is sent by a program of today.
+HEADS = [
+    b"Host: localhost:7072\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n",
+    (
+        b"Host: localhost:7072\r\nConnection: keep-alive\r\nCache-Control: max-age=0\r\n"
+        b'sec-ch-ua: "Chromium";v="130", "Not?A_Brand";v="99"\r\nsec-ch-ua-mobile: ?0\r\n'
+        b"Upgrade-Insecure-Requests: 1\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like "
+        b"Gecko) Chrome/130.0.0.0 Safari/537.36\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,"
+        b"image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7\r\nSec-Fetch-Site: none\r\n"
+        b"Sec-Fetch-Mode: navigate\r\nSec-Fetch-User: ?1\r\nAccept-Encoding: gzip, deflate, br, "
+        b"zstd\r\nAccept-Language: de-DE,de;q=0.9,en;q=0.8\r\nCookie: session=a%20b; other=\r\n"
+    ),
+    (
+        b"Host: [::1]:7072\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0\r\n"
+        b"Accept: */*\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nDNT: 1\r\n"
+        b"Referer: http://[::1]:7072/db/\r\nOrigin: http://[::1]:7072\r\nConnection: keep-alive\r\nPriority: u=0, i\r\n"
+        b"Pragma: no-cache\r\n"
+    ),
+    (
+        b"Host: node\r\nUser-Agent: python-requests/2.32.3\r\nAccept-Encoding: gzip, deflate\r\nAccept: */*\r\n"
+        b"Connection: keep-alive\r\n"
+    ),
+    b"Accept-Encoding: identity\r\nHost: node:7072\r\nUser-Agent: Python-urllib/3.11\r\nConnection: close\r\n",
+    b"Host: 127.0.0.1:7072\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n",
+    b"Host: 127.0.0.1:7072\r\n",  # wrk
+    (
+        b"host: node\r\nconnection: keep-alive\r\naccept: */*\r\naccept-language: *\r\nsec-fetch-mode: cors\r\n"
+        b"user-agent: node\r\naccept-encoding: br, gzip, deflate\r\n"
+    ),
+    (
+        b"Host: upstream\r\nX-Real-IP: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.1, 10.0.0.2\r\nX-Forwarded-Proto: https\r\n"
+        b"X-Forwarded-Host: example.org\r\nVia: 1.1 proxy\r\nForwarded: for=10.0.0.1;proto=https\r\n"
+    ),
+    (
+        b"host: node\r\nx-request-id: 4bf92f35-77b3\r\n"
+        b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\ntracestate: rojo=00f0\r\n"
+        b"user-agent: \xc3\xa9\r\n"
+    ),
+]
+ODD_HEADS = [
+    (
+        b"Host: node:7072\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIA\r\nUpgrade: h2c\r\n"
+        b"User-Agent: Java-http-client/21\r\n"
+    ),
+    b"Host: node\r\nUser-Agent: hey/0.0.1\r\nContent-Type: text/html\r\nAccept-Encoding: gzip\r\n",
+]
+DATABASES = [*[*RECORDS, TABLE] * 6, "db", *FAILED, "none", "metrics", "debug", "static"]
+KEYS = [*RECORDS["db"], *RECORDS["db"], b"gone", b"_mget", b"x" * 300]
+TAGS = [b"*", b'""', b'"x"', b'W/"x"', b'"a,b"', b'"\xc3\xa9"', b'"%b"' % (b"t" * (LONGEST_TAG - 2))]
+ODD_TAGS = [b'"a b"', b'"x", "y"', b"x", b'"', b'w/"x"', b"*, *", b"", b'W/"%b"' % (b"t" * (LONGEST_TAG - 3))]
+RANGES = [
+    b"bytes=0-0", b"bytes=0-", b"bytes=-1", b"bytes=-0", b"bytes=2-5", b"bytes=9-9", b"bytes=10-", b"bytes=-5000",
+    b"bytes=0-999999999999999999", b"bytes=999999999999999999-", b"bytes=007-0008",
+]  # fmt: skip
+ODD_RANGES = [
+    b"bytes=-", b"bytes=", b"bytes=3-2", b"bytes=0-1,3-4", b"Bytes=0-1", b"bytes =0-1", b"bytes= 0-1", b"items=0-1",
+    b"bytes=0-9999999999999999999", b"",
+]  # fmt: skip
+LINES = [
+    b"Host: other", b"Content-Length: 0", b"Content-Length: 5", b"Transfer-Encoding: chunked", b"Expect: 100-continue",
+    b"Connection: close", b"Connection: Keep-Alive", b"Connection: close, TE", b"Connection:", b"Upgrade: websocket",
+    b"TE: trailers", b"If-Match: *", b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", b'If-Range: "x"',
+    b"Authorization: Basic YTpi", b"X-Sequins-Version: v1", b"X-GossipKV-Timeout-Ms: 100", b"Cookie: a=b", b"Sec-X: y",
+    b"Secret: x", b"Accept: a\x00b", b"Accept: a\x01b", b"Accept: a\x7fb", b"Accept: \xff\t\x80", b"Accept:", b": x",
+    b"x", b"Accept : x", b" Accept: x", b"\tAccept: x", b"Acc\xe9pt: x", b"Accept: a\x0bb", b"Sec-(: x",
+]  # fmt: skip
+BYTES = b'\r\n\0\t :/?%#\x0b\x7f\x80\xff"*,;=aZ09-_'
+IN_TARGETS = [
+    b"%", b"%2", b"%zz", b"%00", b"%2F", b"%25", b"/", b"//", b"?", b"?proxy=true", b"#", b"+", b" ", b"\t", b"*",
+    b"\xc3\xbc",
+]  # fmt: skip
+VERSIONS_OF_HTTP = [
+    b"HTTP/1.0", b"HTTP/1.2", b"HTTP/2.0", b"http/1.1", b"HTTP/1.1 ", b" HTTP/1.1", b"HTTP/1.1 HTTP/1.1", b"HTTP/01.1",
+    b"",
+]  # fmt: skip
+METHODS = [b"POST", b"PUT", b"get", b"GETT", b"OPTIONS", b"CONNECT", b"HEAD ", b"PRI", b""]
+
+
+def request(draw: random.Random) -> bytes:
+    """One as a program sends it; more often of a key that is there than not."""
+    database, key = draw.choice(DATABASES), draw.choice(KEYS)
+    head = _often(draw, HEADS, ODD_HEADS)
+    if draw.random() < 0.3:
+        head += b"Range: %b\r\n" % _often(draw, RANGES, ODD_RANGES)
+    if draw.random() < 0.3:
+        value = RECORDS.get(database, {}).get(key)
+        own = (
+            []
+            if value is None
+            else [
+                form % entity_tag(VERSIONS[database], of).encode()
+                for form, of in ((b"%b", value), (b"W/%b", value), (b"%b", value + b"x"))
+            ]
+        )
+        head += b"If-None-Match: %b\r\n" % _often(draw, TAGS + own * 3, ODD_TAGS)
+    target = b"/%b/%b" % (database.encode(), escaped(draw, key))
+    return b"%b %b HTTP/1.1\r\n%b\r\n" % (draw.choice([b"GET", b"GET", b"HEAD"]), target, head)
+
+
+def _often(draw: random.Random, usual: list[bytes], odd: list[bytes]) -> bytes:
+    return draw.choice(odd if draw.random() < 0.1 else usual)
+
+
+def escaped(draw: random.Random, key: bytes) -> bytes:
+    """A key as it stands in a target: what must be is an escape, and now and then what need not."""
+    form = draw.choice([b"%%%02X", b"%%%02x"])
+    rare = draw.random() < 0.2
+    return b"".join(
+        form % byte if not 0x21 <= byte <= 0x7E or byte in b"%?" or (rare and draw.random() < 0.5) else bytes([byte])
+        for byte in key
+    )
+
+
+def spoiled(draw: random.Random, head: bytes) -> bytes:
+    """The same with one thing changed that a program, somebody in between, or an attacker may change."""
+    return draw.choice(CHANGES)(draw, head)
+
+
+def _byte(draw: random.Random, head: bytes) -> bytes:
+    """One byte is another, too many, or missing."""
+    at = draw.randrange(len(head) + 1)
+    put = bytes([draw.choice(BYTES)]) if draw.random() < 0.8 else b""
+    return head[:at] + put + head[at + draw.randrange(2) :]
+
+
+def _bit(draw: random.Random, head: bytes) -> bytes:
+    at = draw.randrange(len(head))
+    return head[:at] + bytes([head[at] ^ 1 << draw.randrange(8)]) + head[at + 1 :]
+
+
+def _lines(draw: random.Random, head: bytes) -> bytes:
+    """A line of the head is said twice, is missing, stands elsewhere, or goes on in the next."""
+    line, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    at = draw.randrange(len(lines)) if lines else 0
+    match draw.randrange(4):
+        case 0:
+            lines[at:at] = lines[at : at + 1]
+        case 1:
+            del lines[at : at + 1]
+        case 2:
+            draw.shuffle(lines)
+        case _:
+            lines[at : at + 1] = [
+                each.replace(b" ", draw.choice([b"\r\n ", b"\r\n\t"]), 1) for each in lines[at : at + 1]
+            ]
+    return b"\r\n".join([line, *lines, b"", b""])
+
+
+def _line_end(draw: random.Random, head: bytes) -> bytes:
+    """A line ends in another way."""
+    parts = head.split(b"\r\n")
+    at = draw.randrange(1, len(parts)) if len(parts) > 1 else 0
+    end = draw.choice([b"\n", b"\r", b"", b"\r\r\n", b"\n\r", b"\r\n\r\n"])
+    return b"\r\n".join(parts[:at]) + end + b"\r\n".join(parts[at:])
+
+
+def _case(draw: random.Random, head: bytes) -> bytes:
+    """Names in another case, and values between blanks; both mean the same."""
+    line, end, rest = head.partition(b"\r\n")
+    fields = rest.split(b"\r\n")
+    at = draw.randrange(len(fields))
+    name, colon, value = fields[at].partition(b":")
+    blanks = [b"", b" ", b"\t", b" \t  "]
+    if colon:
+        name = draw.choice([name.upper(), name.lower(), name.swapcase()])
+        fields[at] = name + colon + draw.choice(blanks) + value.strip() + draw.choice(blanks)
+    return line + end + b"\r\n".join(fields)
+
+
+def _further(draw: random.Random, head: bytes) -> bytes:
+    """A further header, in front or behind."""
+    further = draw.choice(LINES)
+    if draw.random() < 0.5:
+        return head.replace(b"\r\n", b"\r\n%b\r\n" % further, 1)
+    return head.removesuffix(b"\r\n") + further + b"\r\n\r\n"
+
+
+def _target(draw: random.Random, head: bytes) -> bytes:
+    method, _, rest = head.partition(b" ")
+    target, _, rest = rest.partition(b" ")
+    if draw.random() < 0.2:
+        target = draw.choice([b"http://h", b"HTTPS://h:1", b"http:", b"*", b"h:443"]) + target
+    else:
+        at = draw.randrange(len(target) + 1)
+        target = target[:at] + draw.choice(IN_TARGETS) + target[at:]
+    return b" ".join([method, target, rest])
+
+
+def _request_line(draw: random.Random, head: bytes) -> bytes:
+    if draw.random() < 0.5:
+        return head.replace(b"HTTP/1.1", draw.choice(VERSIONS_OF_HTTP), 1)
+    return draw.choice(METHODS) + b" " + head.partition(b" ")[2]
+
+
+def _long(draw: random.Random, head: bytes) -> bytes:
+    """About as long as a head may be, or with about as many headers."""
+    if draw.random() < 0.5:
+        here = head.count(b"\r\n") - 2
+        return head.removesuffix(b"\r\n") + b"Via: x\r\n" * (100 + draw.randint(-1, 1) - here) + b"\r\n"
+    more = LONGEST_HEAD - len(head) - len(b"Cookie: \r\n") + draw.randint(-2, 2)
+    return head.removesuffix(b"\r\n") + b"Cookie: " + b"c" * more + b"\r\n\r\n"
+
+
+def _around(draw: random.Random, head: bytes) -> bytes:
+    """Something before it, behind it, or not all of it."""
+    match draw.randrange(3):
+        case 0:
+            return draw.choice([b"\r\n", b"\n", b" ", b"\0", b"\x16\x03\x01", b"\x94\x00\x01", b"*1\r\n"]) + head
+        case 1:
+            return head + draw.choice([b"\r\n", b"body", b"0\r\n\r\n", b"\0"])
+        case _:
+            return head[: draw.randint(1, len(head))]
+
+
+CHANGES = [
+    _byte,
+    _byte,
+    _bit,
+    _lines,
+    _line_end,
+    _case,
+    _case,
+    _further,
+    _further,
+    _target,
+    _request_line,
+    _long,
+    _around,
+]
+
+
+def stream(draw: random.Random, requests: int) -> bytes:
+    """So many, one behind the other; of which most but the last are whole and right."""
+    said = b""
+    for left in reversed(range(requests)):
+        head = request(draw)
+        while draw.random() < (0.1 if left else 0.5):
+            head = spoiled(draw, head)
+        said += head
+    return said
+
+
+def cut(draw: random.Random, data: bytes) -> list[bytes]:
+    """A stream as it arrives: whole, or in pieces."""
+    at = [0, *sorted(draw.randrange(len(data)) for _ in range(draw.choice([0, 1, 1, 3, 10]))), len(data)]
+    return [data[begin:end] for begin, end in pairwise(at) if begin < end]

@@ -1,0 +1,112 @@
+"""What there is to be read by HTTP in the tests: datasets, a table, and what is refused; and a gateway to it."""
+
+from __future__ import annotations
+
+from gossipkv.errors import from_wire
+from gossipkv.http.answers import Request, text
+from gossipkv.http.exchange import Dates, Exchange, Limits, Refusal
+from gossipkv.http.read_context import ReadContext
+from gossipkv.http.site import Site
+from tests.oracle.http import Failed, Found
+
+NODE, OTHER_NODE = "here", "n2"
+DATE_S, DATE = 784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"
+PLAIN, TEXT = "application/octet-stream", "text/x-value; charset=utf-8"
+RECORDS = {
+    "db": {
+        b"k": b"v", b"long": bytes(range(256)) * 12, b"empty": b"", b"ten": b"0123456789", b"a/../b": b"dots",
+        b"\0\xff": b"\xff\0\r\n\r\n", b"a?b%": b"escaped", b"#": b"a number", b"_scan": b"a key as any other",
+    },
+    "other": {b"k": b"w", b"ten": b"9876543210"},
+    "away": {b"k": b"of another node", b"ten": b"0000000000"},
+}  # fmt: skip
+VERSIONS = {"db": "v1", "other": "2024-01_B", "away": "3"}
+TIMES_S = {"db": 1_470_052_587}  # Of the others nobody knows.
+AWAY = "away"  # The one that another node has.
+TABLE = "carts"
+FAILED = {
+    "coming": Failed("NOT_READY", "coming has no version ready yet", names_database=True),
+    "opening": Failed("NOT_READY", "opening is not ready"),
+    "spoilt": Failed("CORRUPT", "v1/0.gkv: damaged at byte 4096: a checksum"),
+    "busy": Failed("OVERLOADED", " too\tmuch\r\nis  in flight"),
+    "later": Failed("TOMORROW", "what a node of a later release may say"),
+    "slow": Failed("TIMEOUT", "nobody has answered in time"),
+    "cut-off": Failed("UNAVAILABLE", "no owner of this partition can be reached: Zürich"),
+}
+
+
+def result_of(database: str, key: bytes) -> Found | Failed:
+    """What a read is answered with."""
+    if database == TABLE:
+        return Found(None if key == b"gone" else key * 2, None, token=key[:5])
+    if database in RECORDS:
+        value, version, time_s = RECORDS[database].get(key), VERSIONS[database], TIMES_S.get(database)
+        other = OTHER_NODE if database == AWAY else None
+        return Found(value, version, b"", time_s, content_type_of(database), other)
+    return FAILED.get(database, Failed("UNKNOWN_DATABASE", f"there is no database {database}"))
+
+
+def details_of(database: str, failed: Failed) -> dict[str, str | int]:
+    """What the wire says beside code and message."""
+    if failed.code == "CORRUPT":
+        return {"file": "v1/0.gkv", "offset": 4096, "reason": "a checksum"}
+    return {"database": database} if failed.names_database else {}
+
+
+def content_type_of(database: str) -> str:
+    """What values of a database are."""
+    return TEXT if database == "other" else PLAIN
+
+
+class Asker:
+    """The node, as a gateway asks it."""
+
+    async def call(self, method, *params, timeout_ms=None):
+        """Answer a read, or tell the times of versions."""
+        if method == "databases":
+            return [{"name": name, "times": {VERSIONS[name]: time_s * 1000 + 999}} for name, time_s in TIMES_S.items()]
+        if method == "get_many":
+            database, keys = params
+            return [[result_of(database, key).value for key in keys], VERSIONS[database]]
+        assert method == "get", method
+        database, key, _ = params
+        result = result_of(database, key)
+        if isinstance(result, Failed):
+            raise from_wire(result.code, result.message, details_of(database, result))
+        origin = result.token if result.version is None else result.version
+        return [result.value, origin, {"node": result.other_node or NODE}]
+
+
+class Pages:
+    """A page is no read."""
+
+    async def overview(self, request):
+        """The cluster's."""
+        return text(200, "a page")
+
+    async def database(self, name, request):
+        """A database's."""
+        return text(200, "a page")
+
+    def asset(self, name, request):
+        """None is there."""
+
+
+class Gateway:
+    """One connection to a gateway, to its end."""
+
+    def __init__(self) -> None:
+        self.site = Site(ReadContext(Asker(), NODE, lambda name: content_type_of(name).encode()), {}, Pages())
+        self.exchange = Exchange(Limits(), dates=Dates(lambda: DATE_S))
+
+    async def answers(self, data: bytes) -> list[bytes]:
+        """What is said to each request of a stream, up to the one that is not whole, or is refused."""
+        if data:
+            self.exchange.receive(data)
+        said = []
+        while isinstance(found := self.exchange.next_request(), Request | Refusal):
+            if isinstance(found, Refusal):
+                said.append(self.exchange.whole(None, found.answer))
+            else:
+                said.append(self.exchange.whole(found, await self.site.answer(found)))
+        return said

@@ -1,0 +1,152 @@
+"""HTTP as the loop answers it, held to an oracle and to the gateway: cut anywhere, mutated, smuggled, never refused."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from gossipkv.http.answers import text
+from gossipkv.http.exchange import Dates, Exchange, Limits
+from tests.oracle.http import LONGEST_HEAD
+from tests.unit.serving.driven import LIMITS
+from tests.unit.serving.http_driven import Served, make_http_core, received_of
+from tests.unit.serving.http_judging import judge, judge_all
+from tests.unit.serving.http_smuggling import ATTACKS, FOLLOWED
+from tests.unit.serving.http_world import DATE_S
+from tests.world._driver import Driver
+
+PLAIN = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
+OF_PYTHON = b"GET /carts/k HTTP/1.1\r\nHost: h\r\n\r\n"
+LONG = b"GET /db/long HTTP/1.1\r\nHost: h\r\n\r\n"
+STRANGE = b"POST /db/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
+NOW_MS, HTTP = DATE_S * 1000, 2
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A loop that has the datasets."""
+    served = Served(tmp_path_factory.mktemp("http"))
+    yield served
+    served.close()
+
+
+def test_drawn_streams_are_answered_as_far_as_they_are_plain(served):
+    """As the oracle and the gateway do; all from the first strange request on is left, however it arrived."""
+    judge_all(range(1_500), served.answer_stream)
+
+
+@pytest.mark.parametrize("limits", [{"max_in_flight": 1}, {"max_in_flight": 2, "max_queued": 100}])
+def test_drawn_streams_under_limits(tmp_path, limits):
+    """Also where a pipeline is read in parts, and what had no room is read again."""
+    served = Served(tmp_path, **limits)
+    judge_all(range(1_500, 1_900), served.answer_stream)
+    served.close()
+
+
+@pytest.mark.parametrize("name", [*ATTACKS, *FOLLOWED])
+async def test_what_may_be_smuggled_is_left_whole(served, name):
+    """Behind a plain request that is answered, or none; also where it arrives in two pieces."""
+    stream = (ATTACKS | FOLLOWED)[name].stream
+    for at in (1, len(stream) // 2, len(stream) - 1):
+        await judge([stream[:at], stream[at:]], served.answer_stream)
+        await judge([PLAIN + stream[:at], stream[at:]], served.answer_stream)
+
+
+async def test_a_pipeline_is_the_same_wherever_it_is_cut(served):
+    """Two pieces, at each byte; and byte by byte."""
+    stream = PLAIN + OF_PYTHON + PLAIN.replace(b"k ", b"%6B ").replace(b"GET", b"HEAD") + STRANGE
+    for at in range(1, len(stream)):
+        await judge([stream[:at], stream[at:]], served.answer_stream)
+    await judge([stream[at : at + 1] for at in range(len(stream))], served.answer_stream)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x94\x00\x07\xa3get\x92\xa3geo\xc4\x04lima",
+        b"*1\r\n$4\r\nPING\r\n",
+        b"PING\r\n",
+        b"\r",
+        b"GET http://h",
+        b"GET /db/k HTTP/1.1\n",
+        b"GET /db/k HTTP/1.1\r\nHost: h\nAccept: x",
+        b"GET /db/k HTTP/1.1\r\nHost: h\r\n\n",
+        b"GET /db/k HTTP/1.1\r\nHost\n",
+        b"GET /db/k HTTP/1.1\r\nHost: h\r\nX\r\n\r\n",
+    ],
+)
+def test_what_will_never_be_plain_is_not_waited_for(served, begun):
+    """Whoever speaks something else is told by the gateway, at once."""
+    assert served.answer_stream([begun]) == (b"", begun, False)
+    assert served.answer_stream([PLAIN, begun])[1:] == (begun, False)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_the_longest_head(served, more):
+    """Of 8 KiB with the empty line that ends it; of one that is longer all is left that was read."""
+    head = PLAIN.removesuffix(b"\r\n") + b"Cookie: \r\n\r\n"
+    head = head.replace(b"Cookie: ", b"Cookie: " + b"c" * (LONGEST_HEAD + more - len(head)))
+    told = served.answer_stream([head])
+    assert (told.left, told.answered[:12]) == ((None, b"HTTP/1.1 200") if more <= 0 else (head, b""))
+    await judge([PLAIN + head[:-5], head[-5:]], served.answer_stream)
+    assert served.answer_stream([head[: LONGEST_HEAD - 3]]) == (b"", None, False)
+
+
+def test_who_waits_to_be_left_costs_nothing(served):
+    """What is before a strange request is still to be answered, or to be taken: nothing is done meanwhile."""
+    with served.connect() as client:
+        client.sendall(OF_PYTHON + STRANGE)
+        served.until(lambda: len(served.hand_offs) == 1)
+        for _ in range(3):
+            served.step()
+        assert not served.loop.has_work
+        assert served.detached == []
+        served.reply()
+        served.until(lambda: served.detached != [])
+        assert served.left() == STRANGE
+
+
+async def test_a_peer_that_ends(served):
+    """What is whole is answered before the connection ends; the gateway hears of the end behind what is strange."""
+    for stream, counter in ((PLAIN, "closed_by_peer"), (PLAIN + PLAIN[:20], "closed_by_peer"), (PLAIN + STRANGE, None)):
+        before = served.core.counters()["closed_by_peer"]
+        with served.connect() as client:
+            client.sendall(stream)
+            client.shutdown(socket.SHUT_WR)
+            served.until(lambda: served.loop.connection_count == 0)
+            answered, _ = received_of(client)
+            assert answered.startswith(b"HTTP/1.1 200 OK")
+            assert answered.count(b"HTTP/1.1") == 1
+            assert served.left() == (STRANGE if counter is None else None)
+        assert served.core.counters()["closed_by_peer"] - before == (counter is not None)
+
+
+# Time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_does_not_come_whole(tmp_path):
+    """It has the time that a frame has, and is told in the gateway's words; an answer before it comes before."""
+    driver = Driver(make_http_core(tmp_path))
+    handle = driver.open(NOW_MS, listener=HTTP)
+    driver.feed(handle, PLAIN[:-1], NOW_MS)
+    driver.expire(NOW_MS + LIMITS["frame_timeout_ms"] // 2)
+    assert driver.take_output(handle, 1 << 20, NOW_MS) == b""
+    assert not driver.should_close(handle)
+    later_ms = NOW_MS + 2 * LIMITS["frame_timeout_ms"]
+    driver.expire(later_ms)
+    exchange = Exchange(Limits(), dates=Dates(lambda: later_ms // 1000))
+    line = f"the request did not come whole within {LIMITS['frame_timeout_ms'] / 1000:g} s"
+    expected = exchange.whole(None, exchange.refuse(text(408, line)).answer)
+    assert driver.take_output(handle, 1 << 20, later_ms) == expected
+    assert driver.should_close(handle)
+
+
+def test_what_is_strange_may_wait_for_what_was_asked_before(tmp_path):
+    """It has come: that Python takes its time is no fault of it."""
+    driver = Driver(make_http_core(tmp_path))
+    handle = driver.open(NOW_MS, listener=HTTP)
+    driver.feed(handle, OF_PYTHON + STRANGE, NOW_MS)
+    driver.expire(NOW_MS + 2 * LIMITS["frame_timeout_ms"])
+    assert not driver.should_close(handle)
