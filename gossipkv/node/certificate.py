@@ -38,10 +38,15 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 
 @final
 class Certificate:
-    """Keeps what pumps are given; `tls` is what `read` gave at the start, `use` gives it to them."""
+    """Keeps what pumps are given; `tls` is what `read` gave at the start, `use` gives it to them.
 
-    def __init__(self, config: Config, threads: Threads, tls: Tls | None, use: Callable[[Tls], None]) -> None:
-        self._config, self._threads, self._use = config, threads, use
+    `uuid` is the node's, as in `check`.
+    """
+
+    def __init__(
+        self, config: Config, threads: Threads, tls: Tls | None, uuid: str, use: Callable[[Tls], None]
+    ) -> None:
+        self._config, self._threads, self._uuid, self._use = config, threads, uuid, use
         self._log = Log("gossipkv.node")
         self._tls = tls
         self._seen: _Seen = ()
@@ -76,6 +81,7 @@ class Certificate:
             self._seen = await self._threads.run(self._look)  # Before they are read: who changes them then is seen.
             try:
                 tls = await self._threads.run(read, self._config)
+                check(self._config, tls, self._uuid)
             except GossipKVError as error:
                 self._log.warning("certificate_unchanged", reason=error.message)
                 return
@@ -96,20 +102,53 @@ def read(config: Config) -> Tls | None:
         LocalError: this system has no OpenSSL 3.
     """
     if config.tls_certificate is None or config.tls_key is None:
-        for name in ("tls_certificate", "tls_key", "tls_clients"):
+        for name in ("tls_certificate", "tls_key", "tls_clients", "tls_peers"):
             if getattr(config, name) is not None:
-                where = config.origin(name)
-                raise ConfigError(
-                    f"{where}: {name} is of no use without both tls_certificate and tls_key",
-                    {"setting": name, "where": where},
-                )
+                raise _wrong(config, name, "is of no use without both tls_certificate and tls_key")
         return None
+    if config.tls_peers is not None and "listen" not in config.tls_listeners:
+        raise _wrong(config, "tls_listeners", "tls_peers is for `listen`, where nodes dial each other; name it as well")
+    if config.tls_peers is None and "listen" in config.tls_listeners and config.join:
+        raise _wrong(
+            config,
+            "tls_certificate",
+            "nodes that are to join each other by TLS need tls_peers, the authorities that sign for nodes",
+        )
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
-    return Tls(config.tls_certificate, config.tls_key, config.tls_clients, listeners=listeners)
+    return Tls(
+        config.tls_certificate,
+        config.tls_key,
+        clients=config.tls_clients,
+        peers=config.tls_peers,
+        listeners=listeners,
+    )
+
+
+def check(config: Config, tls: Tls | None, uuid: str) -> None:
+    """Whether a node of that uuid may show that certificate, which is about none, unless nodes are to know each other.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if tls is None or (tls.uuid is None and config.tls_peers is None):
+        return
+    about = "no node" if tls.uuid is None else f"the node {tls.uuid.hex()}"
+    if tls.uuid is None or tls.uuid.hex() != uuid:
+        raise _wrong(
+            config,
+            "tls_certificate",
+            f"it is about {about}, and the node in {config.data} is {uuid}; "
+            f"`gossipkv certificates new DIR NAME --host HOST --uuid {uuid}` makes one for it",
+        )
+
+
+def _wrong(config: Config, name: str, reason: str) -> ConfigError:
+    where = config.origin(name)
+    return ConfigError(f"{where}: {name}: {reason}", {"setting": name, "where": where})
 
 
 def _paths(config: Config) -> tuple[Path, ...]:
-    return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients)))
+    return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers)))
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

@@ -183,8 +183,12 @@ class Handlers:
         verdicts: JudgedCluster,
         random: random.Random,
         resp_databases: Sequence[str] = (),
+        prove: Callable[[bytes | None], None] = lambda _: None,
     ) -> None:
-        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is."""
+        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is.
+
+        `prove` raises Unauthorized unless whoever asks right now is the node of that uuid, or, for None, any.
+        """
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
@@ -198,6 +202,7 @@ class Handlers:
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
+        self._prove = prove
         self._methods: dict[bytes, Method] = {
             b"ping": self._ping,
             b"info": self._info,
@@ -404,6 +409,7 @@ class Handlers:
         fields = arguments.map("hello")
         arguments.end()
         mine, theirs = self._cluster.hello, hello.of_fields(fields)
+        self._prove(theirs.uuid)
         mine.check(theirs)
         self._deciding.hear_seen(theirs.seen)
         return mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
@@ -416,6 +422,7 @@ class Handlers:
     def _gossip(self, arguments: Arguments) -> Value:
         request = arguments.blob("request")
         arguments.end()
+        self._prove(None)
         return self._cluster.reply(request)
 
     def _members(self, arguments: Arguments) -> Value:

@@ -51,6 +51,7 @@ from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
+from gossipkv.node.peers.dialling import Dialling, Proofs
 from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.verdicts import Report, Verdicts
@@ -151,10 +152,21 @@ async def run(
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
         tls = await environment.threads.run(certificate.read, config)
-        open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
+        uuid = None if tls is None or tls.uuid is None else tls.uuid.hex()
+        open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables, uuid=uuid)
         directory = stack.enter_context(await environment.threads.run(open_directory))
+        certificate.check(config, tls, directory.record.uuid)
+        dialling = Dialling(environment.sockets)
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
-        gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
+        gossiping = Gossiping(
+            config,
+            environment,
+            directory,
+            datagrams=datagrams,
+            address=address,
+            sealing=sealing,
+            connect=dialling.connect,
+        )
         node = _Node(
             config,
             environment,
@@ -172,6 +184,7 @@ async def run(
             usage=usage,
             beside=beside,
             tls=tls,
+            dialling=dialling,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -208,7 +221,9 @@ def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool
     return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
-def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
+def _open_directory(
+    config: Config, environment: Environment, *, forget_tables: bool, uuid: str | None
+) -> DataDirectory:
     return DataDirectory.open(
         config.data,
         environment.files,
@@ -217,6 +232,7 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
         forget_tables=forget_tables,
+        uuid=uuid,
     )
 
 
@@ -250,6 +266,7 @@ class _Node:
         usage: Callable[[], Mapping[str, float]],
         beside: tuple[Listener | None, Listener | None],
         tls: Tls | None,
+        dialling: Dialling,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping = gossiping
@@ -263,7 +280,10 @@ class _Node:
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
         )
-        self._certificate = certificate.Certificate(config, environment.threads, tls, self._pumps.use_tls)
+        self._dialling = dialling
+        self._certificate = certificate.Certificate(
+            config, environment.threads, tls, directory.record.uuid, self._use_tls
+        )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
@@ -378,7 +398,13 @@ class _Node:
             verdicts=self._verdicts,
             random=self._environment.random,
             resp_databases=self._config.resp_databases,
+            prove=Proofs(self._pumps.proven if self._config.tls_peers else None).check,
         )
+
+    def _use_tls(self, tls: Tls) -> None:
+        self._pumps.use_tls(tls)
+        if self._config.tls_peers is not None:
+            self._dialling.use_tls(tls)
 
     def _cluster(self) -> Cluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
@@ -397,7 +423,7 @@ class _Node:
         for number in reversed(range(len(self._pumps))):
             ways = self._pumps.ways(number)
             made = Peers(
-                self._environment.sockets,
+                self._dialling,
                 self._environment.random,
                 ways,
                 ways.adopt,

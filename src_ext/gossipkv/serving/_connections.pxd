@@ -46,6 +46,7 @@ cdef struct Connection:
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
     bint peer  # another node, which is asked here and answers
+    bint gateway  # this node's own gateway, which the limits for those who come are not for
     int column  # of that node; NO_COLUMN: it is known no more
     uint64_t listener  # that it came to, which names what it speaks
     Owing* owing  # answers, in the order of its requests; NULL: it speaks MessagePack-RPC
@@ -112,6 +113,7 @@ cdef class Connections:
     cdef int admit(self, uint64_t address) noexcept nogil
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
+    cdef Connection* begin_gateway(self, int fd) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
