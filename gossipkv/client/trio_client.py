@@ -41,7 +41,8 @@ from gossipkv.client.trio_table import Table
 from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    import socket
+    from collections.abc import Awaitable, Callable, Generator, Iterable
     from types import TracebackType
     from typing import TypeVar
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Key
     from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
+
+    Dial = Callable[[Address, float], Awaitable[socket.socket]]  # Within so many seconds.  Raises OSError.
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -85,15 +88,16 @@ class Client:
         timeout_ms: int = TIMEOUT_MS,
         draw: Callable[[], float] = random.random,
         patient: bool = False,
+        dial: Dial = dial,
     ) -> None:
-        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.
+        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  `dial` makes each connection.
 
         One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
         """
         self._route = Route(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
-        self._is_patient = patient
+        self._is_patient, self._connect = patient, dial
         self._generation = forks.generation
         self._thread: int | None = None
         self._now: Callable[[], float] = trio.current_time
@@ -364,7 +368,7 @@ class Client:
     async def _link(self, address: Address, timeout_s: float) -> TrioLink:
         return TrioLink(
             address,
-            await dial(address, timeout_s),
+            await self._connect(address, timeout_s),
             on_received=self._dispatcher.on_received,
             on_broken=lambda link, reason: self._dispatcher.on_broken(link, reason, trio.current_time()),
         )

@@ -11,8 +11,7 @@ Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave
 build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads the databases' settings, the key ring and the certificate
-again and looks at the source.
+at once.  SIGHUP reads settings of databases, keys and certificate again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -33,13 +32,11 @@ from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import LIVE, Membership
-from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
-from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
@@ -52,7 +49,7 @@ from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.dialling import Dialling, Proofs
-from gossipkv.node.peers.sharing import DATABASES, Sharing
+from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
@@ -69,7 +66,7 @@ from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
@@ -95,9 +92,6 @@ HAND_OVER_LOOK_S = 0.02
 
 # Databases that the status names, of those that do not serve yet.
 NAMED = 3
-
-# In so many probe intervals everybody has heard of what a node takes back.
-GRACE_INTERVALS = 5
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
@@ -152,29 +146,19 @@ async def run(
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
         tls = await environment.threads.run(certificate.read, config)
-        uuid = None if tls is None or tls.uuid is None else tls.uuid.hex()
-        open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables, uuid=uuid)
+        open_directory = partial(_open_directory, config, environment, tls, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
-        certificate.check(config, tls, directory.record.uuid)
         dialling = Dialling(environment.sockets)
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(
-            config,
-            environment,
-            directory,
-            datagrams=datagrams,
-            address=address,
-            sealing=sealing,
-            connect=dialling.connect,
+            config, environment, directory, datagrams=datagrams, address=address, sealing=sealing, dial=dialling.connect
         )
         node = _Node(
             config,
             environment,
             directory,
             gossiping,
-            membership=_membership(
-                config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
-            ),
+            membership=_membership(config, gossiping, knows=await environment.threads.run(directory.peers)),
             ring=await environment.threads.run(kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
@@ -199,31 +183,12 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def terms_of(config: Config) -> Terms:
-    """What databases go by in the cluster.
-
-    What is withdrawn is answered for as long as everybody takes to hear of it, by far, and one forwarded read more.
-    """
-    probe_interval_ms = PROFILES[config.profile].probe_interval_ms
-    return Terms(
-        replication=config.replication,
-        min_replication=config.min_replication,
-        reassign_after_ms=config.reassign_after,
-        retire_after_ms=config.retire_after,
-        probe_interval_ms=probe_interval_ms,
-        grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
-        switch_patience_ms=config.switch_patience,
-    )
-
-
 def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
     """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
     return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
-def _open_directory(
-    config: Config, environment: Environment, *, forget_tables: bool, uuid: str | None
-) -> DataDirectory:
+def _open_directory(config: Config, environment: Environment, tls: Tls | None, *, forget_tables: bool) -> DataDirectory:
     return DataDirectory.open(
         config.data,
         environment.files,
@@ -232,14 +197,14 @@ def _open_directory(
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
         forget_tables=forget_tables,
-        uuid=uuid,
+        uuid=None if tls is None or tls.uuid is None else tls.uuid.hex(),
     )
 
 
-def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> Membership:
+def _membership(config: Config, gossiping: Gossiping, *, knows: Collection[object]) -> Membership:
     return Membership(
         gossiping.own_member(),
-        expects_others=bool(config.join or knows_others),
+        expects_others=bool(config.join or knows),
         retire_max_ms=config.retire_max,
         now_ms=int(trio.current_time() * 1000),
     )
@@ -282,7 +247,7 @@ class _Node:
         )
         self._dialling = dialling
         self._certificate = certificate.Certificate(
-            config, environment.threads, tls, directory.record.uuid, self._use_tls
+            config, environment.threads, tls, self._pumps.use_tls, dialling.use_tls
         )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
@@ -401,11 +366,6 @@ class _Node:
             prove=Proofs(self._pumps.proven if self._config.tls_peers else None).check,
         )
 
-    def _use_tls(self, tls: Tls) -> None:
-        self._pumps.use_tls(tls)
-        if self._config.tls_peers is not None:
-            self._dialling.use_tls(tls)
-
     def _cluster(self) -> Cluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
         convergence = Convergence(
@@ -471,7 +431,7 @@ class _Node:
         else:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
-            nursery.start_soon(self._gateway.run)
+            nursery.start_soon(self._gateway.run, self._pumps.serve_gateway)
         await self._pumps.run(
             self._environment, self._handlers, self._all_peers, gateway=self._gateway, task_status=task_status
         )
@@ -550,7 +510,7 @@ class _Node:
         self.log.info("speaks", node=self._directory.record.node, epoch=self._directory.record.epoch)
 
     async def _look_again(self) -> None:
-        """Look at the databases' settings, then at the source."""
+        """Read settings of databases, keys and certificate, then look at the source."""
         await self._reloads.run()
         await self._read_keys()
         await self._certificate.read_again()

@@ -7,6 +7,8 @@ NAMES: list[str]
 class Tls:
     uuid: bytes | None
     expires_s: int
+    @property
+    def knows_peers(self) -> bool: ...
     def __new__(
         cls, certificate: Path, key: Path, clients: Path | None = None, peers: Path | None = None, *, listeners: int
     ) -> Self: ...

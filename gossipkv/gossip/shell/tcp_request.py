@@ -27,7 +27,7 @@ RECEIVE_BYTES: Final = 65_536
 MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 
 
-class Connect(Protocol):
+class Dial(Protocol):
     """A connection to another node, as whoever asks may dial one."""
 
     async def __call__(self, to: Address, /) -> Stream:
@@ -35,14 +35,14 @@ class Connect(Protocol):
         ...
 
 
-async def ask(connect: Connect, to: Address, question: bytes) -> bytes:
+async def ask(dial: Dial, to: Address, question: bytes) -> bytes:
     """The reply of the node at `to`.
 
     Raises:
         OSError: nobody answers there.
         GossipKVError: what answers refuses, or is no node of ours.
     """
-    stream = await connect(to)
+    stream = await dial(to)
     try:
         await stream.send_all(request(0, METHOD, [question]))
         return await _reply(stream, to)

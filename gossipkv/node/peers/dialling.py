@@ -35,8 +35,8 @@ class Dialling:
         self._tls: Tls | None = None
 
     def use_tls(self, tls: Tls) -> None:
-        """Have nodes that are dialled from now on prove who they are."""
-        self._tls = tls
+        """Have nodes that are dialled from now on prove who they are, if it says who signs for them."""
+        self._tls = tls if tls.knows_peers else None
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
         """A connection to a numeric address, where, by TLS, that node answers; None: any node of the cluster.

@@ -255,6 +255,11 @@ cdef class Tls:
         if self.context != NULL:
             openssl.context_free(self.context)
 
+    @property
+    def knows_peers(self):
+        """Whether nodes prove who they are to each other."""
+        return self.peers != NULL
+
     cdef int use(self, certificate, key) except -1:
         cdef bytes chain_path = readable("tls_certificate", certificate)
         cdef bytes key_path = readable("tls_key", key)

@@ -8,8 +8,8 @@ pair, in the clear and inside this machine, and a *tunnel* carries what comes:
 A tunnel has no buffers.  What cannot be carried on stays where it is: it is peeked at, and taken when the other side
 has it.  So who reads slowly slows down who writes, as without a tunnel.
 
-Each side's end is passed on.  A tunnel ends with both; or with the client, when it breaks; or when the server has
-closed and the client has all that there was.  A client that then takes nothing for `PATIENCE_NS` goes without it.
+Each side's end is passed on.  A tunnel ends with both, or when the client breaks off.  Once the server has closed it
+waits for the client to take the rest, and to end, but not for ever.
 """
 
 cimport cython
@@ -32,7 +32,8 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     CHUNKS = 4  # That are carried at once in one direction: others wait meanwhile.
-    PATIENCE_NS = 30000000000
+    PATIENCE_NS = 30000000000  # With a client that takes nothing of what its server has left for it.
+    LINGER_NS = 1000000000  # For its end, when it has all: as long as any connection lingers.
 
 
 @cython.final
@@ -101,10 +102,7 @@ cdef class Tunnels:
             tunnel.server_gone = True
             self.control(EPOLL_CTL_DEL, tunnel, True, 0)
         self.carry_in(tunnel)
-        if (
-            not self.carry_out(tunnel, now_ns)
-            or (tunnel.server_ended and (tunnel.client_ended or tunnel.server_gone))
-        ):
+        if not self.carry_out(tunnel, now_ns) or (tunnel.server_ended and tunnel.client_ended):
             self.close(tunnel)
         return True
 
@@ -115,7 +113,7 @@ cdef class Tunnels:
         cdef ssize_t size = 0
         cdef ssize_t sent = 0
         cdef bint holds = False
-        if tunnel.client_ended or tunnel.server_gone:
+        if tunnel.client_ended:
             return
         while left > 0 and sent == size:
             left -= 1
@@ -128,8 +126,7 @@ cdef class Tunnels:
                 break
             sent = send(tunnel.pair, self.chunk, size, MSG_NOSIGNAL)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
-                tunnel.client_ended = True  # Nobody hears it; what is on its way out may be the answer.
-                break
+                sent = size  # Nobody hears it.  Left unread it would make the system cut off what is on its way out.
             if sent > 0:
                 tls_receive(tls, self.chunk, sent, &holds)
         self.secured.note(tunnel.fd, size > 0 and sent == size and tls_holds(tls))
@@ -155,6 +152,7 @@ cdef class Tunnels:
                 break
             if size <= 0:
                 tunnel.server_ended = True
+                tunnel.moved_ns = now_ns
                 tls_end(tls)
                 shutdown(tunnel.fd, SHUT_WR)
                 break
@@ -196,12 +194,12 @@ cdef class Tunnels:
         free(tunnel)
 
     cdef void expire(self, int64_t now_ns) noexcept nogil:
-        """Close those whose client takes nothing any more of what is left for it."""
+        """Close those whose server is gone, and whose client takes nothing any more, and does not end."""
         cdef Tunnel* tunnel = self.first
         cdef Tunnel* following
         while tunnel != NULL:
             following = tunnel.next
-            if tunnel.server_gone and now_ns - tunnel.moved_ns > PATIENCE_NS:
+            if tunnel.server_gone and now_ns - tunnel.moved_ns > (LINGER_NS if tunnel.server_ended else PATIENCE_NS):
                 self.close(tunnel)
             tunnel = following
 

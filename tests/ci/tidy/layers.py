@@ -196,6 +196,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.detached": "waits for a gateway that lives, and for room on the way to it",
+    "gossipkv.node.certificate": "looks at its files again and again",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
     "gossipkv.table.verifying": "goes through a copy a page at a time, and asks hosts again",
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",

@@ -1,109 +1,80 @@
-"""What tests of TLS share: an authority, what it signs, and a client that is stepped together with a loop."""
+"""What tests of TLS share: a loop that speaks it, stepped by hand, and clients that are stepped together with it."""
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from gossipkv.access.certificates import Subject, new_authority, new_certificate
+from gossipkv.serving._tls import Tls
+from tests.unit.serving.test_serving import Served
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
-PEM = serialization.Encoding.PEM
-PLAINLY = serialization.NoEncryption()
 ALL = 0b111  # Every listener.
+NOW = datetime.now(UTC)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Pair:
+    """Where a certificate and its key are."""
+
+    certificate: Path
+    key: Path
+
+
 class Authority:
     """Signs certificates, and writes them into a directory."""
 
-    directory: Path
-    name: str = "authority"
-    issuer: Authority | None = None  # None: itself
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self.directory = directory
+        self.signed = new_authority(name, NOW)
+        self.path = directory / f"{name}.pem"
+        self.path.write_text(self.signed.certificate)
 
-    def __post_init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._sign(self.name, self.key, is_authority=True)
-        self.path = self.directory / f"{self.name}.pem"
-        self.path.write_bytes(self.certificate.public_bytes(PEM))
+    def pair(self, name: str, *hosts: str, began: datetime = NOW) -> Pair:
+        """A certificate of a node with such hosts, or without any of a client, for 30 days."""
+        signed = new_certificate((self.signed.certificate, self.signed.key), Subject(name, hosts), began, 30)
+        pair = Pair(self.directory / f"{name}.pem", self.directory / f"{name}.key")
+        pair.certificate.write_text(signed.certificate)
+        pair.key.write_text(signed.key)
+        return pair
 
-    def pair(self, name: str, *, days: float = 30, passphrase: bytes | None = None) -> tuple[Path, Path]:
-        """Where the certificate of that name and its key are; the host is localhost."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (self.directory / f"{name}.pem", self.directory / f"{name}.key")
-        certificate[0].write_bytes(self._sign(name, key, days=days).public_bytes(PEM))
-        seal = PLAINLY if passphrase is None else serialization.BestAvailableEncryption(passphrase)
-        certificate[1].write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, seal))
-        return certificate
-
-    def _sign(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, days: float = 30, is_authority: bool = False
-    ) -> x509.Certificate:
-        now, by = datetime.now(UTC), (self.issuer or self) if is_authority else self
-        hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        return (
-            x509.CertificateBuilder()
-            .subject_name(_called(name))
-            .issuer_name(_called(by.name))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=90))
-            .not_valid_after(now + timedelta(days=days))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-            .sign(by.key, hashes.SHA256())
-        )
-
-    def trusting(self, *shown: Path, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-        """A client's context that trusts this authority, and shows that certificate and key."""
+    def trusting(self, shown: Pair | None = None, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+        """A client's context that trusts this authority, and shows that certificate."""
         context = ssl.create_default_context(cafile=self.path)
-        if shown:
-            context.load_cert_chain(*shown)
+        if shown is not None:
+            context.load_cert_chain(shown.certificate, shown.key)
         if version is not None:
             context.minimum_version = context.maximum_version = version
         return context
 
 
-def _called(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
 class Client:
     """A client of TLS over a socket that does not block; `advance` does what can be done."""
 
-    def __init__(
-        self, socket: socket.socket, context: ssl.SSLContext, *, host: str = "localhost", ticket: object = None
-    ) -> None:
+    def __init__(self, socket: socket.socket, context: ssl.SSLContext, *, ticket: ssl.SSLSession | None = None) -> None:
         self.socket = socket
         self.into, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.into, self.out, server_hostname=host, session=ticket)
+        self.tls = context.wrap_bio(self.into, self.out, server_hostname="localhost", session=ticket)
         self.received = bytearray()
         self.is_shaken = self.has_ended = False
-        self._unsent = bytearray()
+        self.unsent = bytearray()
 
     def send(self, data: bytes) -> None:
         """Send it, as far as the socket takes it now; the rest with `advance`.  Requires: it is shaken."""
         self.tls.write(data)
-        self.advance()
+        self.flush()
 
     def advance(self) -> None:
         """Send what waits and hear what has come.  Raises ssl.SSLError: the other side, or this one, refuses."""
-        try:
-            data = self.socket.recv(1 << 16)
-        except BlockingIOError:
-            pass
-        else:
-            self.into.write(data) if data else self.into.write_eof()
+        self.flush()
+        self.hear()
         try:
             if not self.is_shaken:
                 self.tls.do_handshake()
@@ -114,9 +85,63 @@ class Client:
         except ssl.SSLWantReadError:
             pass
         finally:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        self._unsent += self.out.read()
+    def hear(self) -> None:
+        """Take what has come, and no step."""
         with contextlib.suppress(BlockingIOError):
-            del self._unsent[: self.socket.send(self._unsent)]
+            if data := self.socket.recv(1 << 16):
+                self.into.write(data)
+            else:
+                self.into.write_eof()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self.unsent += self.out.read()
+        with contextlib.suppress(BlockingIOError):
+            del self.unsent[: self.socket.send(self.unsent)]
+
+
+class Secured(Served):
+    """A loop that speaks TLS at each of its listeners, with a certificate of localhost."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        super().__init__(directory, **limits)
+        self.authority = Authority(directory)
+        self.pair = self.authority.pair("node", "localhost")
+        self.use(self.pair)
+
+    def use(self, pair: Pair, clients: Path | None = None) -> None:
+        """Have newcomers see that certificate."""
+        self.loop.use_tls(Tls(pair.certificate, pair.key, clients, listeners=ALL))
+
+    def meet(
+        self,
+        context: ssl.SSLContext | None = None,
+        *,
+        to: tuple[str, int] | None = None,
+        receive_buffer: int | None = None,
+        ticket: ssl.SSLSession | None = None,
+    ) -> Client:
+        """A client whose handshake is done."""
+        client = Client(
+            self.connect(to=to, receive_buffer=receive_buffer), context or self.authority.trusting(), ticket=ticket
+        )
+        self.advance(client, lambda: client.is_shaken)
+        return client
+
+    def advance(self, client: Client, done: object) -> None:
+        """Step both until something holds."""
+
+        def is_done() -> bool:
+            client.advance()
+            return done()
+
+        self.until(is_done)
+
+    def take(self, client: Client, size: int) -> bytes:
+        """The next so many bytes that the client receives."""
+        self.advance(client, lambda: len(client.received) >= size)
+        taken = bytes(client.received[:size])
+        del client.received[:size]
+        return taken

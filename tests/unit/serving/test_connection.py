@@ -546,7 +546,7 @@ def test_counters_have_a_name_each() -> None:
     core = make_core()
     Peer(core)
     assert {name for name, count in core.counters().items() if count} == {"connections_accepted", "connections"}
-    assert len(core.counters()) == 70
+    assert len(core.counters()) == 73
 
 
 def test_raw_frames_with_every_head() -> None:

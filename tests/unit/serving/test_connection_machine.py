@@ -13,6 +13,7 @@ from tests.unit.serving.driven import make_version
 BEYOND_THE_DRIVER = {
     "accept_pauses", "closed_reset", "closed_drained", "closed_cut", "busy_polls", "busy_poll_hits",
     "closed_bad_answer", "closed_abandoned", "closed_unauthorized", "closed_as_asked", "closed_detached", "peers",
+    "closed_handshake", "tls_handshakes", "tls_resumed",
     "forwarded", "forward_attempts", "forward_answers", "forward_answers_late", "forward_silences", "forward_rounds",
     "forward_unconnected", "forward_queue_full", "forward_not_served", "forward_not_ready", "forward_unknown_version",
     "forward_corrupt", "forward_overloaded", "forward_refused", "forward_failed",

@@ -65,8 +65,11 @@ class Served:
         self.address = listener.getsockname()
         resp = socket.create_server(("127.0.0.1", 0))
         resp.settimeout(0)
+        http = socket.create_server(("127.0.0.1", 0))
+        http.settimeout(0)
         self.resp: tuple[str, int] = resp.getsockname()
-        self.loop = Loop(self.core, Sockets(listener, resp, polls=polls))
+        self.http: tuple[str, int] = http.getsockname()
+        self.loop = Loop(self.core, Sockets(listener, resp, http, polls=polls))
         self.hand_offs: list[Pending] = []
         self.clients: list[socket.socket] = []
 

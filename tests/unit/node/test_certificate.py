@@ -1,0 +1,119 @@
+"""The node's certificate: what settings ask for, and what becomes of files that change."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv.errors import ConfigError
+from gossipkv.node import certificate
+from gossipkv.node.certificate import LOOK_PERIOD_S, TICKETS_PERIOD_S, Certificate
+from gossipkv.settings.config import Config
+from tests.unit.serving.secured import NOW, Authority
+from tests.world.logs import capture_logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from gossipkv.serving._tls import Tls
+
+
+class Threads:
+    """No threads: what blocks is done at once."""
+
+    async def run(self, function, *arguments, **_):
+        """What the function returns."""
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+
+class Node:
+    """A node's certificate, which is looked at again and again, and what the pumps were given."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.authority = Authority(directory)
+        self.pair = self.authority.pair("node", "localhost")
+        self.config = Config(tls_certificate=self.pair.certificate, tls_key=self.pair.key, **settings)
+        self.used: list[Tls] = []
+        self.certificate = Certificate(self.config, Threads(), certificate.read(self.config), self.used.append)
+
+    async def looks(self) -> None:
+        """Let it look once."""
+        await trio.sleep(LOOK_PERIOD_S + 0.1)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.fixture
+async def node(tmp_path: Path, nursery: trio.Nursery) -> Node:
+    """It, with a certificate that is used already."""
+    node = Node(tmp_path)
+    await nursery.start(node.certificate.run)
+    assert len(node.used) == 1
+    return node
+
+
+async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock) -> None:
+    """Nothing becomes of them, until the keys of the tickets have been used for long."""
+    for _ in range(3):
+        await node.looks()
+    assert len(node.used) == 1
+    await trio.sleep(TICKETS_PERIOD_S)
+    await node.looks()
+    assert len(node.used) == 2
+
+
+async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
+    """It is used, and told, when both halves are there; in between the old one stays, and that is told once."""
+    other = node.authority.pair("other", "localhost", began=NOW.replace(year=NOW.year + 1))
+    before_s = node.certificate.expires_s
+    with capture_logs() as logs:
+        os.replace(other.certificate, node.pair.certificate)
+        for _ in range(3):
+            await node.looks()
+        assert node.certificate.expires_s == before_s
+        assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
+        assert str(node.pair.certificate) in logs[0]["reason"]
+        os.replace(other.key, node.pair.key)
+        await node.looks()
+        assert [entry["event"] for entry in logs[1:]] == ["certificate"]
+    assert len(node.used) == 2
+    assert node.certificate.expires_s == node.used[1].expires_s > before_s
+
+
+async def test_files_that_are_gone_for_a_moment(node: Node, autojump_clock: MockClock) -> None:
+    """The old pair stays, and what comes then is used."""
+    kept = node.pair.key.read_bytes()
+    node.pair.key.unlink()
+    await node.looks()
+    assert len(node.used) == 1
+    node.pair.key.write_bytes(kept)
+    await node.looks()
+    assert len(node.used) == 2
+
+
+async def test_a_word_from_whoever_runs_the_node(node: Node, autojump_clock: MockClock) -> None:
+    """The files are read at once, changed or not."""
+    await node.certificate.read_again()
+    assert len(node.used) == 2
+
+
+async def test_a_node_without_one(nursery: trio.Nursery) -> None:
+    """Nothing is used, then or ever."""
+    used: list[Tls] = []
+    without = Certificate(Config(), Threads(), certificate.read(Config()), used.append)
+    await nursery.start(without.run)
+    await without.read_again()
+    assert without.expires_s is None
+    assert used == []
+
+
+@pytest.mark.parametrize("name", ["tls_certificate", "tls_key", "tls_clients"])
+def test_one_setting_without_the_others(tmp_path: Path, name: str) -> None:
+    """It is refused: whoever names a file wants TLS."""
+    with pytest.raises(ConfigError, match=name):
+        certificate.read(Config(**{name: tmp_path / "a.pem"}))
