@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 ROOT: Final = "gossipkv"  # What all loggers of ours are named after.
 
 
+SPARED_S: Final = 60.0
+MOST_SPARED: Final = 1000  # Of strangers there is no end: further ones are not told.
+
+
 @final
 class Log:
     """Says events; the fields that are bound to it come first in each."""
@@ -44,6 +48,25 @@ class Log:
 
     def _say(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         self._logger.log(level, event, exc_info=error, extra={"fields": {**self._bound, **fields}})
+
+
+@final
+class Sparing:
+    """What was told lately: the same is told again after a minute at the earliest."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[object, ...], float] = {}  # When, in the order in which it was.
+
+    def lets(self, now: float, *what: object) -> bool:
+        """Whether that may be told now, in seconds of one clock; it counts as told then."""
+        while self._told and now - self._told[oldest := next(iter(self._told))] >= SPARED_S:
+            del self._told[oldest]
+        if what in self._told or len(self._told) >= MOST_SPARED:
+            return False
+        self._told[what] = now
+        return True
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:

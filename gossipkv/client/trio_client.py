@@ -42,7 +42,7 @@ from gossipkv.client.trio_table import Table
 from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Generator, Iterable
     from ssl import SSLContext
     from types import TracebackType
     from typing import TypeVar
@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     from gossipkv.client._requests import Request
     from gossipkv.client.reads import Key
     from gossipkv.client.route import Named
+    from gossipkv.client.trio_link import Dialled
     from gossipkv.wire.rpc import Value
+
+    Dial = Callable[[Address, float, Credentials], Awaitable[Dialled]]  # Within so many seconds.  Raises OSError.
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -96,8 +99,9 @@ class Client:
         credentials: Credentials = PLAIN,
         draw: Callable[[], float] = random.random,
         patient: bool = False,
+        dial: Dial = dial,
     ) -> None:
-        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.
+        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  `dial` makes each connection.
 
         One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
         """
@@ -105,7 +109,7 @@ class Client:
         self._timeout_ms = reads.positive(timeout_ms)
         self._credentials = credentials
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
-        self._is_patient = patient
+        self._is_patient, self._connect = patient, dial
         self._generation = forks.generation
         self._thread: int | None = None
         self._now: Callable[[], float] = trio.current_time
@@ -384,7 +388,7 @@ class Client:
         """
         return TrioLink(
             address,
-            await dial(address, timeout_s, self._credentials),
+            await self._connect(address, timeout_s, self._credentials),
             on_received=self._dispatcher.on_received,
             on_broken=lambda link, reason: self._dispatcher.on_broken(link, reason, trio.current_time()),
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 
 import outcome
 import trio
@@ -62,6 +62,11 @@ class Dialled(NamedTuple):
     socket: socket.socket
     tls: Tls | None
     session: Session
+
+    @classmethod
+    def plainly(cls, connection: socket.socket) -> Self:
+        """One on which nothing has been said."""
+        return cls(connection, None, Session())
 
 
 async def dial(address: Address, timeout_s: float, credentials: Credentials) -> Dialled:

@@ -59,14 +59,14 @@ class Types:
 class Order:
     """What the child is to do."""
 
-    node: Address  # Whom to ask.
+    node: Address  # Whom to ask, for what is told of it.
+    connection: int  # A descriptor: the connection to that node.
     name: str  # What that node is called.
     address: Address  # Where that node answers HTTP, for the log.
     detached: int  # A descriptor: where connections come from, each with what was read of it (`processes.passing`).
     leash: int  # A descriptor.
     types: Types
     limits: Limits
-    secret: str = field(repr=False)  # By which the child proves to its node to be its gateway.
 
     def to_line(self) -> bytes:
         """One line of JSON."""

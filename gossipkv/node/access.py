@@ -15,7 +15,6 @@ their tokens before nodes have their users.
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -26,7 +25,6 @@ from gossipkv.access.refusals import Refusals
 from gossipkv.access.rights import METHODS, NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, Right, of_method
 from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
-from gossipkv.access.users import TOKEN_BYTES
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
 from gossipkv.log import Log
@@ -59,11 +57,9 @@ class Access:
     `now` tells seconds that do not go back.
     """
 
-    def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float], secret: str = "") -> None:
-        """`secret`: by which the node's own gateway proves to be it; empty: there is none."""
+    def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float]) -> None:
         self._users: Users | None = None
         self._proves = proves
-        self.secret = secret
         self._now = now
         self._throttle = Throttle()
         self._waiting = 0
@@ -207,8 +203,6 @@ class Access:
         return Waiting(wait)
 
     def _look_at(self, token: bytes, address: str) -> Known:
-        if self.secret and hmac.compare_digest(token, self.secret.encode()):
-            return Known(PROVEN, "gateway")
         user = self._user_of(token, address)
         return Known(ANONYMOUS, ANONYMOUS_NAME) if user is None else Known(self._known.index(user), user.name)
 
@@ -228,18 +222,17 @@ def access_of(config: Config, environment: Environment) -> Access:
     Raises:
         ConfigError: the users file cannot be read, or is none; or there are others, who could not prove to be nodes.
     """
-    if config.users is not None and config.join and config.key_ring is None:
+    if config.users is not None and config.join and config.key_ring is None and config.tls_peers is None:
         where = config.origin("users")
         raise ConfigError(
             f"{where}: with users nodes are to prove to each other that they are some; "
-            "make keys (`gossipkv keys new`, key_ring)",
+            "make keys (`gossipkv keys new`, key_ring), or certificates (`gossipkv certificates new`, tls_peers)",
             {"setting": "key_ring", "where": where},
         )
     return Access(
         None if config.users is None else on_disk.read(config.users),
-        proves=config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE,
+        proves=config.tls_peers is not None or (config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE),
         now=trio.current_time,
-        secret=environment.random.randbytes(TOKEN_BYTES).hex() if config.http_listen is not None else "",
     )
 
 

@@ -38,10 +38,10 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 
 @final
 class Certificate:
-    """Keeps what pumps are given; `tls` is what `read` gave at the start, `use` gives it to them."""
+    """Keeps what pumps are given; `tls` is what `read` gave at the start, each of `use` is told of it."""
 
-    def __init__(self, config: Config, threads: Threads, tls: Tls | None, use: Callable[[Tls], None]) -> None:
-        self._config, self._threads, self._use = config, threads, use
+    def __init__(self, config: Config, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]) -> None:
+        self._config, self._threads, self._users = config, threads, use
         self._log = Log("gossipkv.node")
         self._tls = tls
         self._seen: _Seen = ()
@@ -56,7 +56,7 @@ class Certificate:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Have it used; once that is so, look at the files again and again."""
         if self._tls is not None:
-            self._use(self._tls)
+            self._tell(self._tls)
         task_status.started()
         if self._tls is None:
             return
@@ -76,13 +76,19 @@ class Certificate:
             self._seen = await self._threads.run(self._look)  # Before they are read: who changes them then is seen.
             try:
                 tls = await self._threads.run(read, self._config)
+                assert tls is not None, "settings do not change"
+                if self._tls.uuid is not None and tls.uuid != self._tls.uuid:
+                    raise _wrong(self._config, "tls_certificate", f"it is not that of the node {self._tls.uuid.hex()}")
             except GossipKVError as error:
                 self._log.warning("certificate_unchanged", reason=error.message)
                 return
-            assert tls is not None, "settings do not change"
             self._tls = tls
-            self._use(tls)
+            self._tell(tls)
             self._log.info("certificate", path=str(self._config.tls_certificate), expires_s=tls.expires_s)
+
+    def _tell(self, tls: Tls) -> None:
+        for use in self._users:
+            use(tls)
 
     def _look(self) -> _Seen:
         return tuple(_state(path) for path in _paths(self._config))
@@ -96,20 +102,37 @@ def read(config: Config) -> Tls | None:
         LocalError: this system has no OpenSSL 3.
     """
     if config.tls_certificate is None or config.tls_key is None:
-        for name in ("tls_certificate", "tls_key", "tls_clients"):
+        for name in ("tls_certificate", "tls_key", "tls_clients", "tls_peers"):
             if getattr(config, name) is not None:
-                where = config.origin(name)
-                raise ConfigError(
-                    f"{where}: {name} is of no use without both tls_certificate and tls_key",
-                    {"setting": name, "where": where},
-                )
+                raise _wrong(config, name, "is of no use without both tls_certificate and tls_key")
         return None
+    if config.tls_peers is not None and "listen" not in config.tls_listeners:
+        raise _wrong(config, "tls_listeners", "tls_peers is for `listen`, where nodes dial each other; name it as well")
+    if config.tls_peers is None and "listen" in config.tls_listeners and config.join:
+        raise _wrong(
+            config,
+            "tls_certificate",
+            "nodes that are to join each other by TLS need tls_peers, the authorities that sign for nodes",
+        )
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
-    return Tls(config.tls_certificate, config.tls_key, config.tls_clients, listeners=listeners)
+    tls = Tls(config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers, listeners=listeners)
+    if tls.uuid is None and config.tls_peers is not None:
+        raise _wrong(
+            config,
+            "tls_certificate",
+            "it names no uuid, and nodes prove theirs; `gossipkv certificates new DIR NAME --host HOST` makes one that "
+            "does, with --uuid for a node that has lived before",
+        )
+    return tls
+
+
+def _wrong(config: Config, name: str, reason: str) -> ConfigError:
+    where = config.origin(name)
+    return ConfigError(f"{where}: {name}: {reason}", {"setting": name, "where": where})
 
 
 def _paths(config: Config) -> tuple[Path, ...]:
-    return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients)))
+    return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers)))
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

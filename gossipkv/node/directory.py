@@ -82,15 +82,17 @@ class DataDirectory:
         node: str | None = None,
         least_epoch: int = 1,
         forget_tables: bool = False,
+        uuid: str | None = None,
     ) -> Self:
         """Lock the directory, making it if need be, and begin an epoch of its own, if that can be written.
 
         `node` renames this node; None keeps its name, or makes one from its uuid.  The epoch is at least `least_epoch`.
-        With `forget_tables` another node lives here from now on, of the same name, with the same datasets, and the
-        store of its tables is set aside (`forgotten`); so it is where NODE was lost.
+        `uuid` is what its certificate says that it is; None: at first one is drawn.  With `forget_tables` another node
+        lives here from now on, of the same name, with the same datasets, and the store of its tables is set aside
+        (`forgotten`); so it is where NODE was lost.
 
         Raises:
-            ConfigError: there are no tables to be forgotten.
+            ConfigError: there are no tables to be forgotten; or `uuid` is that of another node.
             DirectoryInUse: another node runs in it.
             UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
             Corrupt: the NODE document is damaged.
@@ -104,10 +106,13 @@ class DataDirectory:
         except OSError as error:
             raise _unusable(error, place) from error
         try:
-            record, is_new = next_life(files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch)
+            record, is_new = next_life(
+                files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch, uuid=uuid
+            )
+            _refuse_uuid(place, record, uuid, forget_tables=forget_tables)
             if forget_tables:
                 _refuse_forgetting_nothing(files, place, record)
-                record = another(record, random)
+                record = another(record, random, uuid)
             found = cls(place, files, lock, record)
             if is_new or forget_tables:
                 found.forgotten = set_aside(files, place)
@@ -238,6 +243,23 @@ def _refuse_forgetting_nothing(files: Files, path: PurePath, record: NodeRecord)
         raise ConfigError(
             f"{path}: this node has no tables to forget, and nothing was changed; start it without --forget-tables",
             {"file": str(path)},
+        )
+
+
+def _refuse_uuid(path: PurePath, record: NodeRecord, uuid: str | None, *, forget_tables: bool) -> None:
+    """Refuse a certificate of another node than the one that lives here, or is to live here from now on."""
+    another_one = "`gossipkv certificates new DIR NAME --host HOST"
+    if uuid == record.uuid and forget_tables:
+        raise ConfigError(
+            f"{path}: without its tables this is another node, and tls_certificate is that of the node which had them, "
+            f"{uuid}; {another_one}` makes one for another",
+            {"file": str(path), "uuid": uuid},
+        )
+    if uuid not in {None, record.uuid} and not forget_tables:
+        raise ConfigError(
+            f"{path}: the node that lives here is {record.uuid}, and tls_certificate is that of {uuid}; "
+            f"{another_one} --uuid {record.uuid}` makes one for it",
+            {"file": str(path), "uuid": uuid},
         )
 
 

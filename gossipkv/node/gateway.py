@@ -13,13 +13,12 @@ Its end is never the node's; the node's end is always its own.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
-from typing import TYPE_CHECKING, Final, final
+import socket
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.address import Address
 from gossipkv.http.order import HIDING, Limits, Order, Types, Word
 from gossipkv.log import Log
 from gossipkv.node.detached import Detached
@@ -28,8 +27,9 @@ from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from gossipkv.address import Address
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -41,13 +41,6 @@ LONGEST_PAUSE_S: Final = 10.0
 STEADY_S: Final = 60.0
 
 LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
-
-
-def reached_at(bound: Address) -> Address:
-    """Where a process of this machine reaches a node that listens there."""
-    if not ipaddress.ip_address(bound.host).is_unspecified:
-        return bound
-    return Address("::1" if ":" in bound.host else "127.0.0.1", bound.port)
 
 
 def limits_of(config: Config) -> Limits:
@@ -67,18 +60,22 @@ def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
     return Types(usual, said)
 
 
+class Serve(Protocol):
+    """Serve a child at that end of a socket pair, which is whose is called.  Raises OSError."""
+
+    def __call__(self, descriptor: int, /) -> object: ...
+
+
 @final
 class Gateway:
     """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens."""
 
-    def __init__(self, config: Config, address: Address, *, node: Address, name: str, secret: str) -> None:
-        """`secret`: by which the child proves to the node to be its own."""
+    def __init__(self, config: Config, address: Address, *, node: Address, name: str) -> None:
         self.address = address
         self._config = config
         self._detached = Detached()
-        self._node = reached_at(node)
+        self._node = node
         self._name = name
-        self._secret = secret
         self._log = Log("gossipkv.node")
         self._types = types_of(config.content_type, config.databases)
         self._drain_by: float | None = None
@@ -94,8 +91,9 @@ class Gateway:
         """Return all counters by name."""
         return self._detached.counters()
 
-    async def run(self) -> None:
-        """Have a child run until it is drained."""
+    async def run(self, serve: Serve) -> None:
+        """Have a child run until it is drained; the node is to `serve` it at one end of a socket pair for each."""
+        self._serve = serve
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._detached.run)
             await self._keep()
@@ -147,13 +145,15 @@ class Gateway:
         """Run one child until it ends; how it ended, in words."""
         errors: list[bytes] = []
         try:
-            with self._detached.to_child() as descriptor:
+            with self._detached.to_child() as descriptor, self._connected() as connection:
                 async with (
-                    child.running(MODULE, descriptors=(descriptor,)) as (process, worn),
+                    child.running(MODULE, descriptors=(descriptor, connection.fileno())) as (process, worn),
                     trio.open_nursery() as nursery,
                 ):
+                    order = self._order(connection.fileno(), descriptor, worn)
+                    connection.close()  # So its other end ends with the child.
                     nursery.start_soon(child.collect_errors, process, errors)
-                    nursery.start_soon(self._instruct, process, worn, descriptor)
+                    nursery.start_soon(self._instruct, process, order)
                     await self._hear(process)
                     await process.wait()
                     nursery.cancel_scope.cancel()
@@ -161,19 +161,29 @@ class Gateway:
             return f"the process cannot be started: {error.strerror or error}"
         return f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
 
-    async def _instruct(self, process: trio.Process, worn: int, descriptor: int) -> None:
-        """Give the order, then each word."""
-        assert process.stdin is not None
-        order = Order(
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[socket.socket]:
+        """The end for a child of a connection that the node serves: another one for each."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._serve(ours.detach())
+            yield theirs
+
+    def _order(self, connection: int, detached: int, worn: int) -> Order:
+        return Order(
             self._node,
+            connection,
             self._name,
             self.address,
-            detached=descriptor,
+            detached=detached,
             leash=worn,
             types=self._types,
             limits=limits_of(self._config),
-            secret=self._secret,
         )
+
+    async def _instruct(self, process: trio.Process, order: Order) -> None:
+        """Give the order, then each word."""
+        assert process.stdin is not None
         told = Word(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.
             await process.stdin.send_all(order.to_line())

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.gossip.shell.tcp_request import Dial
     from gossipkv.gossip.tree.tree import Tree, TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
@@ -70,6 +71,7 @@ class Gossiping:
         datagrams: Datagrams,
         address: Address,
         sealing: Sealing | None,
+        dial: Dial | None = None,
     ) -> None:
         record = directory.record
         uuid = bytes.fromhex(record.uuid)
@@ -108,7 +110,7 @@ class Gossiping:
             expected=settings.expected_members,
         )
         self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place)
+        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place, dial=dial)
 
     def say_leaving(self) -> None:
         """Tell the others that this node is about to leave, and answers until then."""

@@ -96,12 +96,20 @@ def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
 
 
 def next_life(
-    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, least_epoch: int
+    files: Files,
+    path: PurePath,
+    *,
+    cluster: str,
+    node: str | None,
+    random: random.Random,
+    least_epoch: int,
+    uuid: str | None = None,
 ) -> tuple[NodeRecord, bool]:
     """The node that lives here, in the epoch of this start, which is to be written before it speaks; whether it is new.
 
-    `node` renames it; None keeps its name, or makes one from its uuid.  The epoch is `least_epoch`, the wall clock,
-    where that is more than one above the last: so an older copy of the directory, put back, repeats none.
+    `node` renames it; None keeps its name, or makes one from its uuid, which at first is `uuid`, or drawn.  The
+    epoch is `least_epoch`, the wall clock, where that is more than one above the last: so an older copy of the
+    directory, put back, repeats none.
 
     Raises:
         UnsupportedFormat: it is of another cluster, or its document of a newer format.
@@ -111,7 +119,7 @@ def next_life(
     known = read_node(files, path)
     is_new = known is None
     if known is None:
-        uuid = _new_uuid(random)
+        uuid = uuid or _new_uuid(random)
         known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
     elif known.cluster != cluster:
         raise UnsupportedFormat(
@@ -124,12 +132,12 @@ def next_life(
     return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new
 
 
-def another(record: NodeRecord, random: random.Random) -> NodeRecord:
+def another(record: NodeRecord, random: random.Random, uuid: str | None = None) -> NodeRecord:
     """Another node in the place of this one: with its name, its cluster and its shard, and with nothing to be held to.
 
     The epoch stays above that of the one before: under one name they are told apart by it.
     """
-    return erased(record._replace(uuid=_new_uuid(random), pinned=False, store=0, life=0))
+    return erased(record._replace(uuid=uuid or _new_uuid(random), pinned=False, store=0, life=0))
 
 
 def drawn(record: NodeRecord) -> NodeRecord:

@@ -194,8 +194,12 @@ class Handlers:
         verdicts: JudgedCluster,
         random: random.Random,
         resp_databases: Sequence[str] = (),
+        prove: Callable[[bytes | None], bool] = lambda _: False,
     ) -> None:
-        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is."""
+        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is.
+
+        `prove` raises Unauthorized unless whoever asks right now is the node of that uuid, or, for None, any.
+        """
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
@@ -210,6 +214,7 @@ class Handlers:
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
+        self._prove = prove
         self._methods: dict[bytes, Method] = {
             b"ping": self._ping,
             b"info": self._info,
@@ -433,14 +438,16 @@ class Handlers:
         fields = arguments.map("hello")
         arguments.end()
         mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
+        is_proven = self._prove(theirs.uuid)
         mine.check(theirs)
-        is_proven, is_enough = False, True
+        is_enough = True
         if prover is not None:
             try:
-                mine, is_proven = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
+                mine, has_key = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
             except Unauthorized:
                 self._access.note_refused(shown(caller.address), "hello")
                 raise
+            is_proven = is_proven or has_key
             is_enough = is_proven or not prover.is_required
         if is_enough:  # Strangers are not believed.
             self._deciding.hear_seen(theirs.seen)
@@ -455,6 +462,7 @@ class Handlers:
     def _gossip(self, arguments: Arguments) -> Value:
         request = arguments.blob("request")
         arguments.end()
+        self._prove(None)
         return self._cluster.reply(request)
 
     def _members(self, arguments: Arguments) -> Value:

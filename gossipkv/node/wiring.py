@@ -32,13 +32,11 @@ from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import LIVE
-from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
-from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
@@ -51,7 +49,8 @@ from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
-from gossipkv.node.peers.sharing import DATABASES, Sharing
+from gossipkv.node.peers.dialling import Dialling, Proofs
+from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import Report, Verdicts
@@ -97,9 +96,6 @@ HAND_OVER_LOOK_S = 0.02
 
 # Databases that the status names, of those that do not serve yet.
 NAMED = 3
-
-# In so many probe intervals everybody has heard of what a node takes back.
-GRACE_INTERVALS = 5
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
@@ -155,10 +151,13 @@ async def run(
         sealing = await environment.threads.run(read_key_ring, config, environment)
         access = await environment.threads.run(access_of, config, environment)
         tls = await environment.threads.run(certificate.read, config)
-        open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
+        open_directory = partial(_open_directory, config, environment, tls, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
+        dialling = Dialling(environment.sockets)
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
-        gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
+        gossiping = Gossiping(
+            config, environment, directory, datagrams=datagrams, address=address, sealing=sealing, dial=dialling.connect
+        )
         node = _Node(
             config,
             environment,
@@ -171,12 +170,11 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None
-            if http is None
-            else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
+            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
             beside=beside,
             tls=tls,
+            dialling=dialling,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -191,24 +189,7 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def terms_of(config: Config) -> Terms:
-    """What databases go by in the cluster.
-
-    What is withdrawn is answered for as long as everybody takes to hear of it, by far, and one forwarded read more.
-    """
-    probe_interval_ms = PROFILES[config.profile].probe_interval_ms
-    return Terms(
-        replication=config.replication,
-        min_replication=config.min_replication,
-        reassign_after_ms=config.reassign_after,
-        retire_after_ms=config.retire_after,
-        probe_interval_ms=probe_interval_ms,
-        grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
-        switch_patience_ms=config.switch_patience,
-    )
-
-
-def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
+def _open_directory(config: Config, environment: Environment, tls: Tls | None, *, forget_tables: bool) -> DataDirectory:
     return DataDirectory.open(
         config.data,
         environment.files,
@@ -217,6 +198,7 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
         forget_tables=forget_tables,
+        uuid=None if tls is None or tls.uuid is None else tls.uuid.hex(),
     )
 
 
@@ -242,6 +224,7 @@ class _Node:
         usage: Callable[[], Mapping[str, float]],
         beside: tuple[Listener | None, Listener | None],
         tls: Tls | None,
+        dialling: Dialling,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping, self._access = gossiping, access
@@ -256,7 +239,10 @@ class _Node:
             node=directory.record.node,
             readable=access.bitmaps,
         )
-        self._certificate = certificate.Certificate(config, environment.threads, tls, self._pumps.use_tls)
+        self._dialling = dialling
+        self._certificate = certificate.Certificate(
+            config, environment.threads, tls, self._pumps.use_tls, dialling.use_tls
+        )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
@@ -373,6 +359,7 @@ class _Node:
             verdicts=self._verdicts,
             random=self._environment.random,
             resp_databases=self._config.resp_databases,
+            prove=Proofs(self._pumps.proven if self._config.tls_peers else None).check,
         )
 
     def _cluster(self) -> Cluster:
@@ -392,7 +379,7 @@ class _Node:
         for number in reversed(range(len(self._pumps))):
             ways = self._pumps.ways(number)
             made = Peers(
-                self._environment.sockets,
+                self._dialling,
                 self._environment.random,
                 ways,
                 ways.adopt,
@@ -442,7 +429,7 @@ class _Node:
             nursery.start_soon(self._mend)
         nursery.start_soon(self._users_file.run)
         if self._gateway is not None:
-            nursery.start_soon(self._gateway.run)
+            nursery.start_soon(self._gateway.run, self._pumps.serve_gateway)
         await self._pumps.run(
             self._environment, self._handlers, self._all_peers, gateway=self._gateway, task_status=task_status
         )

@@ -189,6 +189,15 @@ class Pumps:
         for loop in self._in_turns(self._loops):
             loop.use_tls(tls)
 
+    def serve_gateway(self, descriptor: int) -> None:
+        """Serve this node's own gateway at that end of a socket pair, which is closed here."""
+        with self._turns[0]:
+            self._loops[0].serve_gateway(descriptor)
+
+    def proven(self) -> bytes | None:
+        """The uuid that the node whose request is being answered has proved by a certificate; None: it has not."""
+        return next(filter(None, (loop.proven for loop in self._loops)), None)
+
     async def run(
         self,
         environment: Environment,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member, State
     from gossipkv.gossip.protocols import Core, Keeper, Place
+    from gossipkv.gossip.shell.tcp_request import Dial
 
 # Handed over before Trio's other tasks have a turn: about two milliseconds.
 BATCH: Final = 100
@@ -71,8 +72,13 @@ class Agent:
         joins: Sequence[Address],
         *,
         place: Place | None = None,
+        dial: Dial | None = None,
     ) -> None:
-        """`joins`: names or addresses of some members; without any this node is alone until others join it."""
+        """`joins`: names or addresses of some members; without any this node is alone until others join it.
+
+        `dial` reaches who is asked over TCP, if not by the environment's sockets as they are.
+        """
+        self._dial = dial or environment.sockets.connect
         self._core = core
         self._place = place
         self._driver = Driver(core, self, place)
@@ -276,7 +282,7 @@ class Agent:
         with trio.move_on_after(effect.timeout_ms / 1000):
             async with self._asking:
                 try:
-                    return await ask(self._sockets, effect.to, effect.request)
+                    return await ask(self._dial, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
                     self._tell(effect.to, error.message)

@@ -7,7 +7,7 @@ nothing is left behind when either end goes.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -18,7 +18,7 @@ from gossipkv.wire.rpc import decode_response, request
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Sockets, Stream
+    from gossipkv.environment.seam import Stream
 
 METHOD: Final = "gossip"
 RECEIVE_BYTES: Final = 65_536
@@ -27,14 +27,22 @@ RECEIVE_BYTES: Final = 65_536
 MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 
 
-async def ask(sockets: Sockets, to: Address, question: bytes) -> bytes:
+class Dial(Protocol):
+    """A connection to another node, as whoever asks may dial one."""
+
+    async def __call__(self, to: Address, /) -> Stream:
+        """Dial that address.  Raises OSError, GossipKVError."""
+        ...
+
+
+async def ask(dial: Dial, to: Address, question: bytes) -> bytes:
     """The reply of the node at `to`.
 
     Raises:
         OSError: nobody answers there.
         GossipKVError: what answers refuses, or is no node of ours.
     """
-    stream = await sockets.connect(to)
+    stream = await dial(to)
     try:
         await stream.send_all(request(0, METHOD, [question]))
         return await _reply(stream, to)

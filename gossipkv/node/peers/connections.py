@@ -16,7 +16,7 @@ import msgpack
 import trio
 
 from gossipkv.errors import GossipKVError, Unauthorized
-from gossipkv.log import Log
+from gossipkv.log import Log, Sparing
 from gossipkv.node.peers import hello
 from gossipkv.node.peers.proof import NONCE_BYTES
 from gossipkv.wire.frames import FrameReader
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Sockets, Stream
+    from gossipkv.environment.seam import Stream
     from gossipkv.node.peers.hello import Hello
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
@@ -53,6 +53,14 @@ class Peer(NamedTuple):
     address: Address
     state: int  # 0: alive, 1: suspect, 2: dead or gone; whom to ask first.
     epoch: int  # The newest that is known of it; 0: none is.
+
+
+class Connects(Protocol):
+    """Whoever dials other nodes, as far as ways to them need it."""
+
+    async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
+        """A connection to that node, so far as it proves to be it.  Raises OSError, GossipKVError."""
+        ...
 
 
 class PeerTable(Protocol):
@@ -127,7 +135,7 @@ class Peers:
 
     def __init__(
         self,
-        sockets: Sockets,
+        dialling: Connects,
         random: random.Random,
         table: PeerTable,
         adopt: Adopt,
@@ -147,7 +155,7 @@ class Peers:
         partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
         `[database, key, version]`, as MessagePack.  `wake` has the serving loop send what it is to ask.
         """
-        self._sockets = sockets
+        self._dialling = dialling
         self._random = random
         self._table = table
         self._adopt = adopt
@@ -166,6 +174,7 @@ class Peers:
         self._on_ended: list[OnConnection] = []
         self._nursery: trio.Nursery | None = None
         self._log = Log("gossipkv.node")
+        self._sparing = Sparing()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep connections until cancelled."""
@@ -344,7 +353,7 @@ class Peers:
         newest = line.peer.epoch
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
-                stream = await self._sockets.connect(line.peer.address)
+                stream = await self._dialling.connect(line.peer.address, line.peer.uuid)
                 try:
                     theirs = await self._greet(stream, line.peer)
                 except BaseException:
@@ -386,8 +395,9 @@ class Peers:
         return theirs
 
     def _say(self, line: _Line, failure: str) -> None:
-        """Note why there is no connection; once in the log, when that is more than nobody listening."""
-        if line.failure != failure and line.peer.state == 0:
+        """Note why there is no connection; in the log when it is another reason, once a minute at most for each."""
+        is_new = line.failure != failure and line.peer.state == 0
+        if is_new and self._sparing.lets(trio.current_time(), line.peer.name, failure):
             self._log.info("peer_unreached", node=line.peer.name, address=str(line.peer.address), reason=failure)
         line.failure = failure
 

@@ -59,6 +59,21 @@ class Hello(NamedTuple):
             )
 
 
+def prove(proven: bytes | None, uuid: bytes | None) -> None:
+    """Whether the other end's certificate proves that uuid, which None leaves open: a node's it is in any case.
+
+    Raises:
+        Unauthorized: it does not.
+    """
+    if proven is None:
+        raise Unauthorized("no certificate that tls_peers have signed proves a uuid: whoever this is, it is no node")
+    if uuid not in {None, proven}:
+        raise Unauthorized(
+            f"the certificate is that of the node {proven.hex()}, and not of {uuid.hex()}",
+            {"uuid": uuid.hex(), "proven": proven.hex()},
+        )
+
+
 def of_fields(fields: Options) -> Hello:
     """What whoever connects has sent.
 

@@ -16,7 +16,9 @@ import trio
 from gossipkv.dataset.cluster import question
 from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Route, Withdraw
 from gossipkv.dataset.cluster.members import Member, State
+from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.errors import TooLarge, UnknownDatabase
+from gossipkv.gossip.profile import PROFILES
 from gossipkv.node.peers.connections import Peer
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.shard_claim import NODES, Place, place_of
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement
+    from gossipkv.settings.config import Config
     from gossipkv.wire.rpc import Value
 
 PARTITIONS: Final = "partitions"
@@ -45,8 +48,27 @@ DATABASES: Final = "databases"
 
 # Changes come in bursts, and each look lists what is below a database.
 PAUSE_S: Final = 0.02
+# In so many probe intervals everybody has heard of what a node takes back.
+GRACE_INTERVALS = 5
 # So often it is looked whether this node hears the others, which nobody tells.
 TICK_S: Final = 0.5
+
+
+def terms_of(config: Config) -> Terms:
+    """What databases go by in the cluster.
+
+    What is withdrawn is answered for as long as everybody takes to hear of it, by far, and one forwarded read more.
+    """
+    probe_interval_ms = PROFILES[config.profile].probe_interval_ms
+    return Terms(
+        replication=config.replication,
+        min_replication=config.min_replication,
+        reassign_after_ms=config.reassign_after,
+        retire_after_ms=config.retire_after,
+        probe_interval_ms=probe_interval_ms,
+        grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
+        switch_patience_ms=config.switch_patience,
+    )
 
 
 class ClusterTree(Protocol):

@@ -21,6 +21,8 @@ cdef extern from "gossipkv/checks.h" nogil:
 cdef enum:
     MOST_BROKEN = 8  # Further invariants that do not hold are not kept.
     NO_COLUMN = -1
+    ANONYMOUS = 0  # Numbers of users (`gossipkv.node.access`): whoever has shown nothing,
+    PROVEN = 1  # and the nodes of the cluster, and this node's gateway.
 
 cdef enum State:
     FREE = 0
@@ -47,6 +49,7 @@ cdef struct Connection:
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
     bint peer  # another node, which is asked here and answers
+    bint gateway  # this node's own gateway, which the limits for those who come are not for
     int column  # of that node; NO_COLUMN: it is known no more
     uint64_t listener  # that it came to, which names what it speaks
     Owing* owing  # answers, in the order of its requests; NULL: it speaks MessagePack-RPC
@@ -113,6 +116,7 @@ cdef class Connections:
     cdef int admit(self, uint64_t address) noexcept nogil
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
+    cdef Connection* begin_gateway(self, int fd) noexcept nogil
     cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil

@@ -150,6 +150,16 @@ cdef class Connections:
         self.peer_count += 1
         return connection
 
+    cdef Connection* begin_gateway(self, int fd) noexcept nogil:
+        """The connection of this node's gateway, or NULL without memory."""
+        cdef Connection* connection
+        if self.free_count == 0 and self.grow() < 0:
+            return NULL
+        connection = self.enter(fd)
+        connection.gateway = True
+        connection.user = PROVEN
+        return connection
+
     cdef Connection* enter(self, int fd) noexcept nogil:
         """A connection in a free slot, of which there is one."""
         cdef Connection* connection
@@ -206,7 +216,7 @@ cdef class Connections:
             self.peer_count -= 1
             if connection.column != NO_COLUMN:
                 push_handle(&self.lost, <uint64_t>connection.column << 32 | <uint64_t>connection.reason)
-        else:
+        elif not connection.gateway:
             self.crew.leave(self.pump, connection.address)
         buffer_release(&connection.input)
         buffer_release(&connection.output)

@@ -22,6 +22,8 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
     if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
         return CLOSED_FRAME_TIMEOUT
+    if connection.gateway:  # It cannot come anew, and ends with its process.
+        return 0
     if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
         return CLOSED_OUTPUT_TIMEOUT
     if (

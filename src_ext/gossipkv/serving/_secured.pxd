@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.serving._tls cimport Tls
+from gossipkv.serving._tls cimport Tls, TlsEnd
 from gossipkv.serving._transport cimport Event
 from gossipkv.wire._buffer cimport Buffer
 
@@ -22,6 +22,7 @@ cdef class Secured:
     cdef Buffer holding  # descriptors of lines that hold something, or did
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil
+    cdef int take_over(self, int fd, TlsEnd end) except -1
     cdef int grow(self, int size) noexcept nogil
     cdef void note(self, int fd, bint holds) noexcept nogil
     cdef bint has_events(self) noexcept nogil

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from gossipkv.environment._sockets cimport recv
-from gossipkv.serving._tls cimport tls_end, tls_free, tls_holds, tls_receive, tls_shake
+from gossipkv.serving._tls cimport TlsEnd, tls_end, tls_free, tls_holds, tls_receive, tls_shake
 from gossipkv.serving._transport cimport BROKEN, FOREIGN, READABLE, Event
 from gossipkv.wire._buffer cimport buffer_append, buffer_release, buffer_size
 
@@ -67,6 +67,13 @@ cdef class Secured:
         elif result == 0:
             self.note(fd, tls_holds(line.tls))
         return result
+
+    cdef int take_over(self, int fd, TlsEnd end) except -1:
+        """Go on with a line whose handshake was done elsewhere, once it has begun here."""
+        if fd >= self.size and self.grow(fd + 1) < 0:
+            raise MemoryError
+        self.lines[fd].tls = end.take()
+        return 0
 
     cdef int grow(self, int size) noexcept nogil:
         """Have room for so many descriptors."""

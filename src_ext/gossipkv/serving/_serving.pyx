@@ -129,6 +129,7 @@ cdef class Loop:
     cdef Turn turn  # that of the core
     cdef bint alone  # a thread serves, and Python answers in turns
     cdef bint stopping  # that thread is to end
+    cdef uint64_t asking  # the connection whose request is being answered; 0: none's is
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer detached  # a `Detached` and its bytes for each that somebody else is to serve
@@ -206,14 +207,30 @@ cdef class Loop:
             return
         self.tell_time()
         adopted = self.connections.begin_peer(fd, column)
-        if adopted == NULL:
-            raise MemoryError
-        adopted.interest = READABLE
-        if self.transport.begin(fd, adopted.handle) < 0:
-            adopted.column = NO_COLUMN
-            self.connections.release(adopted)
-            raise OSError("the connection to a peer cannot be watched")
+        self.watch_made(fd, adopted)
         self.core.asking.peers.adopt(adopted)
+
+    def serve_gateway(self, int fd):
+        """Serve this node's own gateway at that end of a socket pair, which is the loop's from now on.
+
+        It speaks MessagePack-RPC, in the clear; it counts as nobody's connection, and its time is never up.
+        """
+        self.core.check_thread()
+        self.tell_time()
+        self.watch_made(fd, self.connections.begin_gateway(fd))
+
+    cdef int watch_made(self, int fd, Connection* connection) except -1:
+        """Watch a connection that was made elsewhere; NULL: there is no memory for it.  Closes it where it raises."""
+        if connection == NULL:
+            self.transport.close(fd, True)
+            raise MemoryError
+        connection.interest = READABLE
+        if self.transport.begin(fd, connection.handle) < 0:
+            connection.column = NO_COLUMN
+            self.connections.release(connection)
+            self.transport.close(fd, True)
+            raise OSError("a connection cannot be watched")
+        return 0
 
     def use_tls(self, tls):
         """Have newcomers speak TLS by that `Tls` from now on, where it says so; those who are here go on as before.
@@ -222,6 +239,15 @@ cdef class Loop:
         """
         self.core.check_thread()
         self.transport.use_tls(tls)
+
+    @property
+    def proven(self):
+        """The uuid, 16 bytes, that a node whose request is being answered has proved; None: nobody has proved one."""
+        cdef Connection* connection
+        if self.asking == 0:
+            return None
+        connection = self.connections.find(self.asking)
+        return None if connection == NULL else self.transport.proven(connection.fd)
 
     def watch_others(self, int fd):
         """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
@@ -625,7 +651,9 @@ cdef class Loop:
             if self.method is None or not is_method(request, self.method):
                 self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
             method = self.method
+        self.asking = request.handle
         reply = answer(method, params_of(request), caller_of(self.core, request.handle))
+        self.asking = 0
         body = body_of(reply)
         if body is None:
             assert method is not None, "a report is answered at once"

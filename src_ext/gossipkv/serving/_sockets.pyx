@@ -31,7 +31,7 @@ from gossipkv.environment._sockets cimport (
 )
 from gossipkv.serving._addresses cimport address_number
 from gossipkv.serving._secured cimport Line, Secured, line_of
-from gossipkv.serving._tls cimport tls_resumed, tls_send
+from gossipkv.serving._tls cimport TlsEnd, tls_holds, tls_resumed, tls_send
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENERS, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
@@ -206,7 +206,12 @@ cdef class Sockets(Transport):
 
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
         cdef int one = 1
+        cdef Line* line = line_of(self.secured, fd)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        if line != NULL:
+            line.handle = handle
+            line.interest = READABLE
+            self.secured.note(fd, tls_holds(line.tls))
         return self.control(EPOLL_CTL_ADD, fd, handle, READABLE)
 
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
@@ -283,6 +288,10 @@ cdef class Sockets(Transport):
         self.secured.tls = tls
         return 0
 
+    cdef object proven(self, int fd):
+        cdef Line* line = line_of(self.secured, fd)
+        return None if line == NULL else self.secured.tls.proven(line.tls)
+
     cdef int wake(self) except -1:
         if self.watches_others:
             self.ring()
@@ -311,9 +320,11 @@ cdef class Sockets(Transport):
         return 0
 
     cdef int admit(self, connection) except -1:
-        cdef int fd = connection
+        cdef int fd = (<TlsEnd>connection).fd if isinstance(connection, TlsEnd) else connection
         if fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0:
             raise OSError(errno, "the connection to a peer cannot be taken")
+        if isinstance(connection, TlsEnd):
+            self.secured.take_over(fd, connection)
         return fd
 
     cdef int stop_listening(self) except -1:

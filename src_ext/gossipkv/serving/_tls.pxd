@@ -6,11 +6,25 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 cdef class Tls:
     cdef void* context  # OpenSSL's: SSL_CTX*
     cdef uint32_t listeners  # a bit for each at which it is spoken
+    cdef void* peers  # OpenSSL's X509_STORE*: who signs certificates of nodes; NULL: nobody
+    cdef readonly bytes uuid
     cdef readonly int64_t expires_s
 
     cdef int use(self, certificate, key) except -1
-    cdef int ask_clients(self, clients) except -1
+    cdef int ask(self, dict authorities) except -1
     cdef void* begin(self, int fd) noexcept nogil
+    cdef object proven(self, const void* tls)
+
+
+cdef class TlsEnd:
+    cdef Tls context
+    cdef void* tls  # NULL: a transport has it
+    cdef void* came  # OpenSSL's BIO*, both of `tls`
+    cdef void* goes
+    cdef int fd
+
+    cdef void* take(self) noexcept nogil
+    cdef int fail(self) except -1
 
 
 # Of one connection: OpenSSL's SSL*.

@@ -9,15 +9,20 @@ are sealed with keys that OpenSSL draws for each context, and nothing is kept he
 OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
 one that somebody has left for its own, so each call below begins without any.
 
+Of a node's certificate its uuid is what counts, in a name of the form `urn:uuid:...`, and who signed it: a certificate
+with one is a node's if an authority of nodes signed it, whoever else may sign certificates here.
+
 The library is opened for this module alone, and never let go: Python's `ssl` may have the same one, or another.
 """
+
+from uuid import UUID
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
-from gossipkv.errors import ConfigError, LocalError
+from gossipkv.errors import ConfigError, LocalError, ProtocolError, Unauthorized
 from gossipkv.serving._transport cimport BROKEN, NOT_YET, READABLE, WRITABLE
 
 cdef extern from "<dlfcn.h>":
@@ -40,7 +45,7 @@ cdef struct Functions:
     const char* (*reason_of)(unsigned long) noexcept nogil
     const void* (*not_after)(const void*) noexcept nogil
     int (*to_tm)(const void*, tm*) noexcept nogil
-    const void* (*server_method)() noexcept nogil
+    const void* (*method)() noexcept nogil
     void* (*context_new)(const void*) noexcept nogil
     void (*context_free)(void*) noexcept nogil
     long (*context_control)(void*, int, long, void*) noexcept nogil
@@ -56,12 +61,14 @@ cdef struct Functions:
     const void* (*certificate)(const void*) noexcept nogil
     int (*trust)(void*, const char*) noexcept nogil
     void* (*read_names)(const char*) noexcept nogil
+    int (*add_names)(void*, const char*) noexcept nogil
     void (*tell_names)(void*, void*) noexcept nogil
     void (*set_verify)(void*, int, void*) noexcept nogil
     void* (*new)(void*) noexcept nogil
     void (*free)(void*) noexcept nogil
     int (*set_fd)(void*, int) noexcept nogil
     void (*set_accepting)(void*) noexcept nogil
+    void (*set_dialling)(void*) noexcept nogil
     int (*shake)(void*) noexcept nogil
     int (*read)(void*, void*, int) noexcept nogil
     int (*peek)(void*, void*, int) noexcept nogil
@@ -70,16 +77,43 @@ cdef struct Functions:
     int (*why)(const void*, int) noexcept nogil
     int (*holds)(const void*) noexcept nogil
     int (*resumed)(const void*) noexcept nogil
+    const void* (*memory)() noexcept nogil
+    void* (*bio_new)(const void*) noexcept nogil
+    int (*bio_read)(void*, void*, int) noexcept nogil
+    int (*bio_write)(void*, const void*, int) noexcept nogil
+    void (*set_bio)(void*, void*, void*) noexcept nogil
+    void* (*store_new)() noexcept nogil
+    void (*store_free)(void*) noexcept nogil
+    int (*store_load)(void*, const char*) noexcept nogil
+    void* (*verdict_new)() noexcept nogil
+    void (*verdict_free)(void*) noexcept nogil
+    int (*verdict_begin)(void*, void*, const void*, const void*) noexcept nogil
+    int (*is_signed)(void*) noexcept nogil
+    long (*verdict)(const void*) noexcept nogil
+    const char* (*verdict_reason)(long) noexcept nogil
+    const void* (*shown)(const void*) noexcept nogil
+    const void* (*shown_chain)(const void*) noexcept nogil
+    void* (*extension)(const void*, int, int*, int*) noexcept nogil
+    int (*name_count)(const void*) noexcept nogil
+    const void* (*name_at)(const void*, int) noexcept nogil
+    const void* (*name_value)(const void*, int*) noexcept nogil
+    void (*names_free)(void*) noexcept nogil
+    const uint8_t* (*text_data)(const void*) noexcept nogil
+    int (*text_size)(const void*) noexcept nogil
 
 NAMES = """
     OpenSSL_version_num ERR_clear_error ERR_peek_last_error ERR_reason_error_string X509_get0_notAfter ASN1_TIME_to_tm
-    TLS_server_method SSL_CTX_new SSL_CTX_free SSL_CTX_ctrl SSL_CTX_set_options SSL_CTX_set_cipher_list
+    TLS_method SSL_CTX_new SSL_CTX_free SSL_CTX_ctrl SSL_CTX_set_options SSL_CTX_set_cipher_list
     SSL_CTX_set_num_tickets SSL_CTX_set_session_id_context SSL_CTX_set_default_passwd_cb
     SSL_CTX_set_default_passwd_cb_userdata SSL_CTX_use_PrivateKey_file SSL_CTX_use_certificate_chain_file
     SSL_CTX_check_private_key SSL_CTX_get0_certificate SSL_CTX_load_verify_file SSL_load_client_CA_file
-    SSL_CTX_set_client_CA_list SSL_CTX_set_verify
-    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_do_handshake SSL_read SSL_peek SSL_write SSL_shutdown
-    SSL_get_error SSL_has_pending SSL_session_reused
+    SSL_add_file_cert_subjects_to_stack SSL_CTX_set_client_CA_list SSL_CTX_set_verify
+    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_set_connect_state SSL_do_handshake SSL_read SSL_peek SSL_write
+    SSL_shutdown SSL_get_error SSL_has_pending SSL_session_reused
+    BIO_s_mem BIO_new BIO_read BIO_write SSL_set_bio X509_STORE_new X509_STORE_free X509_STORE_load_file
+    X509_STORE_CTX_new X509_STORE_CTX_free X509_STORE_CTX_init X509_verify_cert SSL_get_verify_result
+    X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
+    OPENSSL_sk_value GENERAL_NAME_get0_value GENERAL_NAMES_free ASN1_STRING_get0_data ASN1_STRING_length
 """.split()
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
@@ -105,6 +139,16 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     WHY_ENDED = 6
     TICKETS = 1  # To each client of TLS 1.3; two are usual, for browsers, and take twice the time.
     MOST_AT_ONCE = 1 << 30
+    NAMES_EXTENSION = 85  # NID_subject_alt_name
+    NAME_URI = 6
+    REASON_BITS = 0x7FFFFF  # Of an error.
+    # Alerts of the other side, each 1000 and its number: about this one's certificate from the first to the last.
+    BAD_CERTIFICATE_ALERT = 1042
+    UNKNOWN_AUTHORITY_ALERT = 1048
+    PROTOCOL_VERSION_ALERT = 1070  # Of a node: no TLS is spoken there.
+    NO_CERTIFICATE_ALERT = 1116
+    NOT_TLS = 267  # What came is no record.
+    OUTPUT_BYTES = 4096
 
 cdef Functions openssl
 cdef bint is_open = False
@@ -173,20 +217,20 @@ cdef bytes readable(str setting, object path):
 cdef class Tls:
     """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
 
-    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs certificates of clients, that
-    they are asked for; who has none may come in, who has a wrong one may not.  `expires_s`: until when the node's own
-    certificate holds, in seconds since 1970.
+    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients` and `peers`: who signs certificates of
+    clients, and of nodes, that whoever comes is asked for; who has none may come in, who has a wrong one may not.  Of
+    the node's own certificate: `uuid`, 16 bytes, or None; `expires_s`: until when it holds, in seconds since 1970.
 
     Raises:
         ConfigError: a file is not what it should be; the sentence says which, and what to do.
         LocalError: this system has no OpenSSL 3.
     """
 
-    def __cinit__(self, certificate, key, clients=None, *, uint32_t listeners):
+    def __cinit__(self, certificate, key, clients=None, peers=None, *, uint32_t listeners):
         open_library()
         openssl.clear_errors()
         self.listeners = listeners
-        self.context = openssl.context_new(openssl.server_method())
+        self.context = openssl.context_new(openssl.method())
         if self.context == NULL:
             raise MemoryError
         openssl.set_options(self.context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
@@ -198,12 +242,23 @@ cdef class Tls:
         openssl.set_tickets(self.context, TICKETS)
         openssl.set_id_context(self.context, b"gossipkv", 8)  # Without one no ticket is taken of who has a certificate.
         self.use(certificate, key)
-        if clients is not None:
-            self.ask_clients(clients)
+        asked = {"tls_clients": clients, "tls_peers": peers}
+        self.ask({setting: path for setting, path in asked.items() if path is not None})
+        if peers is not None:
+            self.peers = openssl.store_new()
+            if self.peers == NULL or openssl.store_load(self.peers, readable("tls_peers", peers)) != 1:
+                raise refused("tls_peers", peers, f"expected certificates of authorities in PEM: {last_reason()}")
 
     def __dealloc__(self):
+        if self.peers != NULL:
+            openssl.store_free(self.peers)
         if self.context != NULL:
             openssl.context_free(self.context)
+
+    @property
+    def knows_peers(self):
+        """Whether nodes prove who they are to each other."""
+        return self.peers != NULL
 
     cdef int use(self, certificate, key) except -1:
         cdef bytes chain_path = readable("tls_certificate", certificate)
@@ -232,15 +287,23 @@ cdef class Tls:
         if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
             raise refused("tls_certificate", certificate, "it does not say until when it holds")
         self.expires_s = timegm(&expires)
+        self.uuid = uuid_of(openssl.certificate(self.context))
         return 0
 
-    cdef int ask_clients(self, clients) except -1:
-        cdef bytes path = readable("tls_clients", clients)
-        cdef void* names = openssl.read_names(path)
-        if names == NULL or openssl.trust(self.context, path) != 1:
-            raise refused("tls_clients", clients, f"expected certificates of authorities in PEM: {last_reason()}")
-        openssl.tell_names(self.context, names)
-        openssl.set_verify(self.context, VERIFY_PEER, NULL)
+    cdef int ask(self, dict authorities) except -1:
+        """Ask whoever comes for a certificate that one of these signs, by setting; with none nobody is asked."""
+        cdef void* names = NULL
+        cdef bytes path
+        for setting, file in authorities.items():
+            path = readable(setting, file)
+            if names != NULL:
+                openssl.add_names(names, path)
+            else:
+                names = openssl.read_names(path)
+                openssl.tell_names(self.context, names)
+                openssl.set_verify(self.context, VERIFY_PEER, NULL)
+            if names == NULL or openssl.trust(self.context, path) != 1:
+                raise refused(setting, file, f"expected certificates of authorities in PEM: {last_reason()}")
         return 0
 
     cdef void* begin(self, int fd) noexcept nogil:
@@ -252,6 +315,135 @@ cdef class Tls:
         if tls != NULL:
             openssl.set_accepting(tls)
         return tls
+
+    cdef object proven(self, const void* tls):
+        """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
+        cdef const void* certificate = openssl.shown(tls)
+        cdef void* verdict
+        cdef bint is_signed
+        if self.peers == NULL or certificate == NULL:
+            return None
+        openssl.clear_errors()
+        verdict = openssl.verdict_new()
+        is_signed = (
+            verdict != NULL
+            and openssl.verdict_begin(verdict, self.peers, certificate, openssl.shown_chain(tls)) == 1
+            and openssl.is_signed(verdict) == 1
+        )
+        openssl.verdict_free(verdict)
+        return uuid_of(certificate) if is_signed else None
+
+
+cdef object uuid_of(const void* certificate):
+    """Which node a certificate is about, 16 bytes; None: about none, or more than one."""
+    cdef void* names = openssl.extension(certificate, NAMES_EXTENSION, NULL, NULL)
+    cdef const void* value
+    cdef int kind
+    cdef int at
+    cdef list found = []
+    for at in range(openssl.name_count(names)):  # Of none there are -1.
+        value = openssl.name_value(openssl.name_at(names, at), &kind)
+        if kind == NAME_URI:
+            found.append((<const char*>openssl.text_data(value))[:openssl.text_size(value)])
+    openssl.names_free(names)
+    named = [name for name in found if name.startswith(b"urn:uuid:")]
+    try:
+        return UUID(named[0].decode()).bytes if len(named) == 1 else None
+    except ValueError:
+        return None
+
+
+@cython.final
+cdef class TlsEnd:
+    """Our end of TLS with a node that was dialled, without its socket, until a transport goes on with it.
+
+    `feed` takes what has come; what `take_output` gives is to be sent, whatever else was called.
+    """
+
+    def __cinit__(self, Tls tls not None):
+        self.context = tls
+        self.fd = -1
+        self.tls = openssl.new(tls.context)
+        self.came = openssl.bio_new(openssl.memory())
+        self.goes = openssl.bio_new(openssl.memory())
+        if self.tls == NULL or self.came == NULL or self.goes == NULL:
+            raise MemoryError
+        openssl.set_bio(self.tls, self.came, self.goes)
+        openssl.set_dialling(self.tls)
+
+    def __dealloc__(self):
+        if self.tls != NULL:
+            openssl.free(self.tls)
+
+    @property
+    def uuid(self):
+        """Which node has answered, 16 bytes; None: its certificate proves none.  Requires: hands are shaken."""
+        return self.context.proven(self.tls)
+
+    def feed(self, bytes data not None):
+        """Take what has come."""
+        openssl.bio_write(self.came, <const char*>data, <int>len(data))
+
+    def take_output(self):
+        """What is to be sent now."""
+        cdef uint8_t chunk[OUTPUT_BYTES]
+        cdef list output = []
+        cdef int size = OUTPUT_BYTES
+        while size == OUTPUT_BYTES:
+            size = openssl.bio_read(self.goes, chunk, OUTPUT_BYTES)
+            output.append((<const char*>chunk)[:max(size, 0)])
+        return b"".join(output)
+
+    def shake(self):
+        """Go on with the handshake; whether it is done, or more has to come.
+
+        Raises:
+            Unauthorized, ProtocolError: it fails; the sentence says why.
+        """
+        cdef int waits = tls_shake(self.tls)
+        if waits == BROKEN:
+            self.fail()
+        return waits == 0
+
+    def read(self, int most):
+        """What has been said to us, some of it; nothing at the end; None: more has to come.  Raises as `shake`."""
+        cdef bytearray data = bytearray(most)
+        cdef bint holds
+        cdef ssize_t size = tls_receive(self.tls, data, most, &holds)
+        if size == BROKEN:
+            self.fail()
+        return None if size == NOT_YET else bytes(data[:size])
+
+    def write(self, bytes data not None):
+        """Say it.  Requires: hands are shaken."""
+        if tls_send(self.tls, data, len(data)) != len(data):
+            self.fail()
+
+    def at(self, int fd):
+        """This, for a transport that goes on at that descriptor.  Requires: all that has come was read."""
+        openssl.set_fd(self.tls, fd)
+        self.fd = fd
+        return self
+
+    cdef void* take(self) noexcept nogil:
+        """What speaks, which is the caller's from now on."""
+        cdef void* tls = self.tls
+        self.tls = NULL
+        return tls
+
+    cdef int fail(self) except -1:
+        """Raise why the other end, or this one, speaks no more."""
+        cdef long verdict = openssl.verdict(self.tls)
+        cdef int reason = openssl.last_error() & REASON_BITS
+        if verdict != 0:
+            why = (<bytes>openssl.verdict_reason(verdict)).decode()
+            raise Unauthorized(f"its certificate is refused: {why}", {"reason": why})
+        why = last_reason()
+        if BAD_CERTIFICATE_ALERT <= reason <= UNKNOWN_AUTHORITY_ALERT or reason == NO_CERTIFICATE_ALERT:
+            raise Unauthorized(f"it refuses this node's certificate: {why}", {"reason": why})
+        if reason == PROTOCOL_VERSION_ALERT or reason == NOT_TLS:
+            raise ProtocolError("it speaks no TLS, as this node does to others (tls_peers)", {"reason": why})
+        raise ProtocolError(f"TLS with it has failed: {why}", {"reason": why})
 
 
 cdef inline ssize_t failed(void* tls, int result) noexcept nogil:

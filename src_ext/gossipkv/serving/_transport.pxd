@@ -60,6 +60,7 @@ cdef class Transport:
     cdef bint watch_others(self, int fd) except -1
     cdef int be_alone(self) except -1
     cdef int use_tls(self, tls) except -1
+    cdef object proven(self, int fd)
     cdef void ring(self) noexcept nogil
     cdef int hush(self) except -1
     cdef int admit(self, connection) except -1

@@ -124,6 +124,10 @@ cdef class Transport:
         """Have newcomers speak TLS by that `Tls`, at the listeners that it names."""
         raise ValueError("TLS needs sockets")
 
+    cdef object proven(self, int fd):
+        """The uuid of the node at the other end, 16 bytes, that its certificate proves; None: it proves none."""
+        return None
+
     cdef void ring(self) noexcept nogil:
         """Make the bell readable, which others can watch while they are watched."""
 

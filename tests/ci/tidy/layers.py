@@ -216,6 +216,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.telling": "likewise",
     "gossipkv.table.tables": "has a store open, waits until somebody wants one",
     "gossipkv.node.peers.sharing": "waits until others say something else",
+    "gossipkv.node.peers.dialling": "shakes hands by TLS",
     "gossipkv.node.peers.connections": "dials the other nodes, and waits before it does so again",
     "gossipkv.serving.scan_elsewhere": "waits for the pages of other nodes",
     "gossipkv.serving.pumps": "runs and drains pumps side by side",

@@ -45,7 +45,7 @@ def users(**may: Sequence[str]) -> Users:
 
 def access(known: Users | None, *, proves: bool = True) -> Access:
     """Of a node that has these users."""
-    return Access(known, proves=proves, now=trio.current_time if known else lambda: 0.0, secret="s" * 64)
+    return Access(known, proves=proves, now=trio.current_time if known else lambda: 0.0)
 
 
 def caller(user: int, address: int = LOCALHOST) -> Caller:
@@ -174,7 +174,7 @@ async def test_a_number_is_nobody_else_s():
 
 
 async def test_auth_says_who_it_is():
-    """Of a token; the gateway's secret is one that nobody has; without users all are who they were."""
+    """Of a token; one that nobody has is refused; without users all are who they were."""
     of = access(users(ana=[]))
     for token in (b"token-ana", "token-ana"):
         told = of.auth(Arguments(b"auth", msgpack.packb([token])), STRANGER)
@@ -203,7 +203,7 @@ async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
     assert whose(None, "10.0.0.1") == ["anonymous", ["read:b"]]
     for _ in range(FREE):
         with pytest.raises(Unauthorized):
-            whose(b"s" * 64, "10.0.0.1")  # Its own secret is no user's.
+            whose(b"s" * 64, "10.0.0.1")
     assert isinstance(whose(b"token-ana", "10.0.0.1"), Waiting)
     assert whose(b"token-ana", "::1") == ["ana", ["read:a", "see"]]
     assert whose(None, "10.0.0.1") == ["anonymous", ["read:b"]]

@@ -16,7 +16,7 @@ from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 from gossipkv.address import Address
 from gossipkv.http.order import Order, Types, Word
 from gossipkv.node import gateway
-from gossipkv.node.gateway import Gateway, reached_at
+from gossipkv.node.gateway import Gateway
 from gossipkv.settings.config import load
 from gossipkv.settings.databases import DatabaseSettings
 from tests.world.logs import capture_logs
@@ -95,12 +95,15 @@ def made(**flags):
 async def test_the_order_and_the_words(autojump_clock, nursery, children):
     """Whom to ask, where connections come from, with which limits; then what has changed, and nothing else."""
     kept = made(content_type="text/plain", http_max_connections="7", max_queued_total="1MiB", idle_timeout="off")
-    nursery.start_soon(kept.run)
+    served = []
+    nursery.start_soon(kept.run, served.append)
     await wait_all_tasks_blocked()
     (child,) = children.all
     order = Order.from_line(await child.hear())
-    assert (order.node, order.address) == (Address("127.0.0.1", 7070), Address("127.0.0.1", 8080))
-    assert (order.name, [order.detached], order.leash) == ("n1", [*children.descriptors], 6)
+    assert (order.node, order.address) == (NODE, Address("127.0.0.1", 8080))
+    assert (order.name, {order.detached, order.connection}, order.leash) == ("n1", children.descriptors, 6)
+    with socket.socket(fileno=served.pop()) as end:
+        assert end.recv(1) == b"", "what the child has not is nobody's"
     assert order.types == Types("text/plain", {})
     assert (order.limits.max_connections, order.limits.held_bytes, order.limits.idle_timeout_ms) == (7, 1 << 20, 0)
     kept.reconfigure({})
@@ -117,7 +120,7 @@ async def test_it_is_started_again(autojump_clock, nursery, children):
     kept = made()
     children.refusals = 2
     with capture_logs() as lines:
-        nursery.start_soon(kept.run)
+        nursery.start_soon(kept.run, os.close)
         for number in range(12):
             while len(children.all) <= number:
                 await trio.sleep(0.01)
@@ -137,7 +140,7 @@ async def test_it_is_started_again(autojump_clock, nursery, children):
 async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
     """Line by line, with level and fields; what is none is not."""
     kept = made()
-    nursery.start_soon(kept.run)
+    nursery.start_soon(kept.run, os.close)
     await wait_all_tasks_blocked()
     with capture_logs() as lines:
         for line in (
@@ -155,7 +158,7 @@ async def test_a_drain(autojump_clock, nursery, children):
     for ends, waited_s in ((True, 1), (False, 5)):
         kept = made()
         with capture_logs() as lines:
-            nursery.start_soon(kept.run)
+            nursery.start_soon(kept.run, os.close)
             await wait_all_tasks_blocked()
             kept.drain(5)
             client, served = socket.socketpair()
@@ -176,7 +179,7 @@ async def test_a_drain(autojump_clock, nursery, children):
 async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     """No other is started, and nothing is waited for; one that is being started is told when it has."""
     kept = made()
-    nursery.start_soon(kept.run)
+    nursery.start_soon(kept.run, os.close)
     await wait_all_tasks_blocked()
     await children.all[0].end(1)
     await wait_all_tasks_blocked()
@@ -188,7 +191,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
 
     kept = made()
     children.may_start = trio.Event()
-    nursery.start_soon(kept.run)
+    nursery.start_soon(kept.run, os.close)
     await wait_all_tasks_blocked()
     kept.drain(5)
     children.may_start.set()
@@ -215,7 +218,7 @@ async def test_a_child_that_is_killed_while_connections_wait(nursery):
 
     kept = made()
     with capture_logs() as lines:
-        nursery.start_soon(kept.run)
+        nursery.start_soon(kept.run, os.close)
         had = detach(*ANSWERED_WITHOUT_A_NODE)
         assert (await had.receive_some()).startswith(b"HTTP/1.1 204 ")
         killed = await process(1)
@@ -233,6 +236,21 @@ async def test_a_child_that_is_killed_while_connections_wait(nursery):
     nursery.cancel_scope.cancel()
 
 
+async def test_a_child_that_lost_its_node(nursery):
+    """It ends when it is to ask and cannot, and the next one gets another connection."""
+    kept = made()
+    with capture_logs() as lines:
+        nursery.start_soon(kept.run, os.close)
+        client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
+        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: h\r\n\r\n")
+        with trio.fail_after(60), client:
+            await client.recv(1)
+            while not (ended := [line for line in lines if line["event"] == "http_ended"]):
+                await trio.sleep(0.01)
+    assert ended[0]["reason"] == "the process ended with status 1: the node has closed the connection"
+    nursery.cancel_scope.cancel()
+
+
 async def test_databases_that_are_hidden(autojump_clock):
     """Are warned of once each, when they are there, with the path that wins."""
     kept = made()
@@ -245,10 +263,3 @@ async def test_databases_that_are_hidden(autojump_clock):
         ("http_hidden", "metrics", "/metrics"),
     ]
     await trio.lowlevel.checkpoint()
-
-
-def test_where_a_node_is_reached_from_its_own_machine():
-    """Where it listens; on loopback, if that is everywhere."""
-    assert reached_at(Address("10.0.0.1", 1)) == Address("10.0.0.1", 1)
-    assert reached_at(Address("0.0.0.0", 1)) == Address("127.0.0.1", 1)
-    assert reached_at(Address("::", 1)) == Address("::1", 1)

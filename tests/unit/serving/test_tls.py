@@ -394,9 +394,9 @@ def test_who_speaks_plainly_is_told(served: Secured, said: bytes, answer: bytes,
     assert served.counters("gets") == served.counters("pings") == 0
 
 
-@pytest.mark.parametrize("listener", ["address", "resp", "http"])
+@pytest.mark.parametrize("listener", ["address", "resp"])
 def test_who_speaks_tls_where_it_is_not_spoken(tmp_path: Path, listener: str) -> None:
-    """They hear an alert, which is all that they can hear."""
+    """They hear an alert, which is all that they can hear; the gateway tells those who want HTTP."""
     served = Served(tmp_path)
     client = Client(served.connect(to=getattr(served, listener)), ssl.create_default_context())
 

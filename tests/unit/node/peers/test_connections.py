@@ -67,7 +67,7 @@ class Network:
         self.streams: list[OneAnswer] = []
         self.hangs = False
 
-    async def connect(self, to: Address) -> Stream:
+    async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
         """The next answer."""
         self.dialled.append((trio.current_time(), to))
         await trio.lowlevel.checkpoint()
