@@ -24,6 +24,7 @@ from gossipkv.client.tls import RECORD_BYTES
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
+    import socket as sockets
     from collections.abc import AsyncGenerator, Callable, Generator
     from typing import TypeVar
 
@@ -64,7 +65,7 @@ class Dialled(NamedTuple):
     session: Session
 
     @classmethod
-    def plainly(cls, connection: socket.socket) -> Self:
+    def plainly(cls, connection: sockets.socket) -> Self:
         """One on which nothing has been said."""
         return cls(connection, None, Session())
 

@@ -227,6 +227,7 @@ class Node:
             latency=lambda: {"local": latency},
             usage=lambda: {"cpu_s": 1.5},
             verdict=dict,
+            certificate=lambda: None,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
             records=lambda: {"copies": 3},
