@@ -102,7 +102,7 @@ class _Child:
         proof = Credentials(token=order.secret)
         async with Client([order.node], patient=True, credentials=proof) as client, trio.open_nursery() as nursery:
             context = ReadContext(client, order.name, self._type_of)
-            site, pages = site_of(context, client, Permissions(client))
+            site, pages = site_of(context, client, Permissions(client, trio.current_time))
             gateway = Gateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)

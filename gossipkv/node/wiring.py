@@ -148,8 +148,7 @@ async def run(
         stack.callback(listener.close)
         stack.callback(datagrams.close)
         beside = _, http = stack.enter_context(listening_beside(environment, config))
-        bound = bound_to(listener)
-        refuse_strangers(config, bound)
+        refuse_strangers(config, bound := bound_to(listener))
         sealing = await environment.threads.run(read_key_ring, config, environment)
         access = await environment.threads.run(access_of, config, environment)
         open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
@@ -168,9 +167,8 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None
-            if http is None
-            else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
+            gateway=http
+            and Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
             usage=usage,
             beside=beside,
         )

@@ -11,10 +11,11 @@ TYPES = Types("text/plain", {"db": "image/png"})
 def test_an_order_is_one_line_and_comes_back():
     """With all that stands in it."""
     limits = Limits(max_connections=7, idle_timeout_ms=0)
-    order = Order(Address("::1", 7070), "n\n1", Address("::1", 8080), 5, 6, TYPES, limits)
+    order = Order(Address("::1", 7070), "n\n1", Address("::1", 8080), 5, 6, TYPES, limits, "secret")
     line = order.to_line()
     assert line.count(b"\n") == 1
     assert Order.from_line(line) == order
+    assert "secret" not in repr(order)
 
 
 def test_a_word_is_one_line_and_comes_back():
