@@ -90,7 +90,7 @@ def _peer_of(connection: trio.socket.SocketType) -> str:
     """The address at the other end."""
     try:
         return str(connection.getpeername()[0])
-    except OSError:  # It is gone already.
+    except (OSError, IndexError):  # It is gone already, or of no network.
         return NOWHERE
 
 

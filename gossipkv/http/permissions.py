@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
-import trio
-
 from gossipkv.access.refusals import Refusals
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, parse_grant
 from gossipkv.access.users import User
@@ -20,6 +18,8 @@ from gossipkv.http.answers import Answer, refusal
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.access.rights import Right
     from gossipkv.errors import GossipKVError
     from gossipkv.http.answers import Asker, Request
@@ -49,10 +49,11 @@ _HEADERS: Final = (
 
 @final
 class Permissions:
-    """What whoever asks by HTTP may do."""
+    """What whoever asks by HTTP may do; `now` tells seconds that do not go back."""
 
-    def __init__(self, ask: Asker) -> None:
+    def __init__(self, ask: Asker, now: Callable[[], float]) -> None:
         self._ask = ask
+        self._now = now
         self._refusals = Refusals()
         self._log = Log("gossipkv.http")
         self._kept: dict[bytes | None, tuple[float, User | None]] = {}
@@ -69,7 +70,7 @@ class Permissions:
         token = token_of(request)
         user = await self._user(token, request.peer)
         if user is not None and not all(user.may(right, database) for right, database in needed):
-            if self._refusals.is_told(request.peer, trio.current_time()):
+            if self._refusals.is_told(request.peer, self._now()):
                 self._log.warning(
                     "refused", address=request.peer, user=user.name, method=request.method.decode("latin-1")
                 )
@@ -93,7 +94,7 @@ class Permissions:
 
     async def _user(self, token: bytes | None, peer: str) -> User | None:
         """Whose the token is; None: the node has no users."""
-        now = trio.current_time()
+        now = self._now()
         kept = self._kept.get(token)
         if kept is not None and now < kept[0] + KEPT_S:
             return kept[1]

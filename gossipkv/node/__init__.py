@@ -8,6 +8,7 @@ Read in this order:
     binding.py      where it listens, and what address it tells others
     gossip.py       the cluster, as a node has it; publications.py: what the node publishes, and may not
     peers/          connections to the other nodes, and what is asked and told on them
+    access.py       who is asked by, and whether that one may; users_file.py: the users, whenever they change
     methods.py      what the serving loop hands to Python
     info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
     gateway.py      the child process that answers HTTP; detached.py: connections on their way to it

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.access.users import User, Users
-    from gossipkv.environment.seam import Environment
     from gossipkv.serving.loop import Caller
     from gossipkv.settings.config import Config
     from gossipkv.wire.arguments import Arguments
@@ -216,7 +215,7 @@ class Access:
         return user
 
 
-def access_of(config: Config, environment: Environment) -> Access:
+def access_of(config: Config) -> Access:
     """What the settings say of it.  It blocks.
 
     Raises:

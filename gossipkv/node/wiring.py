@@ -146,10 +146,9 @@ async def run(
         stack.callback(listener.close)
         stack.callback(datagrams.close)
         beside = _, http = stack.enter_context(listening_beside(environment, config))
-        bound = bound_to(listener)
-        refuse_strangers(config, bound)
+        refuse_strangers(config, bound := bound_to(listener))
         sealing = await environment.threads.run(read_key_ring, config, environment)
-        access = await environment.threads.run(access_of, config, environment)
+        access = await environment.threads.run(access_of, config)
         tls = await environment.threads.run(certificate.read, config)
         open_directory = partial(_open_directory, config, environment, tls, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
@@ -170,7 +169,7 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
+            gateway=http and Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
             beside=beside,
             tls=tls,

@@ -207,5 +207,5 @@ def refused(failed: Failed) -> tuple[int, list[str], bytes]:
         status, code, message = 502, "UNAVAILABLE", f"{code}: {message}"
     if code == "NOT_READY" and failed.names_database:
         status = 404
-    again = ["Retry-After: 1"] if status in {429, 503} else []
+    again = ["Retry-After: 1"] if status in {429, 503} else ["WWW-Authenticate: Bearer"] if status == 401 else []
     return status, [TEXT, f"X-GossipKV-Error: {code}", *again], " ".join(message.split()).encode() + b"\n"

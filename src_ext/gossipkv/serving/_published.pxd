@@ -195,7 +195,6 @@ cdef class PublishedTable:
     cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
-    cdef DatabaseRow* find_readable(self, const Blob* name) noexcept nogil
     cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
@@ -209,6 +208,15 @@ cdef class PublishedTable:
 cdef inline void read_as(PublishedTable table, uint32_t user) noexcept nogil:
     """Have it read by that user, as far as that one may, until it is read by another."""
     table.readable = table.users[min(user, table.user_count)]
+
+
+cdef inline bint may_be_read(PublishedTable table, const DatabaseRow* database) noexcept nogil:
+    """Whether who reads for now may read that."""
+    cdef Py_ssize_t number
+    if table.readable == NULL:
+        return True
+    number = database - table.databases
+    return table.readable[number >> 3] >> (number & 7) & 1
 
 
 cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:

@@ -303,14 +303,6 @@ cdef class PublishedTable:
             slot = (slot + 1) & <size_t>self.slot_mask
         return NULL
 
-    cdef DatabaseRow* find_readable(self, const Blob* name) noexcept nogil:
-        """The same, if who reads may."""
-        cdef DatabaseRow* database = self.find_database(name)
-        cdef Py_ssize_t number = database - self.databases
-        if database != NULL and self.readable != NULL and not self.readable[number >> 3] >> (number & 7) & 1:
-            return NULL
-        return database
-
     cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil:
         """The same version in this table, where it is counted now; NULL: it is held no more."""
         cdef DatabaseRow* database = self.find_database(&version.database.name)
@@ -324,8 +316,8 @@ cdef class PublishedTable:
         cdef Blob name
         if not 2 <= count <= 3 or not take_blob(params, &name):
             return NULL
-        database = self.find_readable(&name)
-        if database == NULL:
+        database = self.find_database(&name)
+        if database == NULL or not may_be_read(self, database):
             return NULL
         keys = params[0]
         if not (skip_blobs(params) if many else take_blob(params, key)):

@@ -10,6 +10,7 @@ from libc.string cimport memset
 
 from gossipkv.serving._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, choose_version,
+    may_be_read,
 )
 from gossipkv.serving._read_options cimport ReadOptions, take_timeout
 from gossipkv.serving._scan_page cimport Range
@@ -184,8 +185,8 @@ cdef int make_plan(
             return HAND_OFF
         options.has_version = True
         options.has_min_version = False
-    database = table.find_readable(&plan.database)
-    if database == NULL:
+    database = table.find_database(&plan.database)
+    if database == NULL or not may_be_read(table, database):
         return HAND_OFF
     plan.version = choose_version(database, &options)
     if plan.version == NULL or not plan.version.complete:

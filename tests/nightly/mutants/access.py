@@ -10,7 +10,127 @@ THROTTLE = "gossipkv.access.throttle:Throttle"
 CERTIFICATES = "gossipkv.access.certificates"
 PRIVATE = "gossipkv.environment.private_file"
 
+ACCESS = "gossipkv.node.access:Access"
+PROOF = "gossipkv.node.peers.proof"
+PERMISSIONS = "gossipkv.http.permissions:Permissions"
+LOOP = "gossipkv.serving"
+
 MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
+    *planted_at(
+        "tests/unit/node/test_access.py",
+        (
+            "an old token is good for ever",
+            f"{ACCESS}.use",
+            "self._known[number] = new.pop((user.name, user.digest), None)",
+            "new.pop((user.name, user.digest), None)",
+        ),
+        (
+            "what nodes ask of each other is anybody's",
+            f"{ACCESS}.may",
+            "return needed != Right.PEER or not self._proves",
+            "return True",
+        ),
+        (
+            "what anonymous may do a user may as well",
+            f"{ACCESS}.may",
+            "return user is not None and user.may(needed, database)",
+            "return user is not None and any(one.may(needed, database) for one in (user, self._users.anonymous))",
+        ),
+        (
+            "what is handed off is not judged",
+            "gossipkv.node.methods:Handlers.answer",
+            "self._access.judge(arguments, caller)",
+            "pass",
+        ),
+        (
+            "wrong tokens never wait",
+            f"{ACCESS}._user_of",
+            "self._throttle.wrong(address, self._now())",
+            "pass",
+        ),
+        (
+            "no secret is one that whoever shows nothing has",
+            f"{ACCESS}._look_at",
+            "if self.secret and hmac.compare_digest(token, self.secret.encode()):",
+            "if hmac.compare_digest(token, self.secret.encode()):",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/node/peers/test_proof.py",
+        (
+            "a proof is good on each connection",
+            f"{PROOF}:Prover.answer",
+            'nonce = hmac.digest(self._secret, connection + theirs.nonce, "sha256")[:NONCE_BYTES]',
+            'nonce = hmac.digest(self._secret, theirs.nonce, "sha256")[:NONCE_BYTES]',
+        ),
+        (
+            "a proof is good in the other direction",
+            f"{PROOF}:_tag",
+            'return hmac.digest(key.secret, b"".join((role, *challenge)), "sha256")',
+            'return hmac.digest(key.secret, b"".join(challenge), "sha256")',
+        ),
+        (
+            "a proof is good for other nodes",
+            f"{PROOF}:_tag",
+            'return hmac.digest(key.secret, b"".join((role, *challenge)), "sha256")',
+            'return hmac.digest(key.secret, b"".join((role, *challenge[:2])), "sha256")',
+        ),
+        ("who proves nothing is a node", f"{PROOF}:Prover.answer", "if self.is_required:", "if False:"),
+    ),
+    *planted_at(
+        "tests/unit/http/test_permissions.py",
+        (
+            "what was said of a token stands for ever",
+            f"{PERMISSIONS}._user",
+            "if kept is not None and now < kept[0] + KEPT_S:",
+            "if kept is not None:",
+        ),
+        (
+            "who sees the page reads what it looks up",
+            "gossipkv.http.site:Site._needed",
+            'needed.append((Right.READ, found.database or found.options.get("database")))',
+            "pass",
+        ),
+        (
+            "scripts read the page's cookie",
+            f"{PERMISSIONS}.log_in",
+            "HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}",
+            "SameSite=Strict{'; Secure' if is_secure else ''}",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/serving/test_users_served.py",
+        (
+            "the loop answers whoever asks",
+            f"{LOOP}._published:PublishedTable.plan",
+            "if database == NULL or not may_be_read(self, database):",
+            "if database == NULL:",
+        ),
+        (
+            "the loop has scans read by whoever asks",
+            f"{LOOP}._scan_plan:make_plan",
+            "if database == NULL or not may_be_read(table, database):",
+            "if database == NULL:",
+        ),
+        (
+            "a turn reads as whoever had the one before",
+            f"{LOOP}._intake:consume",
+            "read_as(core.published, connection.user)",
+            "pass",
+        ),
+        (
+            "after RESET it is who it was",
+            f"{LOOP}._resp_commands:take_word_of_connection",
+            "connection.user = 0",
+            "pass",
+        ),
+        (
+            "who is gone goes on asking",
+            f"{LOOP}._serving:Loop.end_those_of",
+            "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
+            "pass",
+        ),
+    ),
     *planted_at(
         "tests/unit/access/test_rights.py",
         (

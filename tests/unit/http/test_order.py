@@ -15,6 +15,7 @@ def test_an_order_is_one_line_and_comes_back():
     line = order.to_line()
     assert line.count(b"\n") == 1
     assert Order.from_line(line) == order
+    assert "secret" not in repr(order)
 
 
 def test_a_word_is_one_line_and_comes_back():

@@ -117,6 +117,17 @@ async def test_every_command_with_every_right(command):
                     of.judge_command(command, caller(number), database)
 
 
+async def test_what_is_refused_is_neither_done_nor_counted():
+    """Not even in part: it is judged before anybody looks at it."""
+    of, done = access(users(ana=["read:db"])), []
+    served = handlers(of)
+    served._methods[b"get"] = done.append
+    for asking, database in ((STRANGER, "db"), (caller(number_of(of, "ana")), "dba")):
+        assert is_refused(served.answer(b"get", msgpack.packb([database, b"k"]), asking))
+    assert done == []
+    assert served.errors == {"UNAUTHORIZED": 2}
+
+
 @pytest.mark.parametrize("proves", [True, False])
 def test_without_users_only_what_nodes_ask_is_closed(proves):
     """And that only where they can prove to be some."""

@@ -1,0 +1,190 @@
+"""Real nodes with users: tokens change under load and stand nowhere, and nodes prove themselves to each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.access.users import digest_of, token_of
+from gossipkv.client import blocking
+from gossipkv.errors import GossipKVError, Unauthorized
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.test_sealed_processes import keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEYS = [b"key%02d" % number for number in range(100)]
+FIRST, SECOND, WRONG, LEFT = (token_of(letter * 32) for letter in (b"1", b"2", b"3", b"4"))
+GONE_S = 1.0  # From the change of the file to the end of the connections.
+
+
+def users(path: Path, **tokens: str) -> None:
+    """Replace the file: each of them may read `geo` and see."""
+    new = path.with_name("new")
+    new.write_text(
+        "".join(
+            f'[{name}]\nmay = ["read:geo", "see"]\ntoken = "sha256:{digest_of(token.encode()).hex()}"\n'
+            for name, token in tokens.items()
+        )
+    )
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def source(place: Path) -> Path:
+    """Two datasets."""
+    for name in ("geo", "secrets"):
+        version = place / "source" / name / "1"
+        version.mkdir(parents=True)
+        (version / "part-0").write_bytes(b"".join(b"%s\tvalue of %s\n" % (key, key) for key in KEYS))
+    return place / "source"
+
+
+def connect(address: str, token: str | None = None) -> blocking.Client:
+    """A client that waits for as long as a busy machine may take."""
+    return blocking.connect(address, timeout_ms=PATIENCE_S * 1000, token=token)
+
+
+def until(done: Callable[[], object]) -> None:
+    """Return when that holds, and raises nothing."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(GossipKVError, OSError):
+            if done():
+                return
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def read(address: str, token: str) -> bytes | None:
+    """A value."""
+    with connect(address, token) as client:
+        return client.dataset("geo").get(KEYS[0])
+
+
+def page(address: str, path: str, token: str | None) -> bytes:
+    """What HTTP answers."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", headers=headers)) as answer:
+        return answer.read()
+
+
+class Reading:
+    """Somebody who reads all the time."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.reads = 0
+        self.failed: list[GossipKVError] = []
+        self._address, self._token, self._is_over = address, token, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                with connect(self._address, self._token) as client:
+                    for key in KEYS:
+                        assert client.dataset("geo").get(key) == b"value of " + key
+                        self.reads += 1
+            except GossipKVError as error:
+                self.failed.append(error)
+                return
+
+    def end(self) -> list[GossipKVError]:
+        """What has failed."""
+        self._is_over.set()
+        self._thread.join()
+        return self.failed
+
+
+def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
+    """A second one beside the first, then without it: who has the new one reads on, the old one ends in a second."""
+    path = tmp_path / "users"
+    users(path, first=FIRST, left=LEFT)
+    options = ("--users", str(path), "--http-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
+    with NodeProcess(tmp_path, *options, source=source(tmp_path)) as node:
+        node.ready()
+        until(lambda: read(node.address, FIRST))
+        with pytest.raises(Unauthorized), connect(node.address) as nobody:
+            nobody.dataset("geo").get(KEYS[0])
+        with pytest.raises(Unauthorized), connect(node.address, FIRST) as client:
+            client.dataset("secrets").get(KEYS[0])
+        with pytest.raises(Unauthorized), connect(node.address, WRONG):
+            pass
+        old = Reading(node.address, FIRST)
+        users(path, first=FIRST, second=SECOND, left=LEFT)
+        until(lambda: read(node.address, SECOND))
+        new = Reading(node.address, SECOND)
+        users(path, second=SECOND, left=LEFT)
+        began = time.monotonic()
+        until(lambda: old.failed)
+        assert time.monotonic() - began < GONE_S + 4  # Whoever else runs on this machine has its turn as well.
+        assert [type(error) for error in old.end()] == [Unauthorized]
+        before = new.reads
+        until(lambda: new.reads > before + 2 * len(KEYS))
+        assert (new.end(), old.reads > 0) == ([], True)
+        told = everything_told(node, SECOND)
+    for token in (FIRST, SECOND, WRONG, LEFT, *(digest_of(token.encode()).hex() for token in (FIRST, SECOND, LEFT))):
+        assert [name for name, text in told.items() if token.encode() in text] == []
+    assert b"refused" in told["log"]
+
+
+def everything_told(node: NodeProcess, token: str) -> dict[str, bytes]:
+    """Log, pages, what is told on the wire, and what the system shows of its processes."""
+    found = re.search(r"http address=(\S+)", node.said())
+    assert found is not None
+    told: dict[str, bytes] = {}
+    for path in ("/", "/geo/", "/metrics", "/debug/vars", "/healthz", "/readyz?verbose"):
+        told[path] = page(found[1], path, token)
+        if path not in {"/healthz", "/readyz?verbose"}:
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                page(found[1], path, WRONG)
+    with connect(node.address, token) as client:
+        for method in ("info", "status", "members", "databases", "verdict"):
+            told[method] = repr(client.call(method, *([{}] if method in {"status", "verdict"} else []))).encode()
+    parent = node.process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    for process in (str(parent), *children):
+        for file in ("cmdline", "environ"):
+            told[f"{process} {file}"] = Path(f"/proc/{process}/{file}").read_bytes()
+    node.stop()
+    told["log"] = node.said().encode()
+    for place, _, files in os.walk(node.log.parent / "data"):
+        told |= {f"{place}/{name}": Path(place, name).read_bytes() for name in files}
+    return told
+
+
+def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
+    """With one copy of each partition all is read at either node; a stranger may call none of what nodes ask."""
+    ring, path = tmp_path / "keys", tmp_path / "users"
+    keys("new", ring)
+    users(path, first=FIRST)
+    options = ("--users", str(path), "--key-ring", str(ring), "--replication", "1", "--min-replication", "1")
+    places = [tmp_path / name for name in ("a", "b")]
+    for place in places:
+        place.mkdir()
+    data = source(tmp_path)
+    with NodeProcess(places[0], *options, source=data) as first:
+        first.ready()
+        with NodeProcess(places[1], *options, "--join", first.address, source=data) as second:
+            second.ready()
+            for node in (first, second):
+                with connect(node.address, FIRST) as client:
+                    until(lambda client=client: client.info()["counters"]["peers"] > 0)
+                    until(lambda client=client: client.dataset("geo").get_many(KEYS)[0])
+                    assert client.dataset("geo").get_many(KEYS) == [b"value of " + key for key in KEYS]
+                    for method in ("report", "whose", "serves", "register", "table_get", "table_write", "replica_feed"):
+                        with pytest.raises(Unauthorized):
+                            client.call(method, "geo")
+                with pytest.raises(Unauthorized), connect(node.address) as stranger:
+                    stranger.call("hello", {"protocol": 1, "cluster_id": b"", "uuid": b"u" * 16, "epoch": 1})

@@ -1,0 +1,204 @@
+"""By HTTP: every path with every right, whose a token is, and what a browser is told."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.access.rights import Right, of_path, parse_grant
+from gossipkv.access.users import User, Users, digest_of
+from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
+from gossipkv.http.answers import Request
+from gossipkv.http.paths import site_of
+from gossipkv.http.permissions import KEPT_S, MOST_KEPT, Permissions, token_of
+from gossipkv.http.site import Site
+from tests.unit.http.asking import context_of, whole
+from tests.unit.http.fake_node import FakeDatabase, FakeNode
+from tests.unit.http.test_site import FakePages, looking
+
+GRANTS = {
+    "read": Right.READ, "write": Right.WRITE, "operate": Right.OPERATE, "see": Right.SEE,
+}  # fmt: skip
+OWN = (b"/healthz", b"/livez", b"/readyz", b"/metrics", b"/debug/vars")
+# Each with the right that it needs, of `db`.
+TARGETS = {
+    **{path: of_path(path, b"vars" if path == b"/debug/vars" else None) for path in OWN},
+    b"/": Right.SEE, b"/db/": Right.SEE, b"/static/page.css": Right.SEE, b"*": Right.SEE, b"/db": Right.SEE,
+    b"/db/key": Right.READ, b"/db/_mget": Right.READ, b"/db/_scan": Right.READ, b"/%64b/key": Right.READ,
+    b"http://host/db/key": Right.READ,
+}  # fmt: skip
+
+
+class Asked:
+    """A node that has users, and says what each may."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.users: Users | None = Users()
+        self.tell: object = None
+
+    async def call(self, method: str, *params: object, timeout_ms: int | None = None) -> object:
+        """What `whose` says."""
+        assert (method, timeout_ms) == ("whose", None)
+        await trio.lowlevel.checkpoint()
+        self.asked.append(params)
+        if isinstance(self.tell, Exception):
+            raise self.tell
+        if self.tell is not None or self.users is None:
+            return self.tell
+        user = self.users.anonymous if params[0] is None else self.users.by_token(params[0])
+        if user is None:
+            raise Unauthorized("this token is nobody's")
+        return [user.name, [str(grant) for grant in user.grants]]
+
+    def let(self, **may: str) -> None:
+        """Have these users, whose tokens are their names."""
+        self.users = Users(
+            User(
+                name,
+                tuple(parse_grant(grant) for grant in grants.split()),
+                None if name == "anonymous" else digest_of(name.encode()),
+            )
+            for name, grants in may.items()
+        )
+
+
+@pytest.fixture
+def node() -> Asked:
+    """One."""
+    return Asked()
+
+
+@pytest.fixture
+def site(node) -> Site:
+    """What a gateway answers."""
+    records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
+    databases = context_of(FakeNode({"db": records, "dba": records, "d": records}))
+    return Site(databases, dict.fromkeys(OWN, looking), FakePages(), Permissions(node, trio.current_time))
+
+
+def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: bytes) -> Request:
+    """A request of whoever has that token."""
+    shown = {} if token is None else {b"authorization": b"Bearer " + token.encode()}
+    headers = {**shown, **{name.encode(): value for name, value in more.items()}}
+    return Request(method, target, headers, peer="10.0.0.1")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS", b"DELETE"])
+async def test_every_path_with_every_right(site, node, target, method):
+    """Whatever is asked of it: it is done for whoever has its right, and for nobody else."""
+    node.let(
+        **{name: name + ":db" * (right in Right.READ | Right.WRITE) for name, right in GRANTS.items()},
+        near="read:dba read:d", anonymous="write:db",
+    )  # fmt: skip
+    for user in (*GRANTS, "near", None):
+        answer = await site.answer(bearer(user, target, method))
+        may = TARGETS[target] == Right.NONE or (user in GRANTS and GRANTS[user] in TARGETS[target])
+        assert (answer.status == 401) != may, (user, answer)
+        if not may:
+            assert dict(answer.headers)[b"WWW-Authenticate"] == b"Bearer"
+            told = b"not allowed to whoever has shown no token\n" if user is None else b"not allowed to this user\n"
+            assert await whole(answer) == told
+    assert {peer for _, peer in node.asked} <= {"10.0.0.1"}
+
+
+def test_no_path_is_forgotten():
+    """Of the gateway's own."""
+    assert set(site_of(None, None)[0]._paths) == set(OWN)
+
+
+async def test_a_key_that_the_page_looks_up_is_read(site, node):
+    """Who sees the page reads nothing by it."""
+    node.let(sees="see", both="see read:db")
+    for target in (b"/?database=db&key=k", b"/db/?key=k", b"/?database=db&key=", b"/db/?database=dba&key=k"):
+        assert (await site.answer(bearer("sees", target))).status == 401
+        assert (await site.answer(bearer("both", target))).status == 200
+    assert (await site.answer(bearer("both", b"/?database=dba&key=k"))).status == 401
+    assert (await site.answer(bearer("both", b"/?key=k"))).status == 401
+    assert (await site.answer(bearer("sees", b"/?database=dba"))).status == 200
+
+
+async def test_without_users_all_may_all(site, node):
+    """And who has a token already may as well."""
+    node.users = None
+    for user in (None, "anybody"):
+        for target in TARGETS.keys() - {b"*", b"/db"}:
+            assert (await site.answer(bearer(user, target))).status == 200, target
+    refused = await site.answer(bearer(None, b"/db"))
+    assert refused.status == 400
+
+
+async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site, node):
+    """Not for longer, whatever it was; and of not so many that it would fill the memory."""
+    node.let(ana="read:db")
+    for _ in range(5):
+        assert (await site.answer(bearer("ana", b"/db/key"))).status == 200
+    assert node.asked == [(b"ana", "10.0.0.1")]
+    node.let(ana="")
+    await trio.sleep(KEPT_S)
+    assert (await site.answer(bearer("ana", b"/db/key"))).status == 401
+    node.let()
+    await trio.sleep(KEPT_S)
+    gone = await site.answer(bearer("ana", b"/db/key"))
+    assert (gone.status, await whole(gone)) == (401, b"this token is nobody's\n")
+    node.users = None
+    for number in range(MOST_KEPT + 10):
+        assert (await site.answer(bearer(f"t{number}", b"/db/key"))).status == 200
+    assert len(site._permissions._kept) == MOST_KEPT
+
+
+@pytest.mark.parametrize(("told", "status"), [
+    (Unavailable("gone"), 502), ("yes", 400), ([], 400), (["ana"], 400), (["ana", "read:*"], 400),
+    (ProtocolError("x"), 400),
+])  # fmt: skip
+async def test_a_node_that_does_not_say_lets_nobody_through(site, node, told, status):
+    """Whatever is wrong with it."""
+    node.tell = told
+    assert (await site.answer(bearer("ana", b"/db/key"))).status == status
+
+
+@pytest.mark.parametrize(("headers", "token"), [
+    ({}, None), ({b"authorization": b"Bearer abc"}, b"abc"), ({b"authorization": b"bearer  abc "}, b"abc"),
+    ({b"authorization": b"Basic YTpi"}, None), ({b"authorization": b"Bearer"}, None),
+    ({b"authorization": b"Bearer "}, b""),
+    ({b"cookie": b"gossipkv-token=abc"}, b"abc"), ({b"cookie": b"a=b; gossipkv-token=abc; c=d"}, b"abc"),
+    ({b"cookie": b"xgossipkv-token=abc"}, None), ({b"cookie": b"gossipkv-tokens=abc"}, None),
+    ({b"cookie": b"a=b, gossipkv-token=abc"}, b"abc"),
+    ({b"authorization": b"Bearer abc", b"cookie": b"gossipkv-token=no"}, b"abc"),
+])  # fmt: skip
+def test_where_a_token_is(headers, token):
+    """A bearer's before the cookie; of the cookie the whole name counts."""
+    assert token_of(Request(b"GET", b"/", headers)) == token
+
+
+async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
+    """That no script can read, nor another site send; `Secure` where it has come by TLS."""
+    node.let(ana="see")
+    page = await site.answer(bearer(None, b"/", accept=b"text/html,*/*"))
+    assert (page.status, dict(page.headers)[b"WWW-Authenticate"]) == (401, b"Bearer")
+    assert b'<form method="post" action="/login">' in await whole(page)
+    assert (await site.answer(bearer(None, b"/login"))).status == 200
+    for token, more in (("ana", {}), ("ana", {"x-forwarded-proto": b"https"})):
+        headers = {name.encode(): value for name, value in more.items()}
+        done = await site.answer(Request(b"POST", b"/login", headers, b"token=" + token.encode()))
+        cookie = dict(done.headers)[b"Set-Cookie"]
+        assert (done.status, dict(done.headers)[b"Location"]) == (303, b"/")
+        expected = b"gossipkv-token=ana; Path=/; HttpOnly; SameSite=Strict" + b"; Secure" * bool(more)
+        assert cookie == expected
+        seen = await site.answer(Request(b"GET", b"/", {b"cookie": cookie.partition(b";")[0]}))
+        assert seen.status == 200
+    for body in (b"token=wrong", b"", b"token=ana%0D%0AX%3A1", b"token=\xff"):
+        refused = await site.answer(Request(b"POST", b"/login", {b"accept": b"text/html"}, body))
+        assert refused.status == 401
+        assert b"Set-Cookie" not in dict(refused.headers)
+    node.users = None
+    split = await site.answer(Request(b"POST", b"/login", {}, b"token=a%0D%0AX%3A1"))
+    assert dict(split.headers)[b"Set-Cookie"].startswith(b"gossipkv-token=aX1;")
+
+
+async def test_a_gateway_of_no_node_judges_nobody():
+    """It reads with a token of its own; what its node refuses is refused."""
+    records = FakeDatabase({"1": {b"key": b"value"}}, "1")
+    alone = Site(context_of(FakeNode({"db": records})), {}, FakePages())
+    assert (await alone.answer(bearer(None, b"/db/key"))).status == 200
