@@ -12,6 +12,9 @@ cdef struct Line:
     uint32_t interest
     bint holds  # bytes, or an end, of which the system does not tell
     bint listed
+    bint judged  # whether it is known if that is a node at the other end, and which
+    bint is_node
+    uint8_t uuid[16]
     void* tunnel  # that carries what comes to somebody else; NULL: it is served here
 
 
@@ -27,6 +30,7 @@ cdef class Secured:
     cdef void note(self, int fd, bint holds) noexcept nogil
     cdef bint has_events(self) noexcept nogil
     cdef int tell(self, Event* events, int most) noexcept nogil
+    cdef object proven(self, int fd)
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
     cdef void forget(self, int fd) noexcept nogil

@@ -119,6 +119,20 @@ cdef class Secured:
                 count += 1
         return count
 
+    cdef object proven(self, int fd):
+        """As `Transport.proven`: who is a node once stays it, whatever is read anew meanwhile."""
+        cdef Line* line = line_of(self, fd)
+        cdef bytes uuid
+        if line == NULL or self.tls is None:
+            return None
+        if not line.judged:
+            uuid = self.tls.proven(line.tls)
+            line.judged = True
+            line.is_node = uuid is not None
+            if line.is_node:
+                memcpy(line.uuid, <const uint8_t*>uuid, sizeof(line.uuid))
+        return (<const char*>line.uuid)[:sizeof(line.uuid)] if line.is_node else None
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         """As `Transport.receive`.  Requires: it has a line."""
         cdef bint holds
@@ -134,4 +148,5 @@ cdef class Secured:
         """It is a line no more."""
         tls_free(self.lines[fd].tls)
         self.lines[fd].tls = NULL
+        self.lines[fd].judged = False
         self.lines[fd].holds = False

@@ -289,8 +289,7 @@ cdef class Sockets(Transport):
         return 0
 
     cdef object proven(self, int fd):
-        cdef Line* line = line_of(self.secured, fd)
-        return None if line == NULL else self.secured.tls.proven(line.tls)
+        return self.secured.proven(fd)
 
     cdef int wake(self) except -1:
         if self.watches_others:

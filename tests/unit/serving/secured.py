@@ -15,6 +15,7 @@ from tests.unit.serving.test_serving import Served
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
+    from uuid import UUID
 
 ALL = 0b111  # Every listener.
 NOW = datetime.now(UTC)
@@ -37,9 +38,9 @@ class Authority:
         self.path = directory / f"{name}.pem"
         self.path.write_text(self.signed.certificate)
 
-    def pair(self, name: str, *hosts: str, began: datetime = NOW) -> Pair:
-        """A certificate of a node with such hosts, or without any of a client, for 30 days."""
-        signed = new_certificate((self.signed.certificate, self.signed.key), Subject(name, hosts), began, 30)
+    def pair(self, name: str, *hosts: str, began: datetime = NOW, uuid: UUID | None = None) -> Pair:
+        """A certificate of a node with such hosts or that uuid, or without any of a client, for 30 days."""
+        signed = new_certificate((self.signed.certificate, self.signed.key), Subject(name, hosts, uuid), began, 30)
         pair = Pair(self.directory / f"{name}.pem", self.directory / f"{name}.key")
         pair.certificate.write_text(signed.certificate)
         pair.key.write_text(signed.key)

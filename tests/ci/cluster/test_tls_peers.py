@@ -1,0 +1,205 @@
+"""Nodes as processes that prove to each other who they are; they are read by HTTP, in the clear."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from gossipkv.access.certificates import Subject, new_authority, new_certificate
+from gossipkv.keyspace.partitioner import partition
+from gossipkv.node.peers.connections import DIAL_TIMEOUT_S
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.test_http import gateways, get, until
+
+NOW = datetime.now(UTC)
+PARTITIONS = 11
+RECORDS = {f"key{number}": f"value{number}".encode() for number in range(200)}
+UUIDS = {"n1": uuid4(), "n2": uuid4()}
+
+
+def publish(source):
+    """A database, of which each of two nodes has a part if both are there by now."""
+    place = source / "geo" / "1"
+    place.mkdir(parents=True)
+    for number in range(PARTITIONS):
+        held = [key for key in RECORDS if partition("sequins", key.encode(), PARTITIONS) == number]
+        (place / f"part-{number:05}.tsv").write_text("".join(f"{key}\t{RECORDS[key].decode()}\n" for key in held))
+
+
+class Files:
+    """What the nodes know each other by, which may change while they run."""
+
+    def __init__(self, place):
+        self.place = place
+        place.mkdir()
+        self.trusts(self.signs(new_authority("first", NOW)))
+
+    def write(self, name, text):
+        """Replace a file at once."""
+        (self.place / "new").write_text(text)
+        os.replace(self.place / "new", self.place / name)
+
+    def signs(self, authority):
+        """Have all nodes show certificates that it signs; that authority."""
+        for name, uuid in UUIDS.items():
+            signed = new_certificate((authority.certificate, authority.key), Subject(name, (), uuid), NOW)
+            self.write(f"{name}.key", signed.key)
+            self.write(f"{name}.pem", signed.certificate)
+        return authority
+
+    def trusts(self, *authorities):
+        """Have them take what these sign."""
+        self.write("peers.pem", "".join(authority.certificate for authority in authorities))
+        self.authorities = authorities
+
+    def settings(self, name):
+        """Of the node of that name."""
+        named = {"certificate": f"{name}.pem", "key": f"{name}.key", "peers": "peers.pem"}
+        return {f"GOSSIPKV_TLS_{what.upper()}": str(self.place / file) for what, file in named.items()}
+
+
+def started(place, source, name, environ, *options):
+    """A node, whose HTTP is plain."""
+    (place / name).mkdir(exist_ok=True)
+    return NodeProcess(
+        place / name, "--node", name, "--shard-id", name[1:], "--http-listen", "127.0.0.1:0",
+        "--replication", "1", "--time-to-converge", "1s", *options,
+        source=source, environ={**environ, "GOSSIPKV_TLS_LISTENERS": "listen"},
+    )  # fmt: skip
+
+
+@contextmanager
+def two_nodes(place, source, files):
+    """`n1` and `n2`, when each holds its part and gives the other's."""
+    source.mkdir()
+    with ExitStack() as stack:
+        nodes = []
+        for name in UUIDS:
+            join = ("--join", nodes[0].address) if nodes else ()
+            nodes.append(stack.enter_context(started(place, source, name, files.settings(name), *join)))
+            nodes[-1].ready()
+        until(lambda: all("shard_id" in node.said() and " member " in node.said() for node in nodes), nodes[1].said)
+        time.sleep(1)
+        publish(source)
+        read_anew(nodes)
+        until(lambda: all(forwards(node) for node in nodes), lambda: "".join(node.said() for node in nodes))
+        yield nodes
+
+
+def forwards(node, starts=1):
+    """Whether it answers for all keys, of which the other node has some; it was started so often."""
+    address = gateways(node, starts)[-1][0]
+    told = [get(address, f"/geo/{key}") for key in list(RECORDS)[:40]]
+    by_others = {headers.get("X-Sequins-Proxied-To") for _, headers, _ in told} - {None}
+    return bool(by_others) and all(status == 200 for status, *_ in told)
+
+
+def is_connected(node):
+    """Whether it has a connection to another node."""
+    told = json.loads(get(gateways(node)[-1][0], "/debug/vars")[2])
+    return told["gossipkv_peer_connections"] > 0
+
+
+class Load:
+    """Reads of all keys again and again on one connection, until the block ends; what has failed."""
+
+    def __init__(self, node):
+        self.failed, self.count = [], 0
+        self._address = gateways(node)[-1][0]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
+        while not self._over.is_set():
+            for key, value in RECORDS.items():
+                connection.request("GET", f"/geo/{key}")
+                response = connection.getresponse()
+                told = response.status, response.read()
+                self.count += 1
+                self.failed += [] if told == (200, value) else [(key, told)]
+        connection.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+def read_anew(nodes):
+    """Have the nodes look at their files, which they have by then."""
+    before = [node.said().count("] certificate ") for node in nodes]
+    for node in nodes:
+        node.process.send_signal(signal.SIGHUP)
+    for node, count in zip(nodes, before, strict=True):
+        until(lambda node=node, count=count: node.said().count("] certificate ") > count, node.said)
+    time.sleep(DIAL_TIMEOUT_S)  # Nobody has dialled before that, and is still to be taken for whom it was then.
+
+
+def test_another_authority_under_load(tmp_path):
+    """Both are taken, then all show certificates of the new one, then that alone is taken: no read fails meanwhile.
+
+    A node that is started with what is there at the end is a member like the one that has gone through it all.
+    """
+    files, source = Files(tmp_path / "files"), tmp_path / "source"
+    (first,) = files.authorities
+    second = new_authority("second", NOW)
+    with two_nodes(tmp_path, source, files) as nodes:
+        with Load(nodes[0]) as load:
+            files.trusts(first, second)
+            read_anew(nodes)
+            files.signs(second)
+            read_anew(nodes)
+            files.trusts(second)
+            read_anew(nodes)
+            assert nodes[1].stop() == 0
+            with started(tmp_path, source, "n2", files.settings("n2"), "--join", nodes[0].address) as again:
+                again.ready()
+                until(lambda: forwards(again, 2), again.said)
+                before = load.count
+                until(lambda: load.count > before + 2 * len(RECORDS), again.said)
+                until(lambda: is_connected(nodes[0]), nodes[0].said)
+        assert load.failed == []
+        said = nodes[0].said()
+        assert "peer_refused" not in said
+        assert "certificate is refused" not in said
+        assert nodes[0].stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "comes", "reason"),
+    [
+        ("files", None, "this port of the node speaks TLS"),
+        (None, "files", "it speaks no TLS"),
+        ("files", "strange", "its certificate is refused: "),
+    ],
+)
+def test_a_node_that_is_none(tmp_path, known, comes, reason):
+    """Who comes says once what is in its way, and is no member; the other node goes on."""
+    files = {"files": Files(tmp_path / "files"), "strange": Files(tmp_path / "strange")}
+    source = tmp_path / "source"
+    publish(source)
+    settings = [{} if one is None else files[one].settings(name) for one, name in ((known, "n1"), (comes, "n2"))]
+    with started(tmp_path, source, "n1", settings[0]) as node:
+        node.ready()
+        address = gateways(node)[-1][0]
+        until(lambda: get(address, "/geo/key1")[0] == 200, node.said)
+        with started(tmp_path, source, "n2", settings[1], "--join", node.address) as other:
+            until(lambda: reason in other.said(), other.said)
+            time.sleep(2)
+            assert [line for line in other.said().splitlines() if reason in line and "refused" in line][1:] == []
+        assert get(address, "/geo/key1")[2] == RECORDS["key1"]
+        assert " member " not in node.said()
+        assert node.stop() == 0

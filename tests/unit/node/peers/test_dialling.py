@@ -1,0 +1,223 @@
+"""Nodes that dial each other by TLS: who is taken for whom, over real sockets; then a serving loop goes on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.address import Address
+from gossipkv.environment.trio_world import RealSockets
+from gossipkv.errors import ProtocolError, Unauthorized
+from gossipkv.node.peers import hello
+from gossipkv.node.peers.dialling import Dialling, Proofs
+from gossipkv.serving.loop import Tls
+from gossipkv.wire import rpc
+from tests.unit.serving.secured import NOW, Authority
+from tests.unit.serving.test_forwarding_sockets import RECORDS, Cluster
+from tests.unit.serving.test_serving import Served
+from tests.world.logs import capture_logs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from gossipkv.environment.seam import Stream
+    from tests.unit.serving.secured import Pair
+
+MINE, THEIRS, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
+LISTEN = 0b001
+LONG_AGO = NOW - timedelta(days=31)
+
+
+class Node(Served):
+    """A node that is dialled; whoever asks it anything hears which uuid they have proved."""
+
+    def step(self, serve_us: int = 1000) -> None:
+        """One round."""
+        self.loop.round(lambda _method, _params: msgpack.packb(self.loop.proven), serve_us, 1000)
+
+
+class Nodes:
+    """The one that is dialled, and what the other shows."""
+
+    def __init__(self, directory: Path) -> None:
+        self.served = Node(directory)
+        self.peers, self.clients, self.strangers = (
+            Authority(directory, name) for name in ("peers", "clients", "strangers")
+        )
+        self.shows(self.peers.pair("theirs", uuid=THEIRS))
+        self.dialling = Dialling(RealSockets())
+        self.mine(self.peers.pair("mine", uuid=MINE))
+
+    def shows(self, pair: Pair) -> None:
+        """Have the node show that certificate."""
+        self.served.loop.use_tls(self.tls(pair))
+
+    def mine(self, pair: Pair) -> None:
+        """Dial with that certificate."""
+        self.dialling.use_tls(self.tls(pair))
+
+    def tls(self, pair: Pair) -> Tls:
+        """How the node of that certificate speaks."""
+        return Tls(pair.certificate, pair.key, self.clients.path, self.peers.path, listeners=LISTEN)
+
+    async def proves(self, uuid: UUID | None = THEIRS) -> bytes | None:
+        """Dial the node of that uuid, and ask which one it takes us for."""
+        stream = await self.dialling.connect(Address(*self.served.address), uuid and uuid.bytes)
+        try:
+            return await asked(stream)
+        finally:
+            await stream.aclose()
+
+
+async def asked(stream: Stream) -> bytes | None:
+    """Which node whoever answers takes us for."""
+    await stream.send_all(rpc.request(1, "hello", [{}]))
+    proven: bytes | None = msgpack.unpackb(await stream.receive_some(1000))[3]
+    return proven
+
+
+async def step(served: Served) -> None:
+    """Again and again, whenever the others wait."""
+    while True:
+        served.step()
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Nodes]:
+    """Two that know each other."""
+    nodes = Nodes(tmp_path)
+    nursery.start_soon(step, nodes.served)
+    yield nodes
+    nodes.served.close()
+
+
+async def test_each_proves_who_it_is(nodes: Nodes) -> None:
+    """By its certificate, to whom it dials and to who dials it; whoever is asked over gossip may be any node."""
+    assert await nodes.proves() == MINE.bytes
+    assert await nodes.proves(None) == MINE.bytes
+
+
+async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
+    """Another node, no node, one whose certificate has ended, one of strangers: each is refused for what it is."""
+    for pair, reason in [
+        (nodes.peers.pair("other", uuid=OTHER), f"is that of the node {OTHER.hex}, and not of {THEIRS.hex}"),
+        (nodes.peers.pair("host", "127.0.0.1"), "no certificate that tls_peers have signed proves a uuid"),
+        (nodes.clients.pair("user", uuid=THEIRS), "no certificate that tls_peers have signed proves a uuid"),
+        (nodes.peers.pair("ended", began=LONG_AGO, uuid=THEIRS), "certificate is refused: certificate has expired"),
+        (nodes.strangers.pair("strange", uuid=THEIRS), "certificate is refused: unable to get local issuer"),
+    ]:
+        nodes.shows(pair)
+        with pytest.raises(Unauthorized, match=reason):
+            await nodes.proves()
+
+
+async def test_who_dials_is_nobody(nodes: Nodes) -> None:
+    """It has proved nothing, though its authority signs for users; or is told what is wrong with its certificate."""
+    for pair in nodes.clients.pair("user", uuid=MINE), nodes.peers.pair("host", "127.0.0.1"):
+        nodes.mine(pair)
+        assert await nodes.proves() is None
+    for pair, reason in [
+        (nodes.peers.pair("ended", began=LONG_AGO, uuid=MINE), "certificate expired"),
+        (nodes.strangers.pair("strange", uuid=MINE), "unknown ca"),
+    ]:
+        nodes.mine(pair)
+        with pytest.raises(Unauthorized, match=f"it refuses this node's certificate: .*{reason}"):
+            await nodes.proves()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(b"\x94\x01\x00\xc0\xc0", ProtocolError), (b"HTTP/1.1", ProtocolError), (b"", ConnectionResetError)],
+)
+async def test_where_no_tls_is_spoken(nodes: Nodes, nursery: trio.Nursery, answer: bytes, error: type) -> None:
+    """It is said, whatever speaks there, and also where nothing is said at all."""
+
+    async def speak(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(answer)
+
+    (listener,) = await nursery.start(partial(trio.serve_tcp, speak, 0, host="127.0.0.1"))
+    with pytest.raises(error):
+        await nodes.dialling.connect(Address(*listener.socket.getsockname()), THEIRS.bytes)
+
+
+async def test_a_node_without_tls(nodes: Nodes) -> None:
+    """Is known for that by its alert."""
+    pair = nodes.peers.pair("theirs", uuid=THEIRS)
+    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, listeners=0b010))
+    with pytest.raises(ProtocolError, match="it speaks no TLS"):
+        await nodes.proves()
+
+
+async def test_an_authority_that_is_another_meanwhile(nodes: Nodes) -> None:
+    """What is read anew holds for who is first asked then: who was a node stays one on its connection."""
+    before, silent = [await nodes.dialling.connect(Address(*nodes.served.address), THEIRS.bytes) for _ in range(2)]
+    assert await asked(before) == MINE.bytes
+    pair = nodes.strangers.pair("theirs", uuid=THEIRS)
+    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, peers=nodes.strangers.path, listeners=LISTEN))
+    assert await asked(before) == MINE.bytes
+    assert await asked(silent) is None
+    for stream in before, silent:
+        await stream.aclose()
+
+
+async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+    """Reads are forwarded on what was dialled, large ones too, and it ends with its loop."""
+    (tmp_path / "cluster").mkdir()
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.owner.loop.use_tls(nodes.tls(nodes.peers.pair("theirs", uuid=THEIRS)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(step, cluster.owner)
+        stream = await nodes.dialling.connect(Address(*cluster.owner.address), THEIRS.bytes)
+        nursery.cancel_scope.cancel()
+    cluster.asker.loop.adopt(0, stream.detach())
+    requests = b"".join(rpc.request(number, "get", ["db", key]) for number, key in enumerate(RECORDS))
+    client = cluster.asker.connect()
+    for _ in range(3):
+        answers = cluster.exchange(client, requests, len(RECORDS))
+        assert {msgid: result for _, msgid, _, result in answers} == {
+            number: [value, "v1"] for number, value in enumerate(RECORDS.values())
+        }
+    assert cluster.owner.counters("tls_handshakes") == 1
+    cluster.asker.close()
+    cluster.owner.until(lambda: cluster.owner.counters("connections") == 0)
+    cluster.owner.close()
+
+
+async def test_what_is_refused_is_told(autojump_clock: MockClock) -> None:
+    """Once a minute for each node and reason; where nodes prove nothing, anybody may come."""
+    proven: list[bytes | None] = [None]
+    proofs = Proofs(lambda: proven[0])
+    with capture_logs() as lines:
+        for proven[0], uuid in [(None, MINE.bytes), (OTHER.bytes, MINE.bytes), (None, None)] * 3:
+            with pytest.raises(Unauthorized):
+                proofs.check(uuid)
+        assert [line["uuid"] for line in lines] == [MINE.hex, MINE.hex, "none"]
+        await trio.sleep(60)
+        with pytest.raises(Unauthorized):
+            proofs.check(None)
+        assert len(lines) == 4
+        proven[0] = MINE.bytes
+        proofs.check(MINE.bytes)
+        proofs.check(None)
+        Proofs(None).check(OTHER.bytes)
+    assert len(lines) == 4
+    assert lines[0]["event"] == "peer_refused"
+
+
+def test_whose_certificate_it_is() -> None:
+    """A uuid that was proved is the one that is meant, or any."""
+    hello.prove(MINE.bytes, None)
+    hello.prove(MINE.bytes, MINE.bytes)
+    with pytest.raises(Unauthorized, match=f"of the node {OTHER.hex}, and not of {MINE.hex}"):
+        hello.prove(OTHER.bytes, MINE.bytes)
