@@ -169,7 +169,7 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=http and Gateway(config, bound_to(http), node=bound, name=directory.record.node),
+            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
             usage=usage,
             beside=beside,
             tls=tls,

@@ -48,12 +48,6 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "self._throttle.wrong(address, self._now())",
             "pass",
         ),
-        (
-            "no secret is one that whoever shows nothing has",
-            f"{ACCESS}._look_at",
-            "if self.secret and hmac.compare_digest(token, self.secret.encode()):",
-            "if hmac.compare_digest(token, self.secret.encode()):",
-        ),
     ),
     *planted_at(
         "tests/unit/node/peers/test_proof.py",

@@ -89,7 +89,7 @@ def children(monkeypatch):
 
 def made(**flags):
     """A gateway with these settings."""
-    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", secret="s")
+    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1")
 
 
 async def test_the_order_and_the_words(autojump_clock, nursery, children):

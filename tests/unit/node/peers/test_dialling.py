@@ -42,7 +42,7 @@ class Node(Served):
 
     def step(self, serve_us: int = 1000) -> None:
         """One round."""
-        self.loop.round(lambda _method, _params: msgpack.packb(self.loop.proven), serve_us, 1000)
+        self.loop.round(lambda _method, _params, _caller: msgpack.packb(self.loop.proven), serve_us, 1000)
 
 
 class Nodes:
