@@ -173,7 +173,7 @@ cdef bytes readable(str setting, object path):
 cdef class Tls:
     """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
 
-    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs certificates of clients, that
+    `listeners` has a bit for each, as `_transport.pxd` numbers them.  `clients`: who signs those of clients, which
     they are asked for; who has none may come in, who has a wrong one may not.  `expires_s`: until when the node's own
     certificate holds, in seconds since 1970.
 
