@@ -294,7 +294,6 @@ def test_users_among_others_need_keys(tmp_path):
     path = tmp_path / "users"
     path.write_text("[ana]\nmay = []\n")
     path.chmod(0o600)
-    world = MagicMock()
     assert access_of(load(flags={"users": str(path)})).may(ANONYMOUS, Right.NONE)
     with pytest.raises(ConfigError, match="with users nodes are to prove to each other"):
         access_of(load(flags={"users": str(path), "join": "10.0.0.1:7070"}))
