@@ -167,8 +167,9 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=http
-            and Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
+            gateway=None
+            if http is None
+            else Gateway(config, bound_to(http), node=bound, name=directory.record.node, secret=access.secret),
             usage=usage,
             beside=beside,
         )
