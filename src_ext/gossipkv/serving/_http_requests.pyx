@@ -221,7 +221,7 @@ cdef inline bint has_control(const uint8_t* at, const uint8_t* end) noexcept nog
 
 
 cdef bint has_token(const Blob* value) noexcept nogil:
-    """Whether one of the cookies may be that of the page, by which the gateway knows a user (`gossipkv.http.permissions`)."""
+    """Whether one of the cookies may be the page's, by which the gateway knows a user (`gossipkv.http.permissions`)."""
     cdef Py_ssize_t i
     for i in range(value.size - TOKEN_SIZE + 1):
         if memcmp(value.data + i, TOKEN, TOKEN_SIZE) == 0:

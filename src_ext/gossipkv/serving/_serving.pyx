@@ -279,9 +279,9 @@ cdef class Loop:
         """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
 
         `answer(method, parameters, caller)` gives the result as MessagePack, a `Refused` or a `Welcome`.  Whatever else
-        it gives is returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has answered the
-        method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at most `serve_us`,
-        `answer_us` and what one request takes.
+        it gives is returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has
+        answered the method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at
+        most `serve_us`, `answer_us` and what one request takes.
         """
         cdef list pending = []
         cdef bint answered = False

@@ -88,8 +88,8 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "scripts read the page's cookie",
             f"{PERMISSIONS}.log_in",
-            "HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}",
-            "SameSite=Strict{'; Secure' if is_secure else ''}",
+            "cookie = f\"{COOKIE}={safe}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}\"",
+            "cookie = f\"{COOKIE}={safe}; Path=/; SameSite=Strict{'; Secure' if is_secure else ''}\"",
         ),
     ),
     *planted_at(

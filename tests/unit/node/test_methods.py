@@ -230,7 +230,6 @@ class Node:
             certificate=lambda: None,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
-            certificate=lambda: None,
             records=lambda: {"copies": 3},
         )
 
