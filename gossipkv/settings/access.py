@@ -70,7 +70,7 @@ class AccessSettings:
         default=None,
         metadata=plain(
             "path", "none", "a file of certificates in PEM", read_path,
-            meaning="authorities that sign certificates of nodes, for TLS between them",
+            meaning="authorities that sign certificates of nodes, for TLS between them; goes with `tls_certificate`",
             why="only whoever built the cluster knows who signs for it",
         ),
     )  # fmt: skip

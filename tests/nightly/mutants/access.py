@@ -126,6 +126,27 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         ),
     ),
     *planted_at(
+        "tests/unit/node/peers/test_dialling.py",
+        (
+            "whoever answers is the node that was dialled",
+            "gossipkv.node.peers.hello:prove",
+            "if uuid not in {None, proven}",
+            "if False",
+        ),
+        (
+            "a peer's uuid is unproven",
+            "gossipkv.node.peers.hello:prove",
+            "if proven is None",
+            "if False",
+        ),
+        (
+            "whoever answers is not asked who it is",
+            "gossipkv.node.peers.dialling:Dialling.connect",
+            "hello.prove(await secured.shake(), uuid)",
+            "await secured.shake()",
+        ),
+    ),
+    *planted_at(
         "tests/unit/access/test_rights.py",
         (
             "a right is looked up by prefix",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 import trio
 
+from gossipkv.address import Address
 from gossipkv.errors import ConfigError
 from gossipkv.node import certificate
 from gossipkv.node.certificate import LOOK_PERIOD_S, TICKETS_PERIOD_S, Certificate
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from gossipkv.serving._tls import Tls
+    from tests.unit.serving.secured import Pair
 
 
 class Threads:
@@ -112,8 +115,48 @@ async def test_a_node_without_one(nursery: trio.Nursery) -> None:
     assert used == []
 
 
-@pytest.mark.parametrize("name", ["tls_certificate", "tls_key", "tls_clients"])
+@pytest.mark.parametrize("name", ["tls_certificate", "tls_key", "tls_clients", "tls_peers"])
 def test_one_setting_without_the_others(tmp_path: Path, name: str) -> None:
     """It is refused: whoever names a file wants TLS."""
     with pytest.raises(ConfigError, match=name):
         certificate.read(Config(**{name: tmp_path / "a.pem"}))
+
+
+def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
+    """What they would be stopped by later is refused: no uuid, no TLS where they dial, nobody who signs for them."""
+    authority = Authority(tmp_path)
+    uuid, at = UUID(int=1), (Address("10.0.0.2", 7070),)
+    named, unnamed = authority.pair("named", uuid=uuid), authority.pair("unnamed", "localhost")
+
+    def read(pair: Pair, **settings: object) -> Tls | None:
+        return certificate.read(Config(tls_certificate=pair.certificate, tls_key=pair.key, **settings))
+
+    assert read(named, tls_peers=authority.path, join=at).uuid == uuid.bytes
+    assert read(named).uuid == uuid.bytes
+    assert read(unnamed).uuid is None
+    assert read(unnamed, tls_listeners=("resp_listen",), join=at) is not None
+    for pair, settings, reason in [
+        (unnamed, {"tls_peers": authority.path}, "it names no uuid, and nodes prove theirs"),
+        (named, {"tls_peers": authority.path, "tls_listeners": ("resp_listen",)}, "tls_peers is for `listen`"),
+        (named, {"join": at}, "tls_certificate: nodes that are to join each other by TLS need tls_peers"),
+        (named, {"tls_peers": named.key}, "tls_peers = .*expected certificates of authorities"),
+    ]:
+        with pytest.raises(ConfigError, match=reason):
+            read(pair, **settings)
+
+
+async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+    """It is not used: a node is the same as long as it runs."""
+    node = Node(tmp_path)
+    pair = node.authority.pair("node", uuid=UUID(int=1))
+    node = Node.__new__(Node)
+    node.used = []
+    config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=tmp_path / "authority.pem")
+    kept = Certificate(config, Threads(), certificate.read(config), node.used.append)
+    await nursery.start(kept.run)
+    Authority(tmp_path, "others").pair("node", uuid=UUID(int=2))
+    with capture_logs() as logs:
+        await node.looks()
+    assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
+    assert f"it is not that of the node {UUID(int=1).hex}" in logs[0]["reason"]
+    assert len(node.used) == 1

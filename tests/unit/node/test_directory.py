@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.errors import ConfigError, Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.document import write_document
 from gossipkv.storage.slots import SLOT_BYTES, SLOTS, read_slots, write_slots
@@ -19,9 +19,9 @@ from tests.world.simulated_files import SimulatedFiles
 FILES = RealFiles()
 
 
-def opened(path, files=FILES, cluster="test", node=None, seed=1):
+def opened(path, files=FILES, cluster="test", node=None, seed=1, **certified):
     """Opens the directory."""
-    return DataDirectory.open(path, files, cluster=cluster, random=random.Random(seed), node=node)
+    return DataDirectory.open(path, files, cluster=cluster, random=random.Random(seed), node=node, **certified)
 
 
 def test_a_new_directory_is_made_with_those_above_it(tmp_path):
@@ -45,6 +45,22 @@ def test_who_a_node_is_stays_and_its_name_can_be_changed(tmp_path):
         assert (data.record.uuid, data.record.node) == (uuid, "alpha")
     with opened(tmp_path) as data:
         assert (data.record.uuid, data.record.node) == (uuid, "alpha")
+
+
+def test_a_node_is_the_one_that_its_certificate_names(tmp_path):
+    """From its first start on; another certificate is refused, and so is the same one for another node."""
+    mine, other = "0" * 31 + "1", "0" * 31 + "2"
+    with opened(tmp_path, uuid=mine) as data:
+        assert data.record.uuid == mine
+        data.keep(pinned=True)
+    with opened(tmp_path), opened(tmp_path / "drawn") as data:
+        assert data.record.uuid not in {mine, other}
+    with pytest.raises(ConfigError, match=f"{mine}, and tls_certificate is that of {other}; .* --uuid {mine}`"):
+        opened(tmp_path, uuid=other)
+    with pytest.raises(ConfigError, match=f"that of the node which had them, {mine};"):
+        opened(tmp_path, uuid=mine, forget_tables=True)
+    with opened(tmp_path, uuid=other, forget_tables=True) as data:
+        assert data.record.uuid == other
 
 
 def test_two_nodes_cannot_have_the_same_directory(tmp_path):

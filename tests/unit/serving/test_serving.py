@@ -556,3 +556,28 @@ def test_how_long_answers_took(served: Served) -> None:
     served.step()
     assert served.core.latency()["handed_off"].count == 1
     assert served.core.latency()["handed_off"].maximum > 0
+
+
+def test_the_gateway_s_connection(tmp_path: Path) -> None:
+    """It is served beyond the limits for those who come, counts as none of them, and its time is never up."""
+    served = Served(tmp_path, max_connections=1, idle_timeout_ms=1)
+    here, there = socket.socketpair()
+    served.loop.serve_gateway(there.detach())
+    here.settimeout(0)
+    here.send(PING)
+    assert served.receive(here, len(PONG)) == PONG
+    client = served.connect()
+    client.send(PING)
+    assert served.receive(client, len(PONG)) == PONG
+    time.sleep(0.01)
+    served.loop.expire()
+    assert served.ends(client) == b""
+    here.send(PING)
+    assert served.receive(here, len(PONG)) == PONG
+    assert served.counters("connections_accepted") == served.counters("closed_idle") == 1
+    assert served.loop.connection_count == 1
+    here.close()
+    served.until(lambda: served.loop.connection_count == 0)
+    served.connect().send(PING)
+    served.until(lambda: served.counters("connections_accepted") == 2)
+    served.close()
