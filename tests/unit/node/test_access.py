@@ -247,13 +247,16 @@ async def test_after_five_wrong_tokens_each_waits(autojump_clock):
         for token in (b"wrong", b"wrong", b"wrong", b"token-ana"):
             nursery.start_soon(try_one, token)
     assert max(ended) >= 3
-    overloaded: list[Overloaded] = []
-    for _ in range(FREE):
-        told = of.prove(b"wrong", STRANGER)
-        with pytest.raises(Unauthorized):
-            await told.result() if isinstance(told, Waiting) else told
 
-    async def flood() -> None:
+
+async def test_few_tokens_wait_at_once(autojump_clock):
+    """Further ones are told so: each takes a task, and a node has so many."""
+    of, overloaded = access(users(ana=[])), []
+    for _ in range(FREE):
+        with pytest.raises(Unauthorized):
+            of.prove(b"wrong", STRANGER)
+
+    async def wait() -> None:
         told = of.prove(b"wrong", STRANGER)
         assert isinstance(told, Waiting)
         try:
@@ -264,7 +267,7 @@ async def test_after_five_wrong_tokens_each_waits(autojump_clock):
     with trio.move_on_after(0.5):
         async with trio.open_nursery() as nursery:
             for _ in range(MOST_WAITING + 7):
-                nursery.start_soon(flood)
+                nursery.start_soon(wait)
     assert len(overloaded) == 7
 
 
