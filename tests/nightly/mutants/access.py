@@ -16,14 +16,14 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "whoever answers is the node that was dialled",
             "gossipkv.node.peers.hello:prove",
-            "if uuid not in {None, proven}",
-            "if False",
+            "if uuid not in {None, proven}:",
+            "if False:",
         ),
         (
             "a peer's uuid is unproven",
             "gossipkv.node.peers.hello:prove",
-            "if proven is None",
-            "if False",
+            "if proven is None:",
+            "if False:",
         ),
         (
             "whoever answers is not asked who it is",
