@@ -86,13 +86,13 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     check(core.connections, connection, core.fresh_answers == 0, b"answers are counted in the turn that gave them")
     core.turn_work = work
     connection.held = False
-    if data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
+    if connection.listener == HTTP_LISTENER:
+        at = take_plain(core, connection, data, size)  # A handshake is strange there: the gateway says so.
+    elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
         refuse_handshake(core, connection)
         at = size
     elif connection.owing == NULL:
         at = take_messages(core, connection, data, size)
-    elif connection.listener == HTTP_LISTENER:
-        at = take_plain(core, connection, data, size)
     else:
         at = take_commands(core, connection, data, size)
     core.connections.work -= work - core.turn_work + buffer_size(core.out) // BYTES_PER_WORK

@@ -394,7 +394,7 @@ def test_who_speaks_plainly_is_told(served: Secured, said: bytes, answer: bytes,
     assert served.counters("gets") == served.counters("pings") == 0
 
 
-@pytest.mark.parametrize("listener", ["address", "resp", "http"])
+@pytest.mark.parametrize("listener", ["address", "resp"])
 def test_who_speaks_tls_where_it_is_not_spoken(tmp_path: Path, listener: str) -> None:
     """They hear an alert, which is all that they can hear."""
     served = Served(tmp_path)
