@@ -33,6 +33,24 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         ),
     ),
     *planted_at(
+        "tests/unit/node/peers/test_dialling.py",
+        (
+            "whoever signs for users signs for nodes",
+            "gossipkv.serving._tls:Tls.proven",
+            "and openssl.is_signed(verdict) == 1",
+            "and openssl.is_signed(verdict) != 7",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/serving/test_tls.py",
+        (
+            "who speaks plainly is served where TLS is spoken",
+            "gossipkv.serving._secured:Secured.shake",
+            "return FOREIGN",
+            "return 0",
+        ),
+    ),
+    *planted_at(
         "tests/unit/access/test_rights.py",
         (
             "a right is looked up by prefix",

@@ -51,7 +51,7 @@ def info(databases=("geo",), **more):
     return {
         "name": "gossipkv", "version": "0.1.0", "protocol": 1, "cluster": "trial", "node": "n1", "epoch": 17,
         "shard_id": "3", "isolated": False, "publish_error": None, "claimed_twice": [],
-        "unreadable": [], "silent": None,
+        "unreadable": [], "silent": None, "certificate_expires_s": 1_800_000_000,
         "uptime_s": 12.5, "databases": len(databases), "source_error": None, "counters": counters(),
         "latency": {
             "local": histogram(1, 2, 3, 4, 5, 6, more=1),

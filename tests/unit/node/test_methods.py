@@ -225,6 +225,7 @@ class Node:
             verdict=dict,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
+            certificate=lambda: None,
             records=lambda: {"copies": 3},
         )
 
