@@ -22,6 +22,7 @@ from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
+from gossipkv.node.peers.dialling import Dialling
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.peers.proof import Prover
 from gossipkv.node.publications import Publications
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
-    from gossipkv.gossip.shell.tcp_request import Dial
     from gossipkv.gossip.tree.tree import Tree, TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
@@ -71,12 +71,12 @@ class Gossiping:
         datagrams: Datagrams,
         address: Address,
         sealing: Sealing | None,
-        dial: Dial | None = None,
     ) -> None:
         record = directory.record
         uuid = bytes.fromhex(record.uuid)
         cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
         self.address = address
+        self.dialling = Dialling(environment.sockets)
         self._profile = replace(PROFILES[settings.profile], converge_ms=settings.time_to_converge)
         self._directory = directory
         self._sealing = sealing
@@ -110,7 +110,9 @@ class Gossiping:
             expected=settings.expected_members,
         )
         self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place, dial=dial)
+        self.agent = Agent(
+            self._core, datagrams, environment, directory, settings.join, place=self._place, dial=self.dialling.connect
+        )
 
     def say_leaving(self) -> None:
         """Tell the others that this node is about to leave, and answers until then."""

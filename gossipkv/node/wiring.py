@@ -49,7 +49,7 @@ from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
-from gossipkv.node.peers.dialling import Dialling, Proofs
+from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.users_file import UsersFile
@@ -152,11 +152,8 @@ async def run(
         tls = await environment.threads.run(certificate.read, config)
         open_directory = partial(_open_directory, config, environment, tls, forget_tables=forget_tables)
         directory = stack.enter_context(await environment.threads.run(open_directory))
-        dialling = Dialling(environment.sockets)
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
-        gossiping = Gossiping(
-            config, environment, directory, datagrams=datagrams, address=address, sealing=sealing, dial=dialling.connect
-        )
+        gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
         node = _Node(
             config,
             environment,
@@ -173,7 +170,6 @@ async def run(
             usage=usage,
             beside=beside,
             tls=tls,
-            dialling=dialling,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -223,7 +219,6 @@ class _Node:
         usage: Callable[[], Mapping[str, float]],
         beside: tuple[Listener | None, Listener | None],
         tls: Tls | None,
-        dialling: Dialling,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
         self._gossiping, self._access = gossiping, access
@@ -238,9 +233,8 @@ class _Node:
             node=directory.record.node,
             readable=access.bitmaps,
         )
-        self._dialling = dialling
         self._certificate = certificate.Certificate(
-            config, environment.threads, tls, self._pumps.use_tls, dialling.use_tls
+            config, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
@@ -378,7 +372,7 @@ class _Node:
         for number in reversed(range(len(self._pumps))):
             ways = self._pumps.ways(number)
             made = Peers(
-                self._dialling,
+                self._gossiping.dialling,
                 self._environment.random,
                 ways,
                 ways.adopt,

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Self, final
 
 NAMES: list[str]
+__pyx_capi__: dict[str, object]
 
 @final
 class Tls:

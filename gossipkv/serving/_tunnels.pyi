@@ -1,4 +1,5 @@
 from typing import final
 
 @final
-class Tunnels: ...
+class Tunnels:
+    count: int

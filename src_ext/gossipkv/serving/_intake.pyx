@@ -87,8 +87,8 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     core.turn_work = work
     read_as(core.published, connection.user)
     connection.held = False
-    if connection.listener == HTTP_LISTENER:  # Whatever is none of HTTP the gateway judges.
-        at = take_plain(core, connection, data, size)
+    if connection.listener == HTTP_LISTENER:
+        at = take_plain(core, connection, data, size)  # A handshake is strange there: the gateway says so.
     elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
         refuse_handshake(core, connection)
         at = size

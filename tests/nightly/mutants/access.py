@@ -130,20 +130,38 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "whoever answers is the node that was dialled",
             "gossipkv.node.peers.hello:prove",
-            "if uuid not in {None, proven}",
-            "if False",
+            "if uuid not in {None, proven}:",
+            "if False:",
         ),
         (
             "a peer's uuid is unproven",
             "gossipkv.node.peers.hello:prove",
-            "if proven is None",
-            "if False",
+            "if proven is None:",
+            "if False:",
         ),
         (
             "whoever answers is not asked who it is",
             "gossipkv.node.peers.dialling:Dialling.connect",
             "hello.prove(await secured.shake(), uuid)",
             "await secured.shake()",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/node/peers/test_dialling.py",
+        (
+            "whoever signs for users signs for nodes",
+            "gossipkv.serving._tls:Tls.proven",
+            "and openssl.is_signed(verdict) == 1",
+            "and openssl.is_signed(verdict) != 7",
+        ),
+    ),
+    *planted_at(
+        "tests/unit/serving/test_tls.py",
+        (
+            "who speaks plainly is served where TLS is spoken",
+            "gossipkv.serving._secured:Secured.shake",
+            "return FOREIGN",
+            "return 0",
         ),
     ),
     *planted_at(
