@@ -22,9 +22,10 @@ from tests.bench.asking import percentile
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.network.rows import TIMEOUT_S
 from tests.bench.processes import DATABASE, NO_POLLING, Cores, node, pin
+from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.bench.measurement import Bench
     from tests.bench.processes import Server
@@ -63,7 +64,8 @@ def measure(
         for row, requests in zip(goals.NETWORK_PINGS, (many, single, scanned, mix), strict=True):
             with ExitStack() as stack:
                 own, *others = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
-                wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), dict(records))
+                check = partial(_check, values=dict(records))
+                wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), check)
                 bench.compare(row, {OURS: lambda wait=wait: wait().cpu_ns / MILLISECOND_NS}, rounds)
 
 
@@ -72,10 +74,18 @@ def of_pumps(
 ) -> None:
     """By the clock, of two pumps and of one: each has a core, for whoever asks only waits meanwhile."""
     records, rng = data.make(keys).records, random.Random(data.SEED)
-    asked_for = [key for key, _ in records]
-    requests = [
-        [msgpack.packb([0, 0, "get_many", [DATABASE, rng.choices(asked_for, k=batches[1])]])] for _ in range(batches[0])
-    ]
+    chosen = [rng.choices(records, k=batches[1]) for _ in range(batches[0])]
+    requests = [[msgpack.packb([0, 0, "get_many", [DATABASE, [key for key, _ in batch]]])] for batch in chosen]
+    answers = [msgpack.packb([1, 0, None, [[value for _, value in batch], VERSION]]) for batch in chosen]
+    expected = {request: answer for (request,), answer in zip(requests, answers, strict=True)}
+
+    def check(connection: socket.socket, requests: list[bytes]) -> None:
+        answer, received = expected[requests[0]], bytearray()
+        while len(received) < len(answer):
+            received += connection.recv(RECEIVE_BYTES)
+        if received != answer:
+            raise WrongAnswerError("that is no batch, or a wrong one")
+
     with ExitStack() as stack:
         sides = {}
         for name, pumps in ((goals.ONE_PUMP, 1), (OURS, 2)):
@@ -85,7 +95,7 @@ def of_pumps(
             )
             pin(server.pid, None)
             *others, own = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
-            wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), dict(records))
+            wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), check)
             sides[name] = lambda wait=wait: percentile([wait().wall_ns for _ in range(pings)], 0.99)
         bench.compare(goals.PUMPS_PING, sides, rounds)
     bench.notes.append(
@@ -115,7 +125,10 @@ class Wait(NamedTuple):
 
 
 def _wait(
-    server: Server, own: socket.socket, others: dict[socket.socket, list[bytes]], values: dict[bytes, bytes]
+    server: Server,
+    own: socket.socket,
+    others: dict[socket.socket, list[bytes]],
+    check: Callable[[socket.socket, list[bytes]], None],
 ) -> Wait:
     """Of a ping that came last."""
     with _stopped(server):
@@ -130,7 +143,7 @@ def _wait(
     with _stopped(server):
         used_ns = server.cpu_ns() - before_ns
     for each, requests in others.items():
-        _check(each, requests, values)
+        check(each, requests)
     return Wait(wall_ns, used_ns)
 
 
