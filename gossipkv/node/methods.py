@@ -201,20 +201,14 @@ class Handlers:
         `prove` raises Unauthorized unless whoever asks right now is the node of that uuid, or, for None, any.
         """
         self.errors: Counter[str] = Counter()  # By code.
-        self._datasets = datasets
-        self._cluster = cluster
-        self._names = names
-        self._tables = tables
-        self._access = access
-        self._tell_info = info
-        self._serves_what = serves
-        self._make_report = report
+        self._datasets, self._cluster, self._names = datasets, cluster, names
+        self._tables, self._access, self._prove = tables, access, prove
+        self._tell_info, self._serves_what, self._make_report = info, serves, report
         self._verdicts = verdicts
         self._random = random
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
-        self._prove = prove
         self._methods: dict[bytes, Method] = {
             b"ping": self._ping,
             b"info": self._info,
