@@ -66,7 +66,7 @@ def prove(proven: bytes | None, uuid: bytes | None) -> None:
         Unauthorized: it does not.
     """
     if proven is None:
-        raise Unauthorized("no certificate that tls_peers have signed proves a uuid: whoever this is, it is no node")
+        raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")
     if uuid not in {None, proven}:
         raise Unauthorized(
             f"the certificate is that of the node {proven.hex()}, and not of {uuid.hex()}",

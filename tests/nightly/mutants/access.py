@@ -136,8 +136,8 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "a peer's uuid is unproven",
             "gossipkv.node.peers.hello:prove",
-            "if proven is None:",
-            "if False:",
+            'raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")',
+            "return",
         ),
         (
             "whoever answers is not asked who it is",
@@ -159,9 +159,9 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_tls.py",
         (
             "who speaks plainly is served where TLS is spoken",
-            "gossipkv.serving._secured:Secured.shake",
-            "return FOREIGN",
-            "return 0",
+            "gossipkv.serving._serving:Loop.welcome",
+            "elif self.transport.is_secured(listener):",
+            "elif False:",
         ),
     ),
     *planted_at(

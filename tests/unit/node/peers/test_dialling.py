@@ -78,6 +78,15 @@ class Nodes:
             await stream.aclose()
 
 
+async def refusal(nodes: Nodes) -> str:
+    """Why whoever answers is not the node that is dialled, or we are none to it; empty: they are."""
+    try:
+        await nodes.proves()
+    except Unauthorized as error:
+        return error.message
+    return ""
+
+
 async def asked(stream: Stream) -> bytes | None:
     """Which node whoever answers takes us for."""
     await stream.send_all(rpc.request(1, "hello", [{}]))
@@ -111,14 +120,13 @@ async def test_who_is_dialled_is_another(nodes: Nodes) -> None:
     """Another node, no node, one whose certificate has ended, one of strangers: each is refused for what it is."""
     for pair, reason in [
         (nodes.peers.pair("other", uuid=OTHER), f"is that of the node {OTHER.hex}, and not of {THEIRS.hex}"),
-        (nodes.peers.pair("host", "127.0.0.1"), "no certificate that tls_peers have signed proves a uuid"),
-        (nodes.clients.pair("user", uuid=THEIRS), "no certificate that tls_peers have signed proves a uuid"),
+        (nodes.peers.pair("host", "127.0.0.1"), "no certificate by tls_peers proves a uuid"),
+        (nodes.clients.pair("user", uuid=THEIRS), "no certificate by tls_peers proves a uuid"),
         (nodes.peers.pair("ended", began=LONG_AGO, uuid=THEIRS), "certificate is refused: certificate has expired"),
         (nodes.strangers.pair("strange", uuid=THEIRS), "certificate is refused: unable to get local issuer"),
     ]:
         nodes.shows(pair)
-        with pytest.raises(Unauthorized, match=reason):
-            await nodes.proves()
+        assert reason in await refusal(nodes)
 
 
 async def test_who_dials_is_nobody(nodes: Nodes) -> None:
@@ -131,8 +139,9 @@ async def test_who_dials_is_nobody(nodes: Nodes) -> None:
         (nodes.strangers.pair("strange", uuid=MINE), "unknown ca"),
     ]:
         nodes.mine(pair)
-        with pytest.raises(Unauthorized, match=f"it refuses this node's certificate: .*{reason}"):
-            await nodes.proves()
+        refused = await refusal(nodes)
+        assert refused.startswith("it refuses this node's certificate: ")
+        assert reason in refused
 
 
 @pytest.mark.parametrize(
