@@ -246,7 +246,8 @@ class Node:
 
     def refusal(self, method: str, *params: Value) -> tuple[str, str]:
         """Code and message of the error."""
-        assert (error := decoded(self.answer(method, *params)).error) is not None
+        error = decoded(self.answer(method, *params)).error
+        assert error is not None
         return error.code, error.message
 
     def answer(self, method: str, *params: Value) -> bytes | Refused:
@@ -596,5 +597,8 @@ async def test_many_entries_take_several_turns(node: Node) -> None:
 
 def test_a_request_of_another_node(node: Node) -> None:
     """Bytes for bytes; one that is refused has an error."""
-    told = node.ask("gossip", b"\x00\xff"), node.refusal("gossip", b"")
-    assert told == (b"re: \x00\xff", ("UNAVAILABLE", "no request"))
+    assert (node.ask("gossip", b"\x00\xff"), *node.refusal("gossip", b"")) == (
+        b"re: \x00\xff",
+        "UNAVAILABLE",
+        "no request",
+    )
