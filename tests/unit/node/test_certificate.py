@@ -145,18 +145,20 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
             read(pair, **settings)
 
 
-async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery) -> None:
     """It is not used: a node is the same as long as it runs."""
-    node = Node(tmp_path)
-    pair = node.authority.pair("node", uuid=UUID(int=1))
-    node = Node.__new__(Node)
-    node.used = []
-    config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=tmp_path / "authority.pem")
-    kept = Certificate(config, Threads(), certificate.read(config), node.used.append)
+    authority = Authority(tmp_path)
+    pair = authority.pair("node", uuid=UUID(int=1))
+    config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=authority.path)
+    used: list[Tls] = []
+    kept = Certificate(config, Threads(), certificate.read(config), used.append)
     await nursery.start(kept.run)
-    Authority(tmp_path, "others").pair("node", uuid=UUID(int=2))
+    authority.pair("node", uuid=UUID(int=2))
     with capture_logs() as logs:
-        await node.looks()
+        await kept.read_again()
     assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
     assert f"it is not that of the node {UUID(int=1).hex}" in logs[0]["reason"]
-    assert len(node.used) == 1
+    assert len(used) == 1
+    authority.pair("node", uuid=UUID(int=1))
+    await kept.read_again()
+    assert len(used) == 2
