@@ -197,9 +197,11 @@ cdef class Tunnels:
         """Close those whose server is gone, and whose client takes nothing any more, and does not end."""
         cdef Tunnel* tunnel = self.first
         cdef Tunnel* following
+        cdef int64_t patience_ns
         while tunnel != NULL:
             following = tunnel.next
-            if tunnel.server_gone and now_ns - tunnel.moved_ns > (LINGER_NS if tunnel.server_ended else PATIENCE_NS):
+            patience_ns = <int64_t>LINGER_NS if tunnel.server_ended else <int64_t>PATIENCE_NS
+            if tunnel.server_gone and now_ns - tunnel.moved_ns > patience_ns:
                 self.close(tunnel)
             tunnel = following
 
