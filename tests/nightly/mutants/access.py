@@ -22,7 +22,7 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "an old token is good for ever",
             f"{ACCESS}.use",
             "self._known[number] = new.pop((user.name, user.digest), None)",
-            "new.pop((user.name, user.digest), None)",
+            "self._known[number] = new.pop((user.name, user.digest), user)",
         ),
         (
             "what nodes ask of each other is anybody's",
