@@ -109,5 +109,6 @@ class Tls:
             return refusal.format(host=self._host)
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "alert" in reason:
-            return f"it ended TLS: {reason}"
+            is_plain = reason.endswith("protocol version")  # A node's word where it speaks none.
+            return f"it ended TLS: {reason}" + f"; {DOUBT}" * is_plain
         return f"broken TLS: {reason}" if self.is_shaken else f"no TLS that is understood ({reason}); {DOUBT}"

@@ -289,6 +289,7 @@ CORES = (
     "gossipkv.client.reads",
     "gossipkv.client.tables",
     "gossipkv.client.route",
+    "gossipkv.client.tls",
     "gossipkv.dataset.lifecycle.copy_states",
     "gossipkv.dataset.lifecycle.decisions",
     "gossipkv.dataset.lifecycle.verdicts",

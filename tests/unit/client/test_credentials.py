@@ -115,10 +115,15 @@ def closing_behind_data(connection):
     connection.socket.recv(1)
 
 
+def alerting(connection):
+    """Say what a node says that speaks no TLS at this port: a fatal alert, of the version."""
+    connection.raw(b"\x15\x03\x01\x00\x02\x02\x46")
+
+
 @pytest.mark.parametrize(("behaviour", "why"), [
     (hang_up, "amid the TLS handshake"),
     (closing_behind_data, r"no TLS that is understood \(.*\); does it speak TLS there\?"),
-    (lambda connection: connection.raw(b"\x15\x03\x01\x00\x02\x02\x46"), "it ended TLS: .*alert protocol version"),
+    (alerting, r"it ended TLS: .*alert protocol version; does it speak TLS there\?"),
 ])  # fmt: skip
 def test_a_node_that_speaks_plain(asked, authority, behaviour, why):
     """Whatever it makes of the handshake, one sentence says what may be wrong."""
