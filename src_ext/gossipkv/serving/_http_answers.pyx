@@ -16,11 +16,10 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, strlen
 
-from gossipkv.serving._owed cimport Owed, Owing, owed_count, owed_of
+from gossipkv.serving._owed cimport Owed, Owing, owed_count, owed_of, skip_value
 from gossipkv.serving._published cimport DatabaseRow, PublishedTable, VersionRow, compare, version_named
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
-from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_DEPTH, FrameLimits, FrameState, frame_begin, frame_scan
 from gossipkv.wire._message cimport (
     Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str,
 )
@@ -400,15 +399,6 @@ cdef bint names_database(Cursor* details) noexcept nogil:
         skip_value(details)
         left -= 1
     return False
-
-
-cdef inline void skip_value(Cursor* cursor) noexcept nogil:
-    cdef FrameState scan
-    cdef FrameLimits limits = FrameLimits(cursor.end - cursor.at, cursor.end - cursor.at, FRAME_DEPTH)
-    frame_begin(&scan)
-    cursor.at = cursor.at + scan.position if frame_scan(
-        &scan, cursor.at, cursor.end - cursor.at, &limits
-    ) == FRAME_COMPLETE else cursor.end
 
 
 cdef Py_ssize_t put_one_line(const Blob* message, Buffer* out) noexcept nogil:

@@ -16,11 +16,10 @@ from libc.string cimport memchr, memcmp, strlen
 from gossipkv.serving._http_answers cimport HEAD, LAST_BYTES, PART, WHOLE
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, blob_is, put, put_bin, put_bin_head
-from gossipkv.wire._text cimport hex_digit, is_of_name, lower, word_is
+from gossipkv.wire._text cimport LONGEST_DATABASE, hex_digit, is_of_name, lower, word_is
 
 cdef enum:
     MOST_FIELDS = 100
-    LONGEST_DATABASE = 255
     LONGEST_TAG = 1024
     MOST_DIGITS = 18  # More are beyond the end of any value.
     FIELDS = 31

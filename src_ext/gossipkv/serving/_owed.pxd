@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from gossipkv.wire._buffer cimport Buffer, buffer_release, buffer_reserve
+from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_DEPTH, FrameLimits, FrameState, frame_begin, frame_scan
 from gossipkv.wire._message cimport Cursor
 
 cdef enum:
@@ -41,6 +42,16 @@ cdef struct Owing:  # of a connection whose dialect has no ids
 
 cdef void owing_release(Owing* owing) noexcept nogil
 cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil
+
+
+cdef inline void skip_value(Cursor* cursor) noexcept nogil:
+    """Pass over one whole value, a message too; what is not whole is passed over to the end."""
+    cdef FrameState scan
+    cdef FrameLimits limits = FrameLimits(cursor.end - cursor.at, cursor.end - cursor.at, FRAME_DEPTH)
+    frame_begin(&scan)
+    cursor.at = cursor.at + scan.position if frame_scan(
+        &scan, cursor.at, cursor.end - cursor.at, &limits
+    ) == FRAME_COMPLETE else cursor.end
 
 
 cdef inline uint32_t owed_count(const Owing* owing) noexcept nogil:

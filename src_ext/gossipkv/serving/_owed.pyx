@@ -25,7 +25,6 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free
 
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
-from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_DEPTH, FrameLimits, FrameState, frame_begin, frame_scan
 from gossipkv.wire._message cimport Cursor, take_response
 
 
@@ -52,7 +51,7 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
                 return -1
             continue
         message.at = left.at
-        take_message(&left)
+        skip_value(&left)
         message.end = left.at
         take_response(&message, &id)
         id -= owing.first_id
@@ -73,16 +72,6 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
         if owing.kept_count > 0 and say_kept(owing, out) < 0:
             return -1
     return 0
-
-
-cdef inline void take_message(Cursor* left) noexcept nogil:
-    """Pass over one whole message."""
-    cdef FrameState scan
-    cdef FrameLimits limits = FrameLimits(left.end - left.at, left.end - left.at, FRAME_DEPTH)
-    frame_begin(&scan)
-    left.at = left.at + scan.position if frame_scan(
-        &scan, left.at, left.end - left.at, &limits
-    ) == FRAME_COMPLETE else left.end
 
 
 cdef int say_kept(Owing* owing, Buffer* out) noexcept nogil:

@@ -9,9 +9,7 @@ from gossipkv.serving._owed cimport next_id
 from gossipkv.serving._resp_answers cimport Form, Resp
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, Cursor, Envelope, put_array, put_bin
-
-cdef enum:
-    LONGEST_DATABASE = 255  # As names of directories are.
+from gossipkv.wire._text cimport LONGEST_DATABASE
 
 cdef enum Verb:
     OTHER = 0  # Python knows it, or that there is none

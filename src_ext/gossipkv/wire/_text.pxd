@@ -10,6 +10,10 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, put_bytes
 
 
+cdef enum:
+    LONGEST_DATABASE = 255  # Of its name: as names of directories are.
+
+
 cdef inline uint8_t lower(uint8_t letter) noexcept nogil:
     return letter | 0x20 if 0x41 <= letter <= 0x5A else letter
 
