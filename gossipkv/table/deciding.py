@@ -430,15 +430,17 @@ class Deciding:
             return "this node is of no cluster yet"
         return may_not_found(record, record.cluster_id)
 
-    async def found(self) -> None:
+    async def found(self, patience_s: float = PATIENCE_S) -> None:
         """Have a catalogue, which this node founds if nobody has, and it may.
+
+        `patience_s`: how long somebody is awaited who has it or may found it, such as one that has just begun again.
 
         Raises:
             Unavailable: there is none, and another node is to found it; `details` has its uuid, if it is known.
         """
         if self.metadata is not None and self.metadata.known.get(self.register) is not None:
             return
-        with trio.move_on_after(PATIENCE_S):
+        with trio.move_on_after(patience_s):
             while True:
                 if self.may_not_found() is None or self._founder() or self._founded(self._hints.heard()):
                     break

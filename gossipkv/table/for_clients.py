@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
 LOOK_S: Final = 2.0
 FORWARD_S: Final = 60.0
+FOUNDING_PART: Final = 0.8  # Of the time of a request, for who may found the catalogue; the rest is for asking it.
 SPREAD_S: Final = 1.0  # Until nodes that are alive know of a table: mostly they do within 200 ms.
 START_OR_FORCE: Final = (
     "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
@@ -153,7 +154,7 @@ class ClientMethods:
             deadline = Deadline(wanted.timeout_ms / 1000)
             try:
                 with deadline.step("looking for the catalogue"):
-                    await self._deciding.found()
+                    await self._deciding.found(deadline.left_s() * FOUNDING_PART)
             except Unavailable as elsewhere:
                 founder = elsewhere.details.get("founder")
                 if not isinstance(founder, str):

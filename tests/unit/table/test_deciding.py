@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import msgpack
 import pytest
@@ -185,6 +186,22 @@ async def test_lies_do_not_hinder_founding(cluster, said):
     await cluster.ask(liars[0], "create_table", "t", ONE_COPY, timeout_s=30)
     (registers, *_) = await cluster.ask(founder, "metadata_status", None)
     assert founder.name in [one["node"] for one in registers["new"]]
+
+
+@simulated(3, seed=4)
+async def test_a_founder_that_begins_again_is_awaited(cluster):
+    """As long as the request has time: a table that is made when somebody has just been started again is made."""
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    other = next(machine for machine in cluster.machines if machine is not founder)
+    founder.kill()
+    await trio.sleep(60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(cluster.ask, other, "create_table", "t", ONE_COPY, timeout_s=30))
+        await trio.sleep(4.5)
+        await founder.start()
+    for machine in cluster.machines:
+        assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t"]
 
 
 @simulated(3, seed=4)
