@@ -52,6 +52,12 @@ class Lost:
         """Write at all hosts; the token."""
         return await self.until(lambda: self.ask("put", "t", b"k", value, ALL, of=of))
 
+    async def decided_by_all(self):
+        """Return when all nodes decide: the one that founded the catalogue alone may be among the lost."""
+        with trio.fail_after(120):
+            while any(len(each["new"]) < len(self.machines) for each in await self.ask("metadata_status")):
+                await trio.sleep(0.5)
+
     async def lose(self, *names):
         """Kill nodes."""
         for name in names:
@@ -70,6 +76,7 @@ async def lost(cluster, *, kept):
     """
     await made(cluster, {"kind": "range", "replication": 2})
     one = Lost(cluster)
+    await one.decided_by_all()
     hosts, _ = await one.hosts()
     first = await one.put(b"first")
     node = next(name for name in one.machines if name not in hosts)
