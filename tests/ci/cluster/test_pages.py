@@ -90,7 +90,10 @@ class Stage:
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
-    Claim("docs/users/client.md", "python", 3, CLIENT),
+    Claim("docs/users/client.md", "python", 4, CLIENT),
+    Claim(
+        "docs/users/http.md", "http", 1, "tests/ci/cluster/test_users.py::test_what_is_no_token_and_who_may_no_longer"
+    ),
     Claim("docs/users/tables.md", "console", 1, RECORDS),
     Claim("docs/users/tables.md", "python", 2, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
@@ -117,7 +120,7 @@ CLAIMS = (
     Claim("docs/operators/security.md", "nginx", 1, "not run: needs nginx, a certificate and the port 443"),
     Claim("docs/operators/sizing.md", "python", 5, "tests/ci/cluster/test_sizing.py::test_the_example_is_right"),
     Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
-    Claim(MACHINES, "console", 4, ON_MACHINES),
+    Claim(MACHINES, "console", 7, ON_MACHINES),
     Claim(MACHINES, "sh", 2, "not run: its machines reach no package index; a program is put there", "-m venv"),
     Claim(MACHINES, "sh", 1, "not run: there is no ufw here, and the same rules are run with nftables", "ufw allow"),
     Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "n3 n6"),

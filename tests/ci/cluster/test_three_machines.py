@@ -4,7 +4,7 @@ A machine has a network, a name, and its own /etc, /opt, /run, /srv, /usr/local 
 gone with the test.  Three things stand in for what is not there:
 
     pip install    a script in the environment's place, which runs the program under test
-    scp            writes into another machine's files; there is no sshd
+    scp, ssh       write into another machine's files, and run a command there; there is no sshd
     systemctl      `systemctl.py` beside this file: the unit's own lines, as its user, READY=1 awaited
 """
 
@@ -35,7 +35,8 @@ PATIENCE_S = 120
 ALL = (1, 2, 3, 4)
 LOST = 3
 COPIED_TO = re.compile(r"scp .*root@10\.77\.0\.(\d)")
-SETUP_ENDS = "## Is it well?"
+SECRETS, SETUP_ENDS, LOSS = "## Who belongs", "## Is it well?", "## A machine is lost"
+CREDENTIALS = re.compile(r" --ca \S+ --token-file \S+")
 PROGRAM = "/opt/gossipkv-0.1.0/bin/gossipkv "
 OVERLAID = ("etc", "opt", "srv", "usr/local", "var")
 
@@ -55,14 +56,26 @@ for version in 0.1.0 0.1.1; do
     chmod 755 $place/gossipkv
 done
 printf '#!/bin/sh\\nMACHINE={holder} exec %s %s "$@"\\n' {python} {here}/systemctl.py > /usr/local/bin/systemctl
-cp {scp} /usr/local/bin/scp
-chmod 755 /usr/local/bin/systemctl /usr/local/bin/scp
+cp {tools}/scp {tools}/ssh /usr/local/bin/
+chmod 755 /usr/local/bin/systemctl /usr/local/bin/scp /usr/local/bin/ssh
 """
-SCP = """#!/bin/sh
-case ${{2%%:*}} in
+SCP = """#!/bin/bash
+set -e
+to=${{!#}}
+case ${{to%%:*}} in
 {cases}
 esac
-exec $there sh -c 'umask 077; exec cat > "$0"' "${{2#*:}}" < "$1"
+for file in "${{@:1:$#-1}}"; do
+    path=${{to#*:}}
+    case $path in */) path=$path$file ;; esac
+    $there install -m "$(stat -c %a "$file")" /dev/stdin "$path" < "$file"
+done
+"""
+SSH = """#!/bin/sh
+case $1 in
+{cases}
+esac
+exec $there sh -c "$2"
 """
 
 
@@ -71,9 +84,11 @@ class Machines:
 
     def __init__(self, place: Path, network: Network) -> None:
         self._network = network
-        self._scp = place / "scp"
+        self._tools = place
         there = {f"root@{networks.address(number)}": shlex.join(network.command_at(number)) for number in ALL}
-        self._scp.write_text(SCP.format(cases="\n".join(f"{name}) there='{way}' ;;" for name, way in there.items())))
+        cases = "\n".join(f"{name}) there='{way}' ;;" for name, way in there.items())
+        for name, script in (("scp", SCP), ("ssh", SSH)):
+            (place / name).write_text(script.format(cases=cases))
         for number in ALL:
             self.prepare(number)
 
@@ -94,7 +109,7 @@ class Machines:
             root=ROOT,
             python=sys.executable,
             here=Path(__file__).parent,
-            scp=self._scp,
+            tools=self._tools,
             holder=self._network.command_at(number)[2],
         )
         assert (said := self.type(number, script)).returncode == 0, said.stdout
@@ -111,8 +126,9 @@ class Machines:
     @contextmanager
     def read_without_end(self) -> Iterator[None]:
         """Have the fourth, where no node is yet, read a key at the others, again and again: no read fails."""
+        assert self.type(1, "cd ~/gossipkv && scp ca.pem web.token root@10.77.0.4:/run/").returncode == 0
         nodes = " ".join(f"--node {networks.address(number)}:7070" for number in ALL[:3])
-        get = f"{PROGRAM}get capitals peru {nodes}"
+        get = f"{PROGRAM}get capitals peru --ca /run/ca.pem --token-file /run/web.token {nodes}"
         loop = f"while [ ! -e /run/stop ]; do {get} && echo || exit 1; done"
         reader = subprocess.Popen(
             self._network.command_at(4, "bash", "-c", loop),
@@ -176,20 +192,23 @@ def run_block(machines: Machines, block: Block, number: int) -> None:
 def test_the_page_on_machines(machines: Machines) -> None:
     """Three become a cluster, take a new program in turns, lose one, get another in its place, and a fourth."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
-    until = text[: text.index(SETUP_ENDS)].count("\n")
-    lost = text[: text.index("## A machine is lost")].count("\n")
+    secrets, until, lost = (text[: text.index(title)].count("\n") for title in (SECRETS, SETUP_ENDS, LOSS))
     blocks = [block for block in blocks_of(PAGE) if block.language in {"sh", "console"}]
     setup = [block for block in blocks if block.line <= until and LOST in where(block)]
     for block in blocks:
         newcomer = int(found[1]) if block.line > lost and (found := COPIED_TO.search(block.text)) else 0
         if newcomer == LOST:
             machines.replace(LOST)
+        for repeated in setup if newcomer else ():
+            if repeated.line < secrets:
+                run_block(machines, repeated, newcomer)
         with machines.read_without_end() if "systemctl restart" in block.text else nullcontext():
             for number in where(block):
                 run_block(machines, block, number)
         for repeated in setup if newcomer else ():
-            run_block(machines, repeated, newcomer)
-        if "curl -s -f" in block.text:
+            if repeated.line > secrets:
+                run_block(machines, repeated, newcomer)
+        if "systemctl restart" in block.text:
             machines.lose(LOST)
 
 
@@ -215,8 +234,9 @@ def test_the_nodes_of_the_compose_file(machines: Machines) -> None:
         """
         assert (said := machines.type(number, script)).returncode == 0, said.stdout
     try:
-        (block,) = (block for block in blocks_of(PAGE) if block.language == "console" and "n2" in block.text)
-        run_block(machines, Block(**{**vars(block), "text": block.text.replace("gossipkv ", PROGRAM)}), 1)
+        (block,) = (block for block in blocks_of(PAGE) if block.language == "console" and "n2 " in block.text)
+        plain = CREDENTIALS.sub("", block.text).replace("gossipkv ", PROGRAM)
+        run_block(machines, Block(**{**vars(block), "text": plain}), 1)
     finally:
         for number in ALL[:3]:
             machines.lose(number)

@@ -23,7 +23,7 @@ from tests.ci.cluster.test_http import gateways, get, until
 NOW = datetime.now(UTC)
 PARTITIONS = 11
 RECORDS = {f"key{number}": f"value{number}".encode() for number in range(200)}
-UUIDS = {"n1": uuid4(), "n2": uuid4()}
+UUIDS = {name: uuid4() for name in ("n1", "n2", "n3")}
 
 
 def publish(source):
@@ -51,7 +51,7 @@ class Files:
     def signs(self, authority):
         """Have all nodes show certificates that it signs; that authority."""
         for name, uuid in UUIDS.items():
-            signed = new_certificate((authority.certificate, authority.key), Subject(name, (), uuid), NOW)
+            signed = new_certificate((authority.certificate, authority.key), Subject(name, ("127.0.0.1",), uuid), NOW)
             self.write(f"{name}.key", signed.key)
             self.write(f"{name}.pem", signed.certificate)
         return authority
@@ -83,7 +83,7 @@ def two_nodes(place, source, files):
     source.mkdir()
     with ExitStack() as stack:
         nodes = []
-        for name in UUIDS:
+        for name in ("n1", "n2"):
             join = ("--join", nodes[0].address) if nodes else ()
             nodes.append(stack.enter_context(started(place, source, name, files.settings(name), *join)))
             nodes[-1].ready()

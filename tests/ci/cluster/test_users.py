@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -18,6 +20,8 @@ from gossipkv.access.users import digest_of, token_of
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unauthorized
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.pages import blocks_of, is_shown
+from tests.ci.cluster.test_http import gateways
 from tests.ci.cluster.test_sealed_processes import keys
 
 if TYPE_CHECKING:
@@ -133,25 +137,58 @@ def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
         before = new.reads
         until(lambda: new.reads > before + 2 * len(KEYS))
         assert (new.end(), old.reads > 0) == ([], True)
-        told = everything_told(node, SECOND)
+        told = everything_told(node, SECOND, path)
     for token in (FIRST, SECOND, WRONG, LEFT, *(digest_of(token.encode()).hex() for token in (FIRST, SECOND, LEFT))):
         assert [name for name, text in told.items() if token.encode() in text] == []
     assert b"refused" in told["log"]
 
 
-def everything_told(node: NodeProcess, token: str) -> dict[str, bytes]:
-    """Log, pages, what is told on the wire, and what the system shows of its processes."""
-    found = re.search(r"http address=(\S+)", node.said())
-    assert found is not None
+def by_resp(address: str, *words: str | bytes) -> bytes:
+    """What clients of Redis are answered, up to the end of the connection."""
+    host, _, port = address.rpartition(":")
+    commands = [word.encode() if isinstance(word, str) else word for word in words]
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        for command in (*commands, b"QUIT"):
+            parts = command.split(b" ")
+            connection.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
+        return connection.makefile("rb").read()
+
+
+def by_command(address: str, token: str, *words: str) -> bytes:
+    """What a command says, which finds its token in the environment."""
+    command = [sys.executable, "-m", "gossipkv", *words]
+    environ = {**os.environ, "GOSSIPKV_NODE": address, "GOSSIPKV_TOKEN": token}
+    done = subprocess.run(command, capture_output=True, env=environ, timeout=PATIENCE_S, check=False)
+    return done.stdout + done.stderr
+
+
+def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, bytes]:
+    """Log, pages, what is told on the wire and by commands, and what the system shows of its processes."""
+    site = gateways(node)[0][0]
     told: dict[str, bytes] = {}
-    for path in ("/", "/geo/", "/metrics", "/debug/vars", "/healthz", "/readyz?verbose"):
-        told[path] = page(found[1], path, token)
-        if path not in {"/healthz", "/readyz?verbose"}:
+    for target in ("/", "/geo/", "/metrics", "/debug/vars", "/healthz", "/readyz?verbose"):
+        told[target] = page(site, target, token)
+        if target not in {"/healthz", "/readyz?verbose"}:
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                page(found[1], path, WRONG)
+                page(site, target, WRONG)
     with connect(node.address, token) as client:
         for method in ("info", "status", "members", "databases", "verdict"):
             told[method] = repr(client.call(method, *([{}] if method in {"status", "verdict"} else []))).encode()
+        told["resp"] = by_resp(
+            str(client.info()["resp"]),
+            f"AUTH {WRONG}",
+            f"HELLO 3 AUTH first {token}",
+            "INFO",
+            f"AUTH x {WRONG}",
+            "INFO",
+        )
+        assert told["resp"].count(b"WRONGPASS") == 2
+    local = f"config --users {path}", f"users list --file {path}", f"inspect {node.log.parent / 'data' / 'NODE'}"
+    for words in ("status --json", "members --json", "get geo key00", *local):
+        told[words] = by_command(node.address, token, *words.split())
+        assert b"key00" in told[words] or b"{" in told[words] or words in local, told[words]
+    told["refused"] = by_command(node.address, WRONG, "status")
+    assert b"this token is nobody's" in told["refused"]
     parent = node.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     for process in (str(parent), *children):
@@ -188,3 +225,41 @@ def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
                             client.call(method, "geo")
                 with pytest.raises(Unauthorized), connect(node.address) as stranger:
                     stranger.call("hello", {"protocol": 1, "cluster_id": b"", "uuid": b"u" * 16, "epoch": 1})
+
+
+def test_what_is_no_token_and_who_may_no_longer(tmp_path):
+    """Of whatever length and encoding it is refused, and the node goes on; a scan ends where its right does."""
+    path = tmp_path / "users"
+    users(path, first=FIRST)
+    options = ("--users", str(path), "--http-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
+    with NodeProcess(tmp_path, *options, source=source(tmp_path)) as node:
+        node.ready()
+        until(lambda: read(node.address, FIRST))
+        with connect(node.address, FIRST) as client:
+            site, resp = gateways(node)[0][0], str(client.info()["resp"])
+            cursor = client.call("scan", "geo", {"limit": 10})[1]
+            for token in (FIRST + "1", FIRST.encode("utf-16"), b"\xff\x00" * 20, b"gkv-" * (1 << 18)):
+                with pytest.raises(Unauthorized), connect(node.address) as stranger:
+                    stranger.call("auth", token)
+            assert b"WRONGPASS" in by_resp(resp, b"AUTH " + b"gkv-" * (1 << 18), b"GET geo:key00")
+            assert by_http(site, "\xe9" * 1000).startswith(b"HTTP/1.1 401 ")
+            assert by_http(site, "x" * (1 << 20)).startswith(b"HTTP/1.1 431 ")
+            (shown,) = (block.text for block in blocks_of("docs/users/http.md") if block.language == "http")
+            assert is_shown(shown, by_http(site).decode().replace("\r\n", "\n").replace("Connection: close\n", ""))
+            path.write_text(path.read_text().replace("read:geo", "read:secrets"))
+            until(lambda: client.call("get", "secrets", KEYS[0]))
+            with pytest.raises(Unauthorized):
+                client.call("scan", "geo", {"limit": 10, "cursor": cursor})
+        assert "users_unchanged" not in node.said()
+
+
+def by_http(address: str, token: str | None = None) -> bytes:
+    """What is answered to who asks for a key."""
+    host, _, port = address.rpartition(":")
+    shown = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        with contextlib.suppress(OSError):  # Who hears too much ends the connection.
+            connection.sendall(
+                f"GET /geo/key00 HTTP/1.1\r\nHost: a\r\n{shown}Connection: close\r\n\r\n".encode("latin-1")
+            )
+        return connection.makefile("rb").read()
