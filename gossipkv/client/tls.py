@@ -88,7 +88,7 @@ class Tls:
             self.has_ended = True  # What came whole before counts.
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def seal(self, data: bytes | memoryview) -> bytes:
+    def seal(self, data: bytes) -> bytes:
         """What leaves so that the node reads `data`; nothing where TLS is broken, as who receives is told."""
         with suppress(ssl.SSLError):
             done = self._object.write(data)
