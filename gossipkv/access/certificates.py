@@ -65,13 +65,8 @@ class Subject:
 def new_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Signed:
     """An authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    unsigned = (
-        _begun(name, key, now, now + timedelta(days=days))
-        .issuer_name(_called(name))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-    return _signed(unsigned, key, key)
+    unsigned = _begun(name, key, now, now + timedelta(days=days), signs=True)
+    return _signed(unsigned.issuer_name(_called(name)), key, key)
 
 
 def new_certificate(
@@ -80,16 +75,15 @@ def new_certificate(
     """A certificate that the authority signs, given as PEM: its certificate, its key.  It ends with that at the latest.
 
     Raises:
-        ConfigError: the key is not that of the certificate, or the authority has ended.
+        ConfigError: that is no certificate with its key, or has ended.
     """
     issuer, signer = _read(authority, now)
     key = ec.generate_private_key(ec.SECP256R1())
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
     unsigned = (
-        _begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))
+        _begun(subject.name, key, now, end, signs=False)
         .issuer_name(issuer.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     if names := [*_names(subject)]:
@@ -123,25 +117,11 @@ def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, 
     return issuer, signer
 
 
-def _begun(name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime) -> x509.CertificateBuilder:
-    """What all certificates have."""
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_called(name))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BEFORE)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _called(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+def _begun(
+    name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime, *, signs: bool
+) -> x509.CertificateBuilder:
+    """What all certificates have; `signs`: certificates, and no other authority."""
+    usage = x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
         crl_sign=signs,
@@ -152,6 +132,21 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_called(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _called(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _signed(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-_MOST_TOKEN_BYTES: Final = 4096  # 47 are usual.
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = {
     "tls": "Speak TLS; without --ca the system says whom to trust.",
@@ -66,8 +65,7 @@ def _token(file: Path | None) -> tuple[str, str | None]:
     """Where the token is, and the token."""
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
-    with file.open("rb") as opened:
-        return str(file), opened.read(_MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
+    return str(file), file.read_text("ascii", "replace").strip()
 
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:

@@ -244,8 +244,8 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "a certificate outlives its authority",
             f"{CERTIFICATES}:new_certificate",
-            "_begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))",
-            "_begun(subject.name, key, now, now + timedelta(days=days))",
+            "end = min(now + timedelta(days=days), issuer.not_valid_after_utc)",
+            "end = now + timedelta(days=days)",
         ),
     ),
     *planted_at(
