@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT: Final = "gossipkv"  # What all loggers of ours are named after.
-
-
-SPARED_S: Final = 60.0
 MOST_SPARED: Final = 1000  # Of strangers there is no end: further ones are not told.
 
 
@@ -52,16 +49,17 @@ class Log:
 
 @final
 class Sparing:
-    """What was told lately: the same is told again after a minute at the earliest."""
+    """What was told lately: the same is told again after `pause_s` at the earliest."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_pause_s", "_told")
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float = 60.0) -> None:
+        self._pause_s = pause_s
         self._told: dict[tuple[object, ...], float] = {}  # When, in the order in which it was.
 
     def lets(self, now: float, *what: object) -> bool:
         """Whether that may be told now, in seconds of one clock; it counts as told then."""
-        while self._told and now - self._told[oldest := next(iter(self._told))] >= SPARED_S:
+        while self._told and now - self._told[oldest := next(iter(self._told))] >= self._pause_s:
             del self._told[oldest]
         if what in self._told or len(self._told) >= MOST_SPARED:
             return False

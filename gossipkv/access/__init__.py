@@ -5,7 +5,5 @@ Read in this order:
     rights.py       what there is to be allowed, and what each method, command and path needs of it
     users.py        who has which rights, by token or by certificate: the users file
     throttle.py     how long an address waits that came with wrong tokens
-    refusals.py     which refusals the log has
-    on_disk.py      the file itself
     certificates.py an authority of one's own, and what it signs; it alone loads `cryptography`
 """

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -65,13 +65,8 @@ class Subject:
 def new_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Signed:
     """An authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    unsigned = (
-        _begun(name, key, now, now + timedelta(days=days))
-        .issuer_name(_called(name))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-    return _signed(unsigned, key, key)
+    unsigned = _begun(name, key, now, now + timedelta(days=days), signs=True)
+    return _signed(unsigned.issuer_name(_called(name)), key, key)
 
 
 def new_certificate(
@@ -80,16 +75,15 @@ def new_certificate(
     """A certificate that the authority signs, given as PEM: its certificate, its key.  It ends with that at the latest.
 
     Raises:
-        ConfigError: the authority is none, has ended, or the key is not its own.
+        ConfigError: that is no certificate with its key, or has ended.
     """
     issuer, signer = _read(authority, now)
     key = ec.generate_private_key(ec.SECP256R1())
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    end = min(now + timedelta(days=days), issuer.not_valid_after_utc)
     unsigned = (
-        _begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))
+        _begun(subject.name, key, now, end, signs=False)
         .issuer_name(issuer.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     if names := [*_names(subject)]:
@@ -110,41 +104,24 @@ def _names(subject: Subject) -> Iterator[x509.GeneralName]:
 
 
 def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    wrong = ConfigError("the authority: not the certificate and the key that `gossipkv certificates new` makes")
     try:
         issuer = x509.load_pem_x509_certificate(authority[0].encode())
         signer = serialization.load_pem_private_key(authority[1].encode(), password=None)
-        is_authority = issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        issuer.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.ExtensionNotFound):
-        is_authority = False
-    if not is_authority or not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ConfigError("the authority: not the certificate and the key that `gossipkv certificates new` makes")
-    if issuer.public_key() != signer.public_key():
-        raise ConfigError("the authority: the key is not that of its certificate")
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise wrong from None
+    if not isinstance(signer, ec.EllipticCurvePrivateKey) or issuer.public_key() != signer.public_key():
+        raise wrong
     if issuer.not_valid_after_utc <= now:
         raise ConfigError(f"the authority: it ended at {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make another")
     return issuer, signer
 
 
-def _begun(name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime) -> x509.CertificateBuilder:
-    """What all certificates have."""
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_called(name))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BEFORE)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _called(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+def _begun(
+    name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime, *, signs: bool
+) -> x509.CertificateBuilder:
+    """What all certificates have; `signs`: certificates, and no other authority."""
+    usage = x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
         crl_sign=signs,
@@ -155,6 +132,21 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_called(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _called(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _signed(

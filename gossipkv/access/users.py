@@ -28,16 +28,21 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.access.rights import Grant, Right, parse_grant
+from gossipkv.access.rights import Grant, parse_grant
+from gossipkv.environment import private_file
 from gossipkv.errors import ConfigError
-from gossipkv.settings.databases import nearest
 from gossipkv.settings.setting import NAME_FORM, read_name
 from gossipkv.settings.toml_lines import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gossipkv.access.rights import Right
+
 ANONYMOUS: Final = "anonymous"
+
+# Room for several thousand users.
+USERS_FILE: Final = private_file.Kind("users file", 1024 * 1024)
 
 TOKEN_BYTES: Final = 32
 # A token has 47; what is longer is none, and is not hashed to find that out.
@@ -48,7 +53,6 @@ _LOOKED_UP_BYTES: Final = 8
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 
 _TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
-_FIELDS: Final = ("token", "may")
 
 
 def token_of(secret: bytes) -> str:
@@ -74,17 +78,9 @@ class User:
     grants: tuple[Grant, ...] = ()
     digest: bytes | None = field(default=None, repr=False)
 
-    def rights(self, database: str | None = None) -> Right:
-        """All rights on what names this database, or names none."""
-        found = Right.NONE
-        for grant in self.grants:
-            if grant.holds(database):
-                found |= grant.right
-        return found
-
     def may(self, needed: Right, database: str | None = None) -> bool:
-        """Whether one of the needed rights is there, or none is needed."""
-        return not needed or bool(needed & self.rights(database))
+        """Whether one of the needed rights is there, on what names this database or none; or none is needed."""
+        return not needed or any(grant.right & needed and grant.holds(database) for grant in self.grants)
 
 
 @final
@@ -164,9 +160,8 @@ class _Entry:
         if not isinstance(table, dict):
             raise self._wrong(f"expected a table [{self._name}]")
         for name in table:
-            if name not in _FIELDS:
-                near = nearest(name, _FIELDS)
-                raise ConfigError(f"{self.where(name)}: {self._name}: unknown field {name!r}; the nearest is {near}")
+            if name not in {"token", "may"}:
+                raise ConfigError(f"{self.where(name)}: {self._name}: unknown field {name!r}; there are token and may")
         if "may" not in table:
             raise self._wrong('what may it do? may = ["read:NAME"]; or [] for nothing')
         return User(self._name, self._grants(table["may"]), self._digest(table.get("token")))
@@ -231,15 +226,12 @@ def removed(text: str, name: str, file: str) -> str:
         raise ConfigError(f"{file}: {name} is the only user; a file without any is refused")
     lines = text.splitlines(keepends=True)
     begin = (line_of(text, name) or 1) - 1
+    if not lines[begin].lstrip().startswith("["):
+        raise ConfigError(f"{file}:{begin + 1}: {name} is no table of its own; take it out by hand")
     end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
     while lines[end - 1].strip()[:1] in {"", "#"}:
         end -= 1
     after = "".join(lines[:begin] + lines[end:])
     del before[name]
-    try:
-        is_right = parse(after, file).named == before
-    except ConfigError:
-        is_right = False
-    if not is_right:
-        raise ConfigError(f"{file}:{begin + 1}: {name} is no table of its own; take it out by hand")
+    assert parse(after, file).named == before, "somebody else is gone"
     return after

@@ -7,52 +7,40 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import click
 
 from gossipkv.cli import Group
+from gossipkv.cli.options import name_of
 from gossipkv.cli.output import note
 from gossipkv.environment import private_file
 from gossipkv.errors import LocalError
-from gossipkv.settings.setting import NAME_FORM, read_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from gossipkv.access.certificates import Signed
 
-NEEDS_CRYPTOGRAPHY: Final = "certificates need the package cryptography: pip install 'gossipkv[secure]'"
 KEY: Final = private_file.Kind("key", 64 * 1024, ", and make all certificates anew if somebody may have read it")
 AUTHORITY: Final = "ca"
-_READABLE: Final = 0o644
-_HOST: Final = re.compile(r"(\*\.)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?")
-_MOST_HOST: Final = 253
+_HOST: Final = re.compile(r"(\*\.)?[a-zA-Z0-9]([-a-zA-Z0-9.]{0,250}[a-zA-Z0-9])?")
 
 
 def _name(text: str) -> str:
-    try:
-        if text != AUTHORITY:
-            return read_name(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: a name has {NAME_FORM}") from None
-    raise click.BadParameter(f"{text!r} is what the authority's own files are called")
+    if text == AUTHORITY:
+        raise click.BadParameter(f"{text!r} is what the authority's own files are called")
+    return name_of(text)
 
 
 def _host(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        if _HOST.fullmatch(text) is None or len(text) > _MOST_HOST:
+        if _HOST.fullmatch(text) is None:
             raise click.BadParameter(f"{text!r}: expected a name or an address, without a port") from None
         return text
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: expected the 32 hexadecimal digits of a node's uuid") from None
 
 
 @click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,7 +53,10 @@ def certificates() -> None:
 @click.argument("name", metavar="[NAME]", required=False, type=_name)
 @click.option("--host", "hosts", metavar="HOST", multiple=True, type=_host, help="Where the node is; again for each.")
 @click.option(
-    "--uuid", metavar="UUID", type=_uuid, help="Of a node that has one: `gossipkv inspect DATA/NODE`.  [default: drawn]"
+    "--uuid",
+    metavar="UUID",
+    type=click.UUID,
+    help="Of a node that has one: `gossipkv inspect DATA/NODE`.  [default: drawn]",
 )
 @click.option("--days", type=click.IntRange(1, 3650), help="How long it holds.  [default: 365; of an authority 3650]")
 def new(directory: Path, name: str | None, *, hosts: tuple[str, ...], uuid: UUID | None, days: int | None) -> None:
@@ -87,12 +78,8 @@ def new(directory: Path, name: str | None, *, hosts: tuple[str, ...], uuid: UUID
         if path.exists():
             raise click.BadParameter(f"{path} exists, and nothing is replaced; move it away first", param_hint="DIR")
     made = _made(directory, name, hosts, uuid, days)
-    private_file.write_new(key, made.key)
-    try:
-        private_file.write_new(certificate, made.certificate, mode=_READABLE)
-    except OSError:
-        key.unlink()  # Alone it is of no use, and in the way of the next attempt.
-        raise
+    private_file.write_text(key, made.key)
+    private_file.write_text(certificate, made.certificate, mode=0o644)
     what = "an authority" if name == AUTHORITY else "a node" if hosts else "a client"
     note(f"{certificate}, {key}: {what}, until {made.ends:%Y-%m-%d}")
 
@@ -101,10 +88,8 @@ def _made(directory: Path, name: str, hosts: Sequence[str], uuid: UUID | None, d
     """An authority, or what that of the directory signs."""
     try:
         from gossipkv.access import certificates as library  # noqa: PLC0415  # It alone loads cryptography.
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "cryptography":
-            raise
-        raise LocalError(NEEDS_CRYPTOGRAPHY) from None
+    except ModuleNotFoundError:
+        raise LocalError("certificates need the package cryptography: pip install 'gossipkv[secure]'") from None
     now = datetime.now(UTC)
     if name == AUTHORITY:
         return library.new_authority(f"GossipKV {now:%Y-%m-%d}", now, days or library.AUTHORITY_DAYS)

@@ -13,6 +13,7 @@ from gossipkv.cli.credentials import credential_options, credentials
 from gossipkv.client import blocking
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
+from gossipkv.settings.setting import NAME_FORM, read_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,26 +50,32 @@ def node_address(text: str) -> Address:
         raise click.BadParameter(str(error)) from None
 
 
+def name_of(text: str) -> str:
+    """A name of a user or of a node."""
+    try:
+        return read_name(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: a name has {NAME_FORM}") from None
+
+
 def key_bytes(text: str) -> bytes:
     """An argument as the bytes that the shell passed, whatever the locale."""
     return os.fsencode(text)
 
 
-_NODE: Final = click.option(
-    "--node",
-    "nodes",
-    type=node_address,
-    multiple=True,
-    metavar="HOST:PORT",
-    help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
-)
-
-
 def _node(command: FC) -> FC:
-    return _NODE(credential_options(command))
+    """Whom to ask, and how to make sure of them."""
+    return click.option(
+        "--node",
+        "nodes",
+        type=node_address,
+        multiple=True,
+        metavar="HOST:PORT",
+        help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+    )(credential_options(command))
 
 
-NODE: Final = _node  # Whom to ask, and how to make sure of them.
+NODE: Final = _node
 
 
 def timeout(default: str, what: str) -> Callable[[FC], FC]:

@@ -9,24 +9,14 @@ from typing import Final
 
 import click
 
-from gossipkv.access import on_disk
 from gossipkv.access import users as entries
-from gossipkv.access.on_disk import USERS_FILE
 from gossipkv.access.rights import Grant, parse_grant
-from gossipkv.access.users import ANONYMOUS, TOKEN_BYTES, User
+from gossipkv.access.users import ANONYMOUS, TOKEN_BYTES, USERS_FILE, User
 from gossipkv.cli import Group
-from gossipkv.cli.options import JSON
+from gossipkv.cli.options import JSON, name_of
 from gossipkv.cli.output import note, print_json
 from gossipkv.environment import private_file
 from gossipkv.settings.config import load
-from gossipkv.settings.setting import NAME_FORM, read_name
-
-
-def _name(text: str) -> str:
-    try:
-        return read_name(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: a name has {NAME_FORM}") from None
 
 
 def _grant(text: str) -> Grant:
@@ -36,7 +26,7 @@ def _grant(text: str) -> Grant:
         raise click.BadParameter(str(error)) from None
 
 
-NAME: Final = click.argument("name", metavar="NAME", type=_name)
+NAME: Final = click.argument("name", metavar="NAME", type=name_of)
 
 
 def _file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path:
@@ -90,7 +80,7 @@ def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> 
 @JSON
 def list_users(path: Path, *, as_json: bool) -> None:
     """Write who is in the file, with their rights, and whether there is a token; never its hash."""
-    known = on_disk.read(path).named.values()
+    known = entries.parse(private_file.read_text(path, USERS_FILE), str(path)).named.values()
     if as_json:
         print_json([
             {"name": one.name, "may": [str(grant) for grant in one.grants], "token": one.digest is not None}

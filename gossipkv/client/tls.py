@@ -86,14 +86,12 @@ class Tls:
             if not pieces:
                 raise OSError(self._words(error)) from error
             self.has_ended = True  # What came whole before counts.
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
-    def seal(self, data: bytes | memoryview) -> bytes:
+    def seal(self, data: bytes) -> bytes:
         """What leaves so that the node reads `data`; nothing where TLS is broken, as who receives is told."""
         with suppress(ssl.SSLError):
-            done = self._object.write(data)
-            while done < len(data):  # A record each.
-                done += self._object.write(memoryview(data)[done:])
+            self._object.write(data)  # All of it: there is always room.
         return self._leaving.read()
 
     def farewell(self) -> bytes:

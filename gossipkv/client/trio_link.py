@@ -20,7 +20,6 @@ from gossipkv.client._session import Session
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
-from gossipkv.client.tls import RECORD_BYTES
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -166,7 +165,6 @@ class TrioLink:
         "_sender",
         "_socket",
         "_tls",
-        "_unsealed",
         "address",
         "session",
     )
@@ -186,7 +184,6 @@ class TrioLink:
         self._on_broken = on_broken
         self._scope = trio.CancelScope()
         self._rest = memoryview(b"")  # Of what was taken from the session to be sent, as it leaves.
-        self._unsealed = memoryview(b"")  # What was taken and is in no record yet.
         self._sender: trio.lowlevel.Task | None = None  # While it is parked.
         self._is_quiet = True  # The last receive woke one task at most: with several, one send for all is cheaper.
         self._is_closed = False
@@ -213,16 +210,12 @@ class TrioLink:
         return not self._rest and not self.session.unsent_bytes
 
     def _next_output(self) -> memoryview:
-        """What leaves next: what the session says, or so much of it as a record has."""
-        if self._tls is None:
-            return memoryview(self.session.take_output())
-        output = self._unsealed or memoryview(self.session.take_output())
-        self._unsealed = output[RECORD_BYTES:]
-        if not output:
-            return output
-        sealed = output[:RECORD_BYTES]
-        self.session.sent(len(sealed))  # Of half a record nobody knows whose bytes it has.
-        return memoryview(self._tls.seal(sealed))
+        """What leaves next: what the session says, under TLS in its records."""
+        output = self.session.take_output()
+        if self._tls is None or not output:
+            return memoryview(output)
+        self.session.sent(len(output))  # Of half a record nobody knows whose bytes it has.
+        return memoryview(self._tls.seal(output))
 
     def close(self) -> None:
         """End both tasks, and with them the connection."""

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
 
 
 class Kind(NamedTuple):
@@ -62,7 +61,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Puts `text` at `path`, for its owner alone, in place of what was there; the owner stays who it was.
 
     Raises:
@@ -71,22 +70,24 @@ def write_text(path: Path, text: str) -> None:
     target = path.resolve()  # A link stays a link.
     beside = target.with_name(f"{target.name}.tmp")
     beside.unlink(missing_ok=True)
-    _create(beside, text, _PRIVATE, owned_as=target)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            with contextlib.suppress(FileNotFoundError):
+                _keep_owner(descriptor, target.stat())
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
         beside.replace(target)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
 
 
-def write_new(path: Path, text: str, *, mode: int = _PRIVATE) -> None:
-    """Puts `text` at `path`, where nothing is yet.
-
-    Raises:
-        FileExistsError: something is; it stays.
-        OSError: the system refused, and nothing is there.
-    """
-    _create(path, text, mode)
+def _keep_owner(descriptor: int, before: os.stat_result) -> None:
+    """What the superuser edits, the node must still be able to read."""
+    if before.st_uid != os.geteuid():
+        os.fchown(descriptor, before.st_uid, before.st_gid)
 
 
 def edit(path: Path, kind: Kind, change: Callable[[str], str], *, makes: bool = False) -> bool:
@@ -99,42 +100,13 @@ def edit(path: Path, kind: Kind, change: Callable[[str], str], *, makes: bool = 
         OSError: the system refused; the old file stands.
     """
     target = path.resolve()
-    with _alone(target.parent):
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)  # And not the file, which another one is about to replace.
         before = "" if makes and not target.exists() else read_text(target, kind)
         after = change(before)
         if after != before:
             write_text(target, after)
         return after != before
-
-
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Its lock, and not that of a file in it, which another file is about to replace."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
     finally:
-        os.close(descriptor)
-
-
-def _create(path: Path, text: str, mode: int, *, owned_as: Path | None = None) -> None:
-    """A synced file with this text, or none."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if owned_as is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    _keep_owner(descriptor, owned_as.stat())
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _keep_owner(descriptor: int, before: os.stat_result) -> None:
-    """What the superuser edits, the node must still be able to read."""
-    if before.st_uid != os.geteuid():
-        os.fchown(descriptor, before.st_uid, before.st_gid)
+        os.close(directory)

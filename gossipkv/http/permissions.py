@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
-from gossipkv.access.refusals import Refusals
-from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, parse_grant
+from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
 from gossipkv.access.users import User
 from gossipkv.errors import ProtocolError, Unauthorized
 from gossipkv.http.answers import Answer, refusal
-from gossipkv.log import Log
+from gossipkv.log import Log, Sparing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +53,7 @@ class Permissions:
     def __init__(self, ask: Asker, now: Callable[[], float]) -> None:
         self._ask = ask
         self._now = now
-        self._refusals = Refusals()
+        self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.http")
         self._kept: dict[bytes | None, tuple[float, User | None]] = {}
 
@@ -70,7 +69,7 @@ class Permissions:
         token = token_of(request)
         user = await self._user(token, request.peer)
         if user is not None and not all(user.may(right, database) for right, database in needed):
-            if self._refusals.is_told(request.peer, self._now()):
+            if self._refusals.lets(self._now(), request.peer):
                 self._log.warning(
                     "refused", address=request.peer, user=user.name, method=request.method.decode("latin-1")
                 )

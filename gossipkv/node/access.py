@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
-from gossipkv.access import on_disk
-from gossipkv.access.refusals import Refusals
-from gossipkv.access.rights import METHODS, NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, Right, of_method
+from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, REFUSAL_PAUSE_S, Right, of_method
 from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
-from gossipkv.log import Log
+from gossipkv.log import Log, Sparing
+from gossipkv.node import users_file
 from gossipkv.wire.results import Known, Waiting
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Access:
         self._known: list[User | None] = [None, None]  # By number.
         self._bitmaps: list[bytes | None] = []
         self._databases: Sequence[str] | None = None  # Which those are of.
-        self._refusals = Refusals()
+        self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.node")
         if users is not None:
             self.use(users)
@@ -113,7 +112,7 @@ class Access:
             Unauthorized: it may not.
             BadRequest: it names no database where one is needed.
         """
-        needed = METHODS.get(arguments.method.encode(), Right.PEER)
+        needed = of_method(arguments.method.encode())
         database = None
         if needed & OF_A_DATABASE and self._users is not None and caller.user != PROVEN:
             database = arguments.text("database")
@@ -146,7 +145,7 @@ class Access:
 
     def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
         """A line in the log, if there was none of that address just now."""
-        if self._refusals.is_told(address, self._now()):
+        if self._refusals.lets(self._now(), address):
             self._log.warning("refused", address=address, user=user, method=method)
 
     # Who it is
@@ -229,7 +228,7 @@ def access_of(config: Config) -> Access:
             {"setting": "key_ring", "where": where},
         )
     return Access(
-        None if config.users is None else on_disk.read(config.users),
+        None if config.users is None else users_file.read(config.users),
         proves=config.tls_peers is not None or (config.key_ring is not None and Seal(config.seal) is Seal.REQUIRE),
         now=trio.current_time,
     )

@@ -91,7 +91,7 @@ class Certificate:
             use(tls)
 
     def _look(self) -> _Seen:
-        return tuple(_state(path) for path in _paths(self._config))
+        return tuple(state_of(path) for path in _paths(self._config))
 
 
 def read(config: Config) -> Tls | None:
@@ -135,7 +135,8 @@ def _paths(config: Config) -> tuple[Path, ...]:
     return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers)))
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes with the file; None: it is not there, or nobody can tell now."""
     try:
         found = path.stat()
     except OSError:

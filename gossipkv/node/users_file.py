@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.access import on_disk
+from gossipkv.access.users import USERS_FILE, parse
+from gossipkv.environment import private_file
 from gossipkv.errors import ConfigError
 from gossipkv.log import Log
+from gossipkv.node.certificate import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -40,7 +42,7 @@ class UsersFile:
         self._environment = environment
         self._on_change = on_change
         self._databases = databases
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
@@ -49,7 +51,7 @@ class UsersFile:
             return
         while True:
             await trio.sleep(LOOK_S)
-            seen = await self._environment.threads.run(_look, self._path)
+            seen = await self._environment.threads.run(state_of, self._path)
             if seen not in {None, self._seen}:
                 self._seen = seen
                 await self.read()
@@ -59,24 +61,16 @@ class UsersFile:
         if self._path is None:
             return
         try:
-            users = await self._environment.threads.run(on_disk.read, self._path)
+            users = await self._environment.threads.run(read, self._path)
         except ConfigError as error:
             self._log.warning("users_unchanged", reason=error.message)
             return
         self._on_change(users)
         self._log.info("users", path=str(self._path), count=len(users.named))
-        self.warn(users)
-
-    def warn(self, users: Users) -> None:
-        """A line for each pattern that matches nothing."""
         for reason in users.unmatched(self._databases()):
             self._log.warning("users_unmatched", reason=reason)
 
 
-def _look(path: Path) -> tuple[int, int] | None:
-    """What changes with the file; None: nobody can tell now."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino
+def read(path: Path) -> Users:
+    """The users of the file.  Raises ConfigError."""
+    return parse(private_file.read_text(path, USERS_FILE), str(path))

@@ -168,9 +168,15 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         "tests/unit/access/test_rights.py",
         (
             "a right is looked up by prefix",
-            f"{RIGHTS}:matches",
-            "return name == first",
-            "return name.startswith(first)",
+            f"{RIGHTS}:Grant.holds",
+            "return not self.pattern or (database is not None and fnmatchcase(database, self.pattern))",
+            "return not self.pattern or (database is not None and fnmatchcase(database, self.pattern + '*'))",
+        ),
+        (
+            "who may nothing of a database may what names none",
+            f"{RIGHTS}:Grant.holds",
+            "return not self.pattern or (database is not None and fnmatchcase(database, self.pattern))",
+            "return not self.pattern or database is None or fnmatchcase(database, self.pattern)",
         ),
         (
             "a method without a right is anybody's",
@@ -211,12 +217,6 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "return None if name == ANONYMOUS else self.named.get(name)",
             "return self.named.get(name)",
         ),
-        (
-            "who may nothing of a database may what names none",
-            f"{RIGHTS}:Grant.holds",
-            "return not self.pattern or (database is not None and matches(self.pattern, database))",
-            "return not self.pattern or database is None or matches(self.pattern, database)",
-        ),
     ),
     *planted_at(
         "tests/unit/access/test_throttle.py",
@@ -244,13 +244,18 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "a certificate outlives its authority",
             f"{CERTIFICATES}:new_certificate",
-            "_begun(subject.name, key, now, min(now + timedelta(days=days), issuer.not_valid_after_utc))",
-            "_begun(subject.name, key, now, now + timedelta(days=days))",
+            "end = min(now + timedelta(days=days), issuer.not_valid_after_utc)",
+            "end = now + timedelta(days=days)",
         ),
     ),
     *planted_at(
         "tests/unit/environment/test_private_file.py",
         ("a group may read a secret", f"{PRIVATE}:read_text", "if mode & _OTHERS:", "if mode & stat.S_IRWXO:"),
-        ("who edits does not wait", f"{PRIVATE}:_alone", "fcntl.flock(descriptor, fcntl.LOCK_EX)", "pass"),
+        (
+            "who edits does not wait",
+            f"{PRIVATE}:edit",
+            "fcntl.flock(directory, fcntl.LOCK_EX)  # And not the file, which another one is about to replace.",
+            "pass",
+        ),
     ),
 )

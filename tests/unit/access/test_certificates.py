@@ -99,10 +99,8 @@ def test_what_tls_refuses(tmp_path, differs, told):
     assert told in said
 
 
-def test_what_an_authority_signs_is_no_authority(tmp_path):
-    """Not for this code, and not for TLS."""
-    with pytest.raises(ConfigError, match="not the certificate and the key"):
-        new_certificate((NODE.certificate, NODE.key), Subject("ana"), NOW)
+def test_what_an_authority_signs_is_no_authority():
+    """It signs certificates, and those sign nothing."""
     constraints = x509.load_pem_x509_certificate(AUTHORITY.certificate.encode()).extensions.get_extension_for_class(
         x509.BasicConstraints
     )
@@ -125,19 +123,19 @@ def key_of(password=None):
 
 
 NO_AUTHORITIES = [
-    (("", ""), "not the certificate and the key"),
-    ((AUTHORITY.key, AUTHORITY.certificate), "not the certificate and the key"),
-    ((AUTHORITY.certificate[:300], AUTHORITY.key), "not the certificate and the key"),
-    ((AUTHORITY.certificate, key_of()), "not the certificate and the key"),
-    ((AUTHORITY.certificate, key_of(b"word")), "not the certificate and the key"),
-    ((AUTHORITY.certificate, OTHER.key), "the key is not that of its certificate"),
+    ("", ""),
+    (AUTHORITY.key, AUTHORITY.certificate),
+    (AUTHORITY.certificate[:300], AUTHORITY.key),
+    (AUTHORITY.certificate, key_of()),
+    (AUTHORITY.certificate, key_of(b"word")),
+    (AUTHORITY.certificate, OTHER.key),
 ]
 
 
-@pytest.mark.parametrize(("authority", "told"), NO_AUTHORITIES)
-def test_what_is_no_authority(authority, told):
+@pytest.mark.parametrize("authority", NO_AUTHORITIES)
+def test_what_is_no_authority(authority):
     """One sentence, whatever is wrong with it, and nothing of a key."""
-    with pytest.raises(ConfigError, match=told) as refused:
+    with pytest.raises(ConfigError, match="not the certificate and the key") as refused:
         new_certificate(authority, Subject("ana"), NOW)
     assert "PRIVATE" not in str(refused.value)
 

@@ -119,19 +119,6 @@ def _refused_as(path: Path, told: list[str]) -> None:
     told.append(str(refused.value))
 
 
-def test_a_new_file_takes_nobodys_place(tmp_path: Path) -> None:
-    """What is there stays, a link that leads nowhere too."""
-    path = tmp_path / "file"
-    private_file.write_new(path, TEXT)
-    assert path.stat().st_mode & 0o777 == 0o600
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for taken in (path, tmp_path / "link"):
-        with pytest.raises(FileExistsError):
-            private_file.write_new(taken, "two\n")
-    assert path.read_text() == TEXT
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "link"]
-
-
 def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
     """Of one that is not there, and of one that others may read, nothing is made otherwise."""
     path = tmp_path / "file"
@@ -148,7 +135,7 @@ def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
 def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
     """And lets the next one in."""
     path = tmp_path / "file"
-    private_file.write_new(path, TEXT)
+    private_file.write_text(path, TEXT)
     with pytest.raises(ZeroDivisionError):
         private_file.edit(path, KIND, lambda _: str(1 // 0))
     assert private_file.edit(path, KIND, lambda text: text + TEXT)

@@ -12,7 +12,7 @@ import trio
 from gossipkv.address import Address
 from gossipkv.errors import ConfigError
 from gossipkv.node import certificate
-from gossipkv.node.certificate import LOOK_PERIOD_S, TICKETS_PERIOD_S, Certificate
+from gossipkv.node.certificate import LOOK_PERIOD_S, Certificate
 from gossipkv.settings.config import Config
 from tests.unit.serving.secured import NOW, Authority
 from tests.world.logs import capture_logs
@@ -60,12 +60,12 @@ async def node(tmp_path: Path, nursery: trio.Nursery) -> Node:
     return node
 
 
-async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock) -> None:
+async def test_files_that_do_not_change(node: Node, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing becomes of them, until the keys of the tickets have been used for long."""
     for _ in range(3):
         await node.looks()
     assert len(node.used) == 1
-    await trio.sleep(TICKETS_PERIOD_S)
+    monkeypatch.setattr(certificate, "TICKETS_PERIOD_S", 4 * LOOK_PERIOD_S)
     await node.looks()
     assert len(node.used) == 2
 

@@ -14,7 +14,6 @@ import trio
 from gossipkv.address import Address
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.errors import ProtocolError, Unauthorized
-from gossipkv.node.peers import hello
 from gossipkv.node.peers.dialling import Dialling, Proofs
 from gossipkv.serving.loop import Tls
 from gossipkv.wire import rpc
@@ -222,11 +221,3 @@ async def test_what_is_refused_is_told(autojump_clock: MockClock) -> None:
         Proofs(None).check(OTHER.bytes)
     assert len(lines) == 4
     assert lines[0]["event"] == "peer_refused"
-
-
-def test_whose_certificate_it_is() -> None:
-    """A uuid that was proved is the one that is meant, or any."""
-    hello.prove(MINE.bytes, None)
-    hello.prove(MINE.bytes, MINE.bytes)
-    with pytest.raises(Unauthorized, match=f"of the node {OTHER.hex}, and not of {MINE.hex}"):
-        hello.prove(OTHER.bytes, MINE.bytes)
