@@ -78,7 +78,9 @@ class History:
 class Dispatcher:
     """The requests of one client, and the link that they go to."""
 
-    def __init__(self, route: Route, backoff: Backoff, shell: Shell) -> None:
+    def __init__(self, route: Route, backoff: Backoff, shell: Shell, *, stays: bool = False) -> None:
+        """`stays`: there can be no second link, so one that is silent is not left: it may speak again."""
+        self._stays = stays
         self._route = route
         self._backoff = backoff
         self._shell = shell
@@ -274,6 +276,8 @@ class Dispatcher:
 
     def _retire(self, link: Link) -> None:
         """Leave a silent link: it keeps only what may not be repeated."""
+        if self._stays:
+            return
         self.link = None
         self._route.prefer_another(link.address)
         moving = [request for request in link.session.outstanding() if request.is_repeatable]

@@ -99,16 +99,18 @@ class Client:
         credentials: Credentials = PLAIN,
         draw: Callable[[], float] = random.random,
         patient: bool = False,
+        stays: bool = False,
         dial: Dial = dial,
     ) -> None:
         """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  `dial` makes each connection.
 
         One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
+        One that `stays` can be dialled for once, and goes on with that connection when it was silent.
         """
         self._route = Route(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
         self._credentials = credentials
-        self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
+        self._dispatcher = Dispatcher(self._route, Backoff(draw), self, stays=stays)
         self._is_patient, self._connect = patient, dial
         self._generation = forks.generation
         self._thread: int | None = None

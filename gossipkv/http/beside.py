@@ -122,7 +122,8 @@ class _Child:
     async def run(self, words: _Words) -> int:
         """Answer until drained, or until the node says no more: 0; 1 without a connection to it."""
         order = self._order
-        async with Client([order.node], patient=True, dial=self._dial) as client, trio.open_nursery() as nursery:
+        asking = Client([order.node], patient=True, stays=True, dial=self._dial)
+        async with asking as client, trio.open_nursery() as nursery:
             context = ReadContext(client, order.name, self._type_of)
             site, pages = site_of(context, client, Permissions(client, trio.current_time))
             gateway = Gateway(site, order.limits)

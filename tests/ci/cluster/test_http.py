@@ -154,6 +154,30 @@ def test_the_gateway_dies_with_its_node_however_that_ends(tmp_path, source):
                 dial(address)
 
 
+def test_a_node_that_is_held_up(tmp_path):
+    """Who waits meanwhile is told so; the gateway, and who is connected, go on once the node does."""
+    with NodeProcess(tmp_path, "--http-listen", "127.0.0.1:0") as node:
+        node.ready()
+        address, process = gateways(node)[0]
+        waits, goes_on = (http.client.HTTPConnection(address, timeout=PATIENCE_S) for _ in range(2))
+
+        def status(connection):
+            connection.request("GET", "/none/key", headers={"Authorization": "Bearer x"})  # Which the gateway answers.
+            with connection.getresponse() as response:
+                response.read()
+                return response.status
+
+        assert [status(connection) for connection in (waits, goes_on)] == [404, 404]
+        node.process.send_signal(signal.SIGSTOP)
+        assert status(waits) == 504
+        node.process.send_signal(signal.SIGCONT)
+        until(lambda: [status(connection) for connection in (waits, goes_on)] == [404, 404], node.said)
+        assert gateways(node) == [(address, process)]
+        for connection in (waits, goes_on):
+            connection.close()
+        assert node.stop() == 0
+
+
 def test_a_port_in_use_ends_the_start(tmp_path, source):
     """With one line that says which address, and the setting to change; nothing was begun."""
     with socket.socket() as other:
