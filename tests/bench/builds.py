@@ -82,14 +82,23 @@ def served() -> list[Record]:
 
 
 @contextmanager
-def node(side: Side) -> Iterator[Server]:
+def node(side: Side, *options: str) -> Iterator[Server]:
     """A node of this build."""
     with processes.node(
-        side.directory / "node", served(), side.cores, *processes.NO_POLLING, python=side.python
+        side.directory / "node", served(), side.cores, *processes.NO_POLLING, *options, python=side.python
     ) as running:
         if side.cores.server == side.cores.load:
             give_way(running.process.pid)
         yield running
+
+
+def users_of(side: Side) -> tuple[str, ...]:
+    """The option with which everybody may read, and nobody anything else."""
+    path = side.directory / "users"
+    path.unlink(missing_ok=True)
+    users = ("-m", "gossipkv", "users", "new", "anonymous", "--may", "read:*", "--no-token", "--file", str(path))
+    subprocess.run([*side.place, sys.executable, *users], check=True, capture_output=True)
+    return ("--users", str(path))
 
 
 def give_way(process: int) -> None:
@@ -100,10 +109,20 @@ def give_way(process: int) -> None:
 
 @contextmanager
 def loaded(
-    side: Side, requests: int, *, connections: int = 64, in_flight: int = 1, batch: int = 1, calls: bool = False
+    side: Side,
+    requests: int,
+    *,
+    connections: int = 64,
+    in_flight: int = 1,
+    batch: int = 1,
+    calls: bool = False,
+    users: bool = False,
 ) -> Iterator[Turn]:
-    """A node asked for values, or with `calls` for its databases, which its core hands to Python."""
-    with node(side) as server:
+    """A node asked for values, or with `calls` for its databases, which its core hands to Python.
+
+    With `users` the one of this tree looks up what its clients, who show no token, may do.
+    """
+    with node(side, *(users_of(side) if users and side.name == THIS else ())) as server:
         asked = one_core.called_databases(server) if calls else server
         with rows.open_traffic(asked, Shape(connections, in_flight, batch)) as traffic:
             yield lambda: side.meter.turn(
@@ -226,6 +245,9 @@ class Work:
 ROWS = {
     "get": Work(goals.NETWORK_ONE, loaded, 100_000, 50_000),
     "pipelined": Work(goals.NETWORK_PIPELINED, partial(loaded, in_flight=16), 1_000_000, 200_000),
+    "users": Work(
+        f"{goals.NETWORK_PIPELINED}, users here alone", partial(loaded, in_flight=16, users=True), 1_000_000, 200_000
+    ),
     "get_many": Work(goals.NETWORK_BATCHED, partial(loaded, connections=16, batch=one_core.BATCH), 40_000, 4_000),
     "forwarded": Work(goals.NETWORK_FORWARDED_PIPELINED, partial(forwarded, in_flight=16), 200_000, 50_000),
     "forwarded_many": Work(

@@ -12,9 +12,10 @@ from tests.bench.datasets import queued_builds, restart, scrub, sequence_files, 
 from tests.bench.gossip import figures as gossip
 from tests.bench.http import gateway, generator, numbers
 from tests.bench.http import node as node_by_http
+from tests.bench.http import servers as http_servers
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
-from tests.bench.network import one_core, pings, several_pumps
+from tests.bench.network import one_core, pings, secured, several_pumps
 from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
@@ -136,6 +137,20 @@ RESP = {
         one_core.resp, [goals.RESP_ONE, goals.RESP_PIPELINED, goals.RESP_BATCHED], keys=1_000, run_s=0.05, rounds=1
     ),
 }
+TLS = {
+    "tls-gets": part(
+        secured.gets, [goals.TLS_ONE, goals.TLS_PIPELINED], keys=1_000, connections=8, run_s=0.05, rounds=1
+    ),
+    "tls-handshakes": part(
+        secured.handshakes,
+        [goals.TLS_HANDSHAKE, goals.TLS_RESUMED],
+        needs=http_servers.nginx_missing,
+        count=5,
+        rounds=1,
+    ),
+    "tls-pings": part(pings.beside_handshakes, [goals.TLS_PING], count=20, rounds=1),
+    "tls-memory": part(secured.memory, [goals.TLS_MEMORY], connections=20),
+}  # fmt: skip
 HTTP_OF_NODES = {"http-node": part(node_by_http.gets, [goals.HTTP_NODE], keys=1_000, run_s=0.1, rounds=1)}
 PUMPS = {
     "several-pumps": part(
@@ -340,7 +355,7 @@ RANGES = {
     "ranges-memory": part(many_ranges.memory, [goals.RANGES_MEMORY], ranges=100, settle_s=0.5, rounds=1),
 }  # fmt: skip
 GROUPS = {
-    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "resp": RESP,
+    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "pumps": PUMPS, "resp": RESP, "tls": TLS,
     "http-node": HTTP_OF_NODES, "clients": CLIENTS, "gossip": GOSSIP, "cluster": CLUSTER, "http": HTTP, "store": STORE,
     "register": REGISTER, "tables": TABLES, "moves": MOVES, "ranges": RANGES,
     "larger-than-memory": LARGER,

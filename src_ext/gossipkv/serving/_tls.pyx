@@ -446,6 +446,12 @@ cdef class TlsEnd:
         raise ProtocolError(f"TLS with it has failed: {why}", {"reason": why})
 
 
+cdef inline void forget_errors() noexcept nogil:
+    """Have none that somebody has left; to look whether there are any takes a quarter of clearing them."""
+    if openssl.last_error() != 0:
+        openssl.clear_errors()
+
+
 cdef inline ssize_t failed(void* tls, int result) noexcept nogil:
     """What a call that has failed means for its connection; 0: its end."""
     cdef int why = openssl.why(tls, result)
@@ -473,7 +479,7 @@ cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds)
     cdef Py_ssize_t came = 0
     cdef ssize_t result
     holds[0] = False
-    openssl.clear_errors()
+    forget_errors()
     while True:
         result = openssl.read(tls, data + came, <int>min(size - came, <Py_ssize_t>MOST_AT_ONCE))
         if result <= 0:
@@ -492,7 +498,7 @@ cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds)
 cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
     """As `tls_receive`, of one record at most, which stays."""
     cdef int result
-    openssl.clear_errors()
+    forget_errors()
     result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MOST_AT_ONCE))
     return result if result > 0 else failed(tls, result)
 
@@ -501,7 +507,7 @@ cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept 
     """As `Transport.send`.  Requires: what was not taken before comes first, at least as long."""
     cdef Py_ssize_t taken = 0
     cdef int result = 0
-    openssl.clear_errors()
+    forget_errors()
     while taken < size:
         result = openssl.write(tls, data + taken, <int>min(size - taken, <Py_ssize_t>MOST_AT_ONCE))
         if result <= 0:

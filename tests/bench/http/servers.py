@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
     from tests.bench.data import Record
     from tests.bench.processes import Cores
+    from tests.unit.serving.secured import Pair
 
 GATEWAY_MODULE = "gossipkv.http"
 VALUE = b"x" * 100  # What the peers answer to whatever is asked.
+NGINX_TLS = "ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command NumTickets 1;"
 QUART_NEEDS = ("quart_trio", "hypercorn")
 FASTAPI_NEEDS = ("fastapi", "uvicorn", "httptools", "uvloop")
 
@@ -136,13 +138,14 @@ def fastapi(count: int, address: Address) -> list[str]:
     return [sys.executable, "-u", "-m", "tests.bench.http.fastapi_app", str(address.port), str(count)]
 
 
-def nginx(directory: Path, address: Address) -> list[str]:
-    """Constant bytes by nginx, one worker."""
+def nginx(directory: Path, address: Address, pair: Pair | None = None) -> list[str]:
+    """Constant bytes by nginx, one worker; by TLS with that certificate, as a node speaks it."""
     directory.mkdir()
+    tls = f" ssl; ssl_certificate {pair.certificate}; ssl_certificate_key {pair.key}; {NGINX_TLS}" if pair else ";"
     (directory / "nginx.conf").write_text(
         f"daemon off; master_process off; pid {directory}/pid; error_log stderr crit; worker_processes 1;\n"
         "events { worker_connections 4096; }\n"
-        f"http {{ access_log off; keepalive_requests 1000000000; server {{ listen {address};\n"
+        f"http {{ access_log off; keepalive_requests 1000000000; server {{ listen {address}{tls}\n"
         f'location / {{ default_type application/octet-stream; return 200 "{VALUE.decode()}"; }} }} }}\n'
     )
     return ["nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]

@@ -6,10 +6,12 @@ ping is answered is what the ping has waited for, whatever else the machine does
 
 from __future__ import annotations
 
+import os
 import random
+import select
 import signal
 import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns, sleep
@@ -17,12 +19,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
+from gossipkv.address import Address
 from tests.bench import data, goals, machine
 from tests.bench.asking import percentile
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.network.rows import TIMEOUT_S
-from tests.bench.processes import DATABASE, NO_POLLING, Cores, node, pin
+from tests.bench.network.secured import Certified
+from tests.bench.network.servers import allow_descriptors
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, free_port, node, pin
 from tests.bench.sources import VERSION
+from tests.unit.serving.secured import Client as TlsClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +107,59 @@ def of_pumps(
     bench.notes.append(
         f"{goals.PUMPS_PING}: of {pings} pings, each behind {batches[0]} batches that came while the node stood still"
     )
+
+
+def beside_handshakes(bench: Bench, *, count: int = 1_000, rounds: int = 5) -> None:
+    """Pings one after another while so many clients, who come at once, are owed an answer by the node.
+
+    Their hellos, and later what ends their handshakes, arrive while it stands still; nobody else computes then.
+    """
+    allow_descriptors()
+    certified, address = Certified.in_directory(bench.directory / "certificates"), Address("127.0.0.1", free_port())
+    options = ("--resp-listen", str(address), "--tls-listeners", "resp_listen", *certified.of_node)
+    options += ("--frame-timeout", "5m")  # So long the clients have, who are slow.
+    cores = Cores.of_this_machine()
+    with (
+        node(bench.directory / "node", data.make(1_000).records, cores, *NO_POLLING, *options) as server,
+        machine.pinned(cores.load),
+    ):
+
+        def p99_ms() -> float:
+            with ExitStack() as stack:
+                own = stack.enter_context(_connected(server))
+                sockets = [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
+                for each in sockets:
+                    each.settimeout(0)
+                clients = [TlsClient(each, certified.context) for each in sockets]
+                waited_ns = [used_ns for _ in range(2) for used_ns in _pinged_meanwhile(server, own, clients)]
+                if not all(client.is_shaken for client in clients):
+                    raise WrongAnswerError("a handshake was not done")
+            return sorted(waited_ns)[int(0.99 * len(waited_ns))] / MILLISECOND_NS
+
+        bench.compare(goals.TLS_PING, {OURS: p99_ms}, rounds)
+
+
+def _pinged_meanwhile(server: Server, own: socket.socket, clients: list[TlsClient]) -> list[int]:
+    """What the node computed before each ping that came before all of these had their answer."""
+    used_ns: list[int] = []
+    waiting = select.poll()
+    with _stopped(server):
+        for client in clients:
+            client.advance()
+            waiting.register(client.socket, select.POLLIN)
+    with _first_on_its_core():
+        while not used_ns or len(waiting.poll(0)) < len(clients):
+            used_ns.append(_wait(server, own, {}, partial(_check, values={})).cpu_ns)
+    return used_ns
+
+
+@contextmanager
+def _first_on_its_core() -> Iterator[None]:
+    """Have this process hear a pong when it is there, if it may: what a node computes until then counts."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    yield
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _connected(server: Server) -> socket.socket:

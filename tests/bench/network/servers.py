@@ -67,11 +67,11 @@ def redis_missing() -> str | None:
 
 
 @contextmanager
-def redis(records: list[Record], core: int | None) -> Iterator[Server]:
+def redis(records: list[Record], core: int | None, *options: str) -> Iterator[Server]:
     """redis-server without persistence, as one would run it as a cache."""
     port = free_port()
     command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]
-    command += ["--maxclients", str(MOST_CONNECTIONS), "--tcp-backlog", "4096"]
+    command += ["--maxclients", str(MOST_CONNECTIONS), "--tcp-backlog", "4096", *options]
     with process(command, ready=lambda line: "eady to accept connections" in line) as (running, _):
         address = Address("127.0.0.1", port)
         _tell(address, [redis_set(key, value) for key, value in records], b"+OK\r\n")
