@@ -107,6 +107,7 @@ def legs() -> list[Leg]:
                 "--hypothesis-profile=brief",
                 "--timeout=3600",
                 *(f"--deselect={place}" for place in OF_MEMORY),
+                "tests/nightly/fuzz/test_tls_records.py",
                 "tests/unit",
             ),
             environ=sanitized | {"BUILD_MEMORY": str(256 << 20)},

@@ -43,6 +43,12 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "pass",
         ),
         (
+            "what is handed off is judged when it is done",
+            "gossipkv.node.methods:Handlers.answer",
+            "self._access.judge(arguments, caller)",
+            "own(arguments); arguments.rewind(); self._access.judge(arguments, caller)",
+        ),
+        (
             "wrong tokens never wait",
             f"{ACCESS}._user_of",
             "self._throttle.wrong(address, self._now())",
@@ -119,6 +125,12 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "pass",
         ),
         (
+            "a refused request is counted as served",
+            f"{LOOP}._requests:conclude",
+            "core.fresh_answers += 0 < outcome < UNDER_WAY",
+            "core.fresh_answers += 0 < outcome < UNDER_WAY; core.counts[GETS] += blob_is(&request.method, b'get', 3)",
+        ),
+        (
             "who is gone goes on asking",
             f"{LOOP}._serving:Loop.end_those_of",
             "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
@@ -162,6 +174,15 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
             "gossipkv.serving._serving:Loop.welcome",
             "elif self.transport.is_secured(listener):",
             "elif False:",
+        ),
+    ),
+    *planted_at(
+        "tests/ci/unit/serving/test_tls_cut.py",
+        (
+            "what has spoken on a connection is kept",
+            f"{LOOP}._secured:Secured.forget",
+            "tls_free(self.lines[fd].tls)",
+            "pass",
         ),
     ),
     *planted_at(

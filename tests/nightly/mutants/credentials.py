@@ -7,7 +7,7 @@ from tests.nightly.mutants.mutant import Mutant, planted_at
 CREDENTIALS = "gossipkv.client.credentials:Credentials"
 TLS = "gossipkv.client.tls:Tls"
 LINK = "gossipkv.client.link:BlockingLink"
-MADE = "self._at[address] = Client([address], timeout_ms=self._timeout_ms"
+AT = "client = self._at[address] = Client([address], timeout_ms=self._timeout_ms, credentials=self._credentials)"
 
 MUTANTS_OF_CREDENTIALS: tuple[Mutant, ...] = (
     *planted_at(
@@ -27,8 +27,8 @@ MUTANTS_OF_CREDENTIALS: tuple[Mutant, ...] = (
         (
             "clients of one node show nothing",
             "gossipkv.client.blocking:Client.at",
-            f"client = {MADE}, credentials=self._credentials)",
-            f"client = {MADE})",
+            AT,
+            AT.replace(", credentials=self._credentials", ""),
         ),
         (
             "a refused token is tried at the next node",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import ssl
 import time
 
@@ -172,29 +174,37 @@ def test_many_requests_at_once(authority):
         assert node.accepted == 2
 
 
-def saying_the_last_word(connection):
-    """Answer once with TLS's own end right behind; the connection itself stays open."""
-    message_id, method, _ = connection.next_request()
-    connection.answer(message_id, "pong" if method == "ping" else "done")
-    connection.socket.settimeout(0)
-    with pytest.raises(ssl.SSLWantReadError):
-        connection.socket.unwrap()
-    connection.socket.settimeout(None)
-    assert connection.socket.recv(1) == b""
+def saying_the_last_word(said):
+    """Answer once with TLS's own end right behind, then put the method there; the connection itself stays open."""
+
+    def behaviour(connection):
+        message_id, method, _ = connection.next_request()
+        connection.answer(message_id, "pong" if method == "ping" else "done")
+        connection.socket.settimeout(0)
+        with contextlib.suppress(ssl.SSLWantReadError):  # Unless the client says its own at once.
+            connection.socket.unwrap()
+        said.put(method)
+        connection.socket.settimeout(None)
+        with contextlib.suppress(ssl.SSLZeroReturnError):
+            assert connection.socket.recv(1) == b""
+
+    return behaviour
 
 
 def test_the_last_word_of_a_node_ends_the_connection(authority):
     """What is asked next goes over another one, also a write, which was not sent."""
-    with FakeNode(saying_the_last_word, tls=authority.node("127.0.0.1")) as node:
+    said = queue.SimpleQueue()
+    with FakeNode(saying_the_last_word(said), tls=authority.node("127.0.0.1")) as node:
         with gossipkv.blocking.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
             client.ping()
-            time.sleep(0.05)  # Until it has come, or this proves less.
+            assert said.get(timeout=LONG_MS / 1000) == "ping"
             assert client.call("write") == "done"
+            assert said.get(timeout=LONG_MS / 1000) == "write"
 
         async def main():
             async with gossipkv.connect(node.address, timeout_ms=LONG_MS, tls=authority.client()) as client:
                 await client.ping()
-                await trio.sleep(0.05)
+                assert await trio.to_thread.run_sync(lambda: said.get(timeout=LONG_MS / 1000)) == "ping"
                 assert await client.call("write") == "done"
 
         trio.run(main)
@@ -354,7 +364,7 @@ def test_clients_of_one_node_show_the_same(authority):
         address = gossipkv.client.route.Address("127.0.0.1", node.port)
         how = {"timeout_ms": LONG_MS, "token": TOKEN, "tls": authority.client()}
         with gossipkv.blocking.connect(node.address, **how) as client:
-            assert client.at(address).dataset("geo").get("key001") == b"value 1"
+            assert told(client.at(address).dataset("geo").get, "key001") == b"value 1"
 
         async def main():
             async with gossipkv.connect(node.address, **how) as client:

@@ -1,0 +1,57 @@
+"""FUZZ_FRAMES records of TLS that are wrong, and handshakes: nobody stays, and whoever else is here is answered."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ci.unit.serving.test_tls_cut import allocated
+from tests.nightly.fuzz.frames import FRAMES, numbers
+from tests.nightly.fuzz.tls_records import WRONG, Fuzzed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(7200)
+
+COUNT = min(FRAMES, 200_000) // 2  # Clients: each takes some 3 ms, and has two wrong records or so.
+SEED = 36_000_001
+AT_ONCE = 20
+WARM = 500  # Clients after which the loop has what it keeps.
+KEPT_BYTES = 100 << 10  # However many there were: what speaks on a connection is some 10 KiB.
+
+
+@pytest.fixture
+def fuzzed(tmp_path: Path) -> Iterator[Fuzzed]:
+    """A loop."""
+    fuzzed = Fuzzed(tmp_path)
+    yield fuzzed
+    fuzzed.served.close()
+
+
+def test_mutated_records(fuzzed: Fuzzed, record_property: Callable[[str, str], None]) -> None:
+    """The process lives; no connection, descriptor or memory is lost."""
+    before = descriptors = 0
+    drawn = [*numbers(COUNT)]
+    for block in (drawn[at : at + AT_ONCE] for at in range(0, len(drawn), AT_ONCE)):
+        try:
+            fuzzed.meet([random.Random(SEED + number) for number in block])
+            assert fuzzed.is_well()
+        except BaseException as error:
+            error.add_note(f"replay with FUZZ_NUMBER={block[0]}, or one of the next {len(block) - 1}")
+            raise
+        if block[0] == WARM:
+            before, descriptors = allocated(), len(os.listdir("/proc/self/fd"))
+    assert fuzzed.is_well()
+    counters = fuzzed.served.core.counters()
+    shaken = f"{counters['tls_handshakes']:,} handshakes, {counters['tls_resumed']:,} by a ticket"
+    record_property("measured", f"{len(drawn):,} clients: {dict(fuzzed.seen)}, {shaken}")
+    if len(drawn) > WARM:
+        assert fuzzed.seen[WRONG] > 1.5 * len(drawn)
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert allocated() - before < KEPT_BYTES
+        assert min(counters[name] for name in ("tls_handshakes", "tls_resumed", "closed_handshake", "gets")) > 100
