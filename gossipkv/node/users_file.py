@@ -74,9 +74,9 @@ class UsersFile:
 
 
 def _look(path: Path) -> tuple[int, int] | None:
-    """What changes with the file; None: nobody can tell now."""
+    """What changes with the file, and with who may read it; None: nobody can tell now."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return found.st_ctime_ns, found.st_ino
