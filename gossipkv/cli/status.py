@@ -143,7 +143,7 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Ve
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
     _draw_verdict(made)
-    for line in (sentences.of_memory(info), sentences.of_tables(info)):
+    for line in (sentences.of_memory(info), sentences.of_tables(info), sentences.of_certificate(info)):
         if line is not None:
             draw(Text(printable(line)))
     if told:

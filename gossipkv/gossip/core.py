@@ -68,6 +68,7 @@ class Me(NamedTuple):
     cluster: str
     cluster_id: bytes
     pinned: bool  # It has a catalogue and never takes another cluster id; who has not may be pinned later.
+    is_first: bool = False  # It has never been of any cluster.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Gossip:
         state = SharedState(self.members, profile, random, self._timers, self._outbox)
         self._rumours = Rumours()
         awareness = Awareness(profile.awareness_most if profile.lifeguard else 1)
-        self._identity = SelfIdentity(state, self._rumours, awareness, self)
+        self._identity = SelfIdentity(state, self._rumours, awareness, self, is_first=me.is_first)
         self._beliefs = Beliefs(state, self._rumours, self._identity, self)
         self._contact = Contact(state, self._beliefs)
         self.tree = Tree(self.members, limits.tree)

@@ -63,6 +63,7 @@ class Stop(NamedTuple):
     """This node must not go on under its name or in its cluster: end it, and say why."""
 
     error: GossipKVError
+    forget: bool = False  # What is kept of it is another node's: keep it no more.
 
 
 Effect = Send | Ask | Store | Remember | Changed | Complain | Stop

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.errors import Unauthorized
+from gossipkv.http.order import Peer
 
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
@@ -42,7 +43,7 @@ STATUS_BY_CODE: Final = {
     "UNKNOWN": 504,
 }
 
-NOWHERE: Final = "0.0.0.0"  # noqa: S104  # Where whoever is gone already has come from.
+NOBODY: Final = Peer("0.0.0.0", "anonymous")  # noqa: S104  # Where no node says who it is.
 
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 JSON: Final = (b"Content-Type", b"application/json")
@@ -57,14 +58,14 @@ class Request:
         target: The request target as sent: nothing in it is decoded or normalised.
         headers: Values by lower-case name; one that came several times is joined by ", ".
         body: All of it.
-        peer: The address that it comes from.
+        peer: Who asks, as far as the connection says it.
     """
 
     method: bytes
     target: bytes
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
-    peer: str = NOWHERE
+    peer: Peer = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Where the connections of a node's gateway come from: the node has read something of each, and wants it served.
 
-Each is a message on a socket of the node's (`processes.passing`): a descriptor, and the bytes that were read, which the
-connection's stream gives before all others.
+Each is a message on a socket of the node's (`processes.passing`): a descriptor, who is at its other end (`order.Peer`),
+and the bytes that were read, which the connection's stream gives before all others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import final
 
 import trio
 
-from gossipkv.http.answers import NOWHERE
+from gossipkv.http.order import Peer
 from gossipkv.processes import passing
 
 
@@ -43,7 +43,8 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
                 raise OSError(errno.EMFILE, "a connection was lost for want of a descriptor")
             else:
                 connection = trio.socket.from_stdlib_socket(socket.socket(fileno=passed.descriptor))
-                return BegunStream(passed.data, trio.SocketStream(connection), _peer_of(connection))
+                peer, begun = Peer.of(passed.data)
+                return BegunStream(begun, trio.SocketStream(connection), peer)
 
     async def aclose(self) -> None:
         """Receive no more: the node has what waits."""
@@ -54,9 +55,9 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
 
 @final
 class BegunStream(trio.abc.HalfCloseableStream):
-    """A stream of which a part was read before: that part comes first; `peer` is where it comes from."""
+    """A stream of which a part was read before: that part comes first; `peer` is at its other end."""
 
-    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: str = NOWHERE) -> None:
+    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: Peer) -> None:
         self.peer = peer
         self._begun = begun
         self._stream = stream
@@ -84,14 +85,6 @@ class BegunStream(trio.abc.HalfCloseableStream):
     async def aclose(self) -> None:
         """As the stream does."""
         await self._stream.aclose()
-
-
-def _peer_of(connection: trio.socket.SocketType) -> str:
-    """The address at the other end."""
-    try:
-        return str(connection.getpeername()[0])
-    except (OSError, IndexError):  # It is gone already, or of no network.
-        return NOWHERE
 
 
 def _check_that_one_is_free(open_one: socket.socket) -> None:

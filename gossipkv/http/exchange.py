@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import h11
 
-from gossipkv.http.answers import NOWHERE, Request, text
+from gossipkv.http.answers import NOBODY, Request, text
 from gossipkv.http.target import MAX_TARGET_BYTES, too_long
 from gossipkv.wire import http_date
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.http.answers import Answer
+    from gossipkv.http.order import Peer
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -180,7 +181,7 @@ class Dates:
 class Exchange:
     """The requests and answers of one connection; `dates` gives each answer its time, `peer` is who asks."""
 
-    def __init__(self, limits: Limits, *, dates: Dates | None = None, peer: str = NOWHERE) -> None:
+    def __init__(self, limits: Limits, *, dates: Dates | None = None, peer: Peer = NOBODY) -> None:
         self._limits = limits
         self._peer = peer
         self._dates = dates

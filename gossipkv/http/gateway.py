@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.http.answers import NOWHERE, text
+from gossipkv.http.answers import NOBODY, text
 from gossipkv.http.connection import Connection, State, Times
 from gossipkv.http.detached import BegunStream
 from gossipkv.http.exchange import Dates, Exchange
@@ -112,7 +112,7 @@ class Gateway:
         await self._serve(self._admit(stream))
 
     def _admit(self, stream: trio.abc.Stream) -> Connection:
-        peer = stream.peer if isinstance(stream, BegunStream) else NOWHERE
+        peer = stream.peer if isinstance(stream, BegunStream) else NOBODY
         connection = Connection(stream, Exchange(self._request_limits, dates=self._dates, peer=peer), self)
         self._connections.add(connection)
         return connection

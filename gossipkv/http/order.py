@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.address import Address
 
@@ -63,10 +63,11 @@ class Order:
     connection: int  # A descriptor: the connection to that node.
     name: str  # What that node is called.
     address: Address  # Where that node answers HTTP, for the log.
-    detached: int  # A descriptor: where connections come from, each with what was read of it (`processes.passing`).
+    detached: int  # A descriptor: where connections come from, each with a `Peer` (`processes.passing`).
     leash: int  # A descriptor.
     types: Types
     limits: Limits
+    is_secured: bool  # Whether connections come by TLS, which ends in the node.
 
     def to_line(self) -> bytes:
         """One line of JSON."""
@@ -79,6 +80,24 @@ class Order:
         told |= {name: Address(*told[name]) for name in ("node", "address")}
         told |= {"types": Types(**told["types"]), "limits": Limits(**told["limits"])}
         return cls(**told)
+
+
+class Peer(NamedTuple):
+    """Who is at the other end of a connection; a line before what was read of it."""
+
+    address: str
+    user: str  # By its certificate; or `anonymous`.
+
+    def before(self, begun: bytes) -> bytes:
+        """What is passed on."""
+        return f"{self.address} {self.user}\n".encode() + begun
+
+    @classmethod
+    def of(cls, passed: bytes) -> tuple[Peer, bytes]:
+        """Return what `before` was called on, and with."""
+        line, _, begun = passed.partition(b"\n")
+        address, _, user = line.decode().partition(" ")
+        return cls(address, user), begun
 
 
 @final

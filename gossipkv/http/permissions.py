@@ -1,8 +1,9 @@
 """Who asks by HTTP, and whether that one may: the gateway asks its node whose a token is, and judges by what that says.
 
 A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets: no script reads it
-(HttpOnly), no other site's page sends it (SameSite=Strict).  The gateway itself may read all, so nothing is answered
-here that was not judged before.  What a node has said of a token is good for a second.
+(HttpOnly), no other site's page sends it (SameSite=Strict), and if it has come by TLS it goes by nothing else (Secure).
+Who shows none is the user of whom its certificate is, as the node says of each connection.  The gateway itself may read
+all, so nothing is answered here that was not judged before.  What a node has said of a user is good for a second.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
-from gossipkv.access.users import User
+from gossipkv.access.users import ANONYMOUS, User
 from gossipkv.errors import ProtocolError, Unauthorized
 from gossipkv.http.answers import Answer, refusal
 from gossipkv.log import Log, Sparing
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.access.rights import Right
     from gossipkv.errors import GossipKVError
     from gossipkv.http.answers import Asker, Request
+    from gossipkv.http.order import Peer
     from gossipkv.wire.rpc import Value
 
 COOKIE: Final = "gossipkv-token"
@@ -48,14 +50,15 @@ _HEADERS: Final = (
 
 @final
 class Permissions:
-    """What whoever asks by HTTP may do; `now` tells seconds that do not go back."""
+    """What whoever asks by HTTP may do; `now` tells seconds that do not go back; `is_secured`: all come by TLS."""
 
-    def __init__(self, ask: Asker, now: Callable[[], float]) -> None:
+    def __init__(self, ask: Asker, now: Callable[[], float], *, is_secured: bool = False) -> None:
         self._ask = ask
         self._now = now
         self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.http")
-        self._kept: dict[bytes | None, tuple[float, User | None]] = {}
+        self._is_secured = is_secured
+        self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # By token, or by name.
 
     async def check(self, request: Request, *needed: tuple[Right, str | None]) -> None:
         """Whether it may: it needs one right of each pair, of that database.
@@ -69,11 +72,10 @@ class Permissions:
         token = token_of(request)
         user = await self._user(token, request.peer)
         if user is not None and not all(user.may(right, database) for right, database in needed):
-            if self._refusals.lets(self._now(), request.peer):
-                self._log.warning(
-                    "refused", address=request.peer, user=user.name, method=request.method.decode("latin-1")
-                )
-            raise Unauthorized(NOT_ANONYMOUS if token is None else NOT_THIS_USER)
+            address = request.peer.address
+            if self._refusals.lets(self._now(), address):
+                self._log.warning("refused", address=address, user=user.name, method=request.method.decode("latin-1"))
+            raise Unauthorized(NOT_ANONYMOUS if user.name == ANONYMOUS else NOT_THIS_USER)
 
     async def log_in(self, request: Request) -> Answer:
         """Answer `/login`: a form, or the cookie for the token that came from it.
@@ -86,22 +88,23 @@ class Permissions:
             return form(200)
         token = parse_qs(request.body.decode("latin-1")).get("token", [""])[0]
         await self._user(token.encode("latin-1"), request.peer)
-        is_secure = request.headers.get(b"x-forwarded-proto") == b"https"
+        is_secure = self._is_secured or request.headers.get(b"x-forwarded-proto") == b"https"
         safe = "".join(letter for letter in token if letter.isascii() and (letter.isalnum() or letter in "-_"))
         cookie = f"{COOKIE}={safe}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}"
         return Answer(303, [(b"Location", b"/"), (b"Set-Cookie", cookie.encode()), (b"Cache-Control", b"no-store")])
 
-    async def _user(self, token: bytes | None, peer: str) -> User | None:
-        """Whose the token is; None: the node has no users."""
+    async def _user(self, token: bytes | None, peer: Peer) -> User | None:
+        """Whose the token is, or, without one, the certificate; None: the node has no users."""
         now = self._now()
-        kept = self._kept.get(token)
+        key = peer.user if token is None else token
+        kept = self._kept.get(key)
         if kept is not None and now < kept[0] + KEPT_S:
             return kept[1]
-        user = _read(await self._ask.call("whose", token, peer))
-        self._kept.pop(token, None)
+        user = _read(await self._ask.call("whose", token, *peer))
+        self._kept.pop(key, None)
         if len(self._kept) >= MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))
-        self._kept[token] = (now, user)
+        self._kept[key] = (now, user)
         return user
 
 

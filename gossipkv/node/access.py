@@ -25,6 +25,7 @@ from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
+from gossipkv.http.order import Peer
 from gossipkv.log import Log, Sparing
 from gossipkv.node import users_file
 from gossipkv.wire.results import Known, Waiting
@@ -62,6 +63,7 @@ class Access:
         self._throttle = Throttle()
         self._waiting = 0
         self._known: list[User | None] = [None, None]  # By number.
+        self._named: dict[str, int] = {}  # Numbers, by name.
         self._bitmaps: list[bytes | None] = []
         self._databases: Sequence[str] | None = None  # Which those are of.
         self._refusals = Sparing(REFUSAL_PAUSE_S)
@@ -80,7 +82,13 @@ class Access:
                 gone += [] if self._known[number] is not None else [number]
         self._known[ANONYMOUS] = users.anonymous
         self._known += new.values()
+        # At once, and last: pumps look here at any time, and whom they have found before is among those who are gone.
+        self._named = {user.name: number for number, user in enumerate(self._known) if user is not None}
         return gone
+
+    def named(self, name: str) -> int:
+        """The number of the user of whom a certificate is that has this name."""
+        return self._named.get(name, ANONYMOUS)
 
     def bitmaps(self, databases: Sequence[str]) -> list[bytes | None]:
         """What each number may read of these databases, as the serving loop takes it (`PublishedTable.let_read`)."""
@@ -166,8 +174,11 @@ class Access:
         return self._when_due(address, lambda: self._look_at(token, address))
 
     def whose(self, arguments: Arguments) -> Value | Waiting:
-        """Answer `whose [token or nil, address]`: the user's name and grants; nil: there are no users."""
-        token, address = arguments.blob_or_nil("token"), arguments.text("address")
+        """Answer `whose [token or nil, address, name]`: the user's name and grants; nil: there are no users.
+
+        Without a token it is the user of that name: what is told of a connection that was passed on (`peer_of`).
+        """
+        token, address, name = arguments.blob_or_nil("token"), arguments.text("address"), arguments.text_or_nil("name")
         arguments.end()
         try:
             ipaddress.ip_address(address)
@@ -175,10 +186,15 @@ class Access:
             raise BadRequest(f"whose: the address is none: {address!r}") from None
 
         def look() -> Value:
-            user = self._known[ANONYMOUS] if token is None else self._user_of(token, address)
+            user = self._known[self.named(name or ANONYMOUS_NAME)] if token is None else self._user_of(token, address)
             return None if user is None else [user.name, [str(grant) for grant in user.grants]]
 
         return look() if token is None else self._when_due(address, look)
+
+    def peer_of(self, caller: Caller) -> Peer:
+        """Who asks, for whoever serves that connection from now on."""
+        user = self._known[caller.user]
+        return Peer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
 
     def _when_due(self, address: str, look: Callable[[], _Result]) -> _Result | Waiting:
         """What a look at a token gives, now, or when as much time has passed as this address has to wait."""

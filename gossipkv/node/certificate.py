@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.environment import private_file
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.log import Log
 from gossipkv.serving.loop import Tls
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Threads
     from gossipkv.settings.config import Config
 
+KEY: Final = private_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
+
 # Between two looks at the files: three calls of the system.
 LOOK_PERIOD_S: Final = 5.0
 
 # How long tickets are sealed with the same keys.
 TICKETS_PERIOD_S: Final = 12 * 3600.0
 
-# What tells that a file is another, or None: it is not there.
+# What tells that a file is another, or may be read by others; None: it is not there.
 _Seen = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -98,7 +101,7 @@ def read(config: Config) -> Tls | None:
     """What the settings name, if they name a certificate.  It blocks.
 
     Raises:
-        ConfigError: a file is not what it should be; or one setting is there and another missing.
+        ConfigError: a file is not what it should be, or others may read the key; or a setting lacks another one.
         LocalError: this system has no OpenSSL 3.
     """
     if config.tls_certificate is None or config.tls_key is None:
@@ -114,6 +117,7 @@ def read(config: Config) -> Tls | None:
             "tls_certificate",
             "nodes that are to join each other by TLS need tls_peers, the authorities that sign for nodes",
         )
+    private_file.read_text(config.tls_key, KEY)
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
     tls = Tls(config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers, listeners=listeners)
     if tls.uuid is None and config.tls_peers is not None:
@@ -141,4 +145,4 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_ctime_ns, found.st_size, found.st_ino

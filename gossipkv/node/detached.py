@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from gossipkv.http.order import Peer
 from gossipkv.log import Log
 from gossipkv.processes import passing
 
@@ -55,6 +56,7 @@ class _Connection(NamedTuple):
     """One that waits."""
 
     descriptor: int
+    peer: Peer
     begun: bytes  # What was read of it.
     due: float  # When it has waited too long, by Trio's clock.
 
@@ -74,13 +76,13 @@ class Detached:
         self._unserved = 0
         self._troubles: Counter[str] = Counter()
 
-    def take(self, descriptor: int, begun: bytes) -> None:
+    def take(self, descriptor: int, begun: bytes, peer: Peer) -> None:
         """Have a connection served, of which so much was read; the descriptor is closed here.  Raises nothing.
 
-        Requires: a connected stream socket; `begun` has `passing.MOST_BYTES` at most.
+        Requires: a connected stream socket; `peer` and `begun` have `passing.MOST_BYTES` at most.
         """
         self._taken += 1
-        connection = _Connection(descriptor, begun, trio.current_time() + PATIENCE_S)
+        connection = _Connection(descriptor, peer, begun, trio.current_time() + PATIENCE_S)
         if self._is_over:
             self._refuse(connection, "unserved_at_the_end")
         elif len(self._waiting) >= MOST_WAITING:
@@ -145,7 +147,7 @@ class Detached:
                 return
             else:
                 try:
-                    passing.send(self._ends[0], connection.descriptor, connection.begun)
+                    passing.send(self._ends[0], connection.descriptor, connection.peer.before(connection.begun))
                 except BlockingIOError:
                     return
                 except OSError:
@@ -171,11 +173,11 @@ class Detached:
             while (passed := passing.receive(receiver)) is not None:
                 back.append(passed)
         dues = list(self._sent)[len(self._sent) - len(back) :]
-        for (descriptor, begun), due in reversed(list(zip(back, dues, strict=True))):
+        for (descriptor, data), due in reversed(list(zip(back, dues, strict=True))):
             if descriptor is None:
                 self._count("unserved_no_descriptor")
             else:
-                self._waiting.appendleft(_Connection(descriptor, begun, due))
+                self._waiting.appendleft(_Connection(descriptor, *Peer.of(data), due))
 
     def _refuse(self, connection: _Connection, reason: str) -> None:
         self._count(reason)

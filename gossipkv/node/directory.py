@@ -17,6 +17,7 @@ Everything here blocks, and is called from worker threads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import PurePath
@@ -210,6 +211,14 @@ class DataDirectory:
             except OSError as error:
                 raise storage_error(error, self.path / NODE, "cannot be written") from error
             self._record = record
+
+    def forget(self) -> None:
+        """Have the next start begin anew: who this node was to be is another one.  Nothing is kept any more."""
+        with self._writing:
+            self.silence = StorageError(f"{self.path}: the node that it was begun for lives elsewhere")
+            with contextlib.suppress(OSError):
+                self.files.unlink(self.path / NODE)
+                self.files.sync_directory(self.path)
 
     def peers(self) -> list[Address]:
         """Return where members were last seen; nothing, if that was never kept, or is damaged."""

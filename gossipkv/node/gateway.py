@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gossipkv.address import Address
+    from gossipkv.http.order import Peer
+    from gossipkv.serving.loop import Caller
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -68,14 +70,19 @@ class Serve(Protocol):
 
 @final
 class Gateway:
-    """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens."""
+    """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens.
 
-    def __init__(self, config: Config, address: Address, *, node: Address, name: str) -> None:
+    `peer_of` says of each connection who is at its other end.
+    """
+
+    def __init__(
+        self, config: Config, address: Address, *, node: Address, name: str, peer_of: Callable[[Caller], Peer]
+    ) -> None:
         self.address = address
         self._config = config
         self._detached = Detached()
         self._node = node
-        self._name = name
+        self._name, self._peer_of = name, peer_of
         self._log = Log("gossipkv.node")
         self._types = types_of(config.content_type, config.databases)
         self._drain_by: float | None = None
@@ -83,9 +90,9 @@ class Gateway:
         self._ended = trio.Event()
         self._hidden: set[str] = set()
 
-    def take(self, descriptor: int, begun: bytes) -> None:
+    def take(self, descriptor: int, begun: bytes, caller: Caller) -> None:
         """Serve a connection of which so much was read, as `Detached.take` says."""
-        self._detached.take(descriptor, begun)
+        self._detached.take(descriptor, begun, self._peer_of(caller))
 
     def counters(self) -> dict[str, int]:
         """Return all counters by name."""
@@ -179,6 +186,7 @@ class Gateway:
             leash=worn,
             types=self._types,
             limits=limits_of(self._config),
+            is_secured=self._config.tls_certificate is not None and "http_listen" in self._config.tls_listeners,
         )
 
     async def _instruct(self, process: trio.Process, order: Order) -> None:

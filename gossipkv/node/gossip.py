@@ -84,7 +84,10 @@ class Gossiping:
         self.prover = None if sealing is None else _prover(sealing, settings, environment)
         self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
         self._core = Gossip(
-            Me(record.node, uuid, record.epoch, address, settings.cluster, cluster_id, record.pinned),
+            Me(
+                *(record.node, uuid, record.epoch, address, settings.cluster, cluster_id, record.pinned),
+                is_first=not record.cluster_id,
+            ),
             self._profile,
             environment.random,
             limits=Limits(

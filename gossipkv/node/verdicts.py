@@ -21,6 +21,7 @@ from gossipkv.node.info import InfoCluster
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
 from gossipkv.status.verdict import LEVELS, Said
+from gossipkv.status.words import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MEMBER_S: Final = 0.7  # For a member to answer: who asks with a second's patience is answered,
 SUSPECT_S: Final = 0.2  # and for one that is suspected to be dead, which costs others less.
 FRESH_S: Final = 0.5  # What was judged for one is told to others.
+CERTIFICATE_CLOSE_S: Final = 14 * 86400  # As the alert has it.
 LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
 
 
@@ -96,6 +98,8 @@ class Report:
     cluster: VerdictCluster
     unreadable: Callable[[], Sequence[str]]
     draining: Callable[[], bool]
+    certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.
+    clock: Clock
 
     async def make(self) -> dict[str, Value]:
         """Return it, as of now."""
@@ -113,6 +117,7 @@ class Report:
             "claimed_twice": [*cluster.claimed_twice()],
             "unreadable": [*self.unreadable()],
             "draining": self.draining(),
+            **_of_certificate(self.certificate(), self.clock.wall_ms() // 1000),
             "tables_closed": store.get("why"),
             "log_damage": store.get("log_damage"),
             "copies_aside": self.tables.to_map().get("copies_aside"),
@@ -123,6 +128,16 @@ class Report:
         found = self.names.with_disputes({**tables, **self.datasets.conditions()})
         databases: dict[str, Value] = {name: {**entry} for name, entry in found.items()}
         return {**{key: value for key, value in told.items() if value}, "databases": databases}
+
+
+def _of_certificate(expires_s: int | None, now_s: int) -> dict[str, Value]:
+    """What is told of one; it is judged by this node's clock, as it holds for this node."""
+    if expires_s is None:
+        return {}
+    told: dict[str, Value] = {"certificate_expires_s": expires_s}
+    if expires_s < now_s + CERTIFICATE_CLOSE_S:
+        told["certificate_over" if expires_s <= now_s else "certificate_close"] = time_text(expires_s)
+    return told
 
 
 @final

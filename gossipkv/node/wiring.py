@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gossipkv.access.users import Users
+    from gossipkv.address import Address
     from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
@@ -166,7 +167,7 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
-            gateway=None if http is None else Gateway(config, bound_to(http), node=bound, name=directory.record.node),
+            gateway=_gateway(config, http, bound, directory.record.node, access),
             usage=usage,
             beside=beside,
             tls=tls,
@@ -182,6 +183,10 @@ async def run(
                 task_status.started(bound)
                 node.tell_ready(nursery)
         node.log.info("stopped", node=directory.record.node)
+
+
+def _gateway(config: Config, http: Listener | None, node: Address, name: str, access: Access) -> Gateway | None:
+    return None if http is None else Gateway(config, bound_to(http), node=node, name=name, peer_of=access.peer_of)
 
 
 def _open_directory(config: Config, environment: Environment, tls: Tls | None, *, forget_tables: bool) -> DataDirectory:
@@ -221,8 +226,7 @@ class _Node:
         tls: Tls | None,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
-        self._gossiping, self._access = gossiping, access
-        self.log = Log("gossipkv.node")
+        self.log, self._gossiping, self._access = Log("gossipkv.node"), gossiping, access
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
         self._supervisor, self._has_left = NOBODY, False
@@ -232,6 +236,7 @@ class _Node:
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
             readable=access.bitmaps,
+            user_named=access.named,
         )
         self._certificate = certificate.Certificate(
             config, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
@@ -313,6 +318,8 @@ class _Node:
             cluster=self._gossiping,
             unreadable=lambda: self._sharing.unreadable,
             draining=lambda: self._readiness.draining,
+            certificate=lambda: self._certificate.expires_s,
+            clock=self._environment.clock,
         )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:

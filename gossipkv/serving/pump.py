@@ -104,7 +104,7 @@ class MakeTransport(Protocol):
 class Detached(Protocol):
     """Whoever serves connections of HTTP of which a request is not plain."""
 
-    def take(self, fd: int, begun: bytes) -> None:
+    def take(self, fd: int, begun: bytes, caller: Caller, /) -> None:
         """Serve it from now on, beginning with what has been received.  Must not raise."""
         ...
 
@@ -236,9 +236,9 @@ class Pump:
         events, replies = self._core.take_peer_events(), self._core.take_replies()
         if self._peers is not None and (events or replies):
             self._peers.hear(events, replies)
-        for fd, begun in self._loop.take_detached():
+        for fd, caller, begun in self._loop.take_detached():
             assert self._gateway is not None, "a node that listens for HTTP has a gateway"
-            self._gateway.take(fd, begun)
+            self._gateway.take(fd, begun, caller)
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)
 

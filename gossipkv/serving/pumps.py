@@ -74,7 +74,8 @@ def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool
 class Pumps:
     """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others.
 
-    `readable` says by user what may be read of these databases, as `Core.let_read` takes it.
+    `readable` says by user what may be read of these databases, as `Core.let_read` takes it; `user_named` of whom a
+    certificate is.
     """
 
     def __init__(
@@ -85,12 +86,13 @@ class Pumps:
         seed: Callable[[], int],
         node: str,
         readable: Callable[[Sequence[str]], list[bytes | None]] = lambda _databases: [],
+        user_named: Callable[[str], int] = lambda _name: 0,
     ) -> None:
         crew = make_crew(config, count)
         self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
         self._turns = [core.turn or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
-        self._readable = readable
+        self._readable, self._user_named = readable, user_named
         self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
@@ -187,7 +189,7 @@ class Pumps:
     def use_tls(self, tls: Tls) -> None:
         """Have newcomers speak TLS from now on, where and as it says."""
         for loop in self._in_turns(self._loops):
-            loop.use_tls(tls)
+            loop.use_tls(tls, self._user_named)
 
     def serve_gateway(self, descriptor: int) -> None:
         """Serve this node's own gateway at that end of a socket pair, which is closed here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.reading import map_of, partitions_of, whole_of
-from gossipkv.status.words import duration_text, left_text, plain, size_text, some_text
+from gossipkv.status.words import duration_text, left_text, plain, size_text, some_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,12 @@ def of_tables(info: Mapping[str, Value]) -> str | None:
     if written is not None and merged is not None and from_users:
         told.append(f"{(written + merged) / from_users:.1f} bytes written for each that came")
     return ", ".join(told)
+
+
+def of_certificate(info: Mapping[str, Value]) -> str | None:
+    """Until when it holds; None: there is none."""
+    expires_s = whole_of(info.get("certificate_expires_s"))
+    return None if expires_s is None else f"certificate: holds until {time_text(expires_s)}"
 
 
 # Of versions, as they are on that node

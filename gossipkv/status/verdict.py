@@ -85,6 +85,7 @@ class Verdict:
     databases: int = 0  # How many there are, tables among them.
     silent: dict[str, str] = field(default_factory=dict)
     acceptors: dict[str, bool] = field(default_factory=dict)  # Who decides on tables, and whether it answers.
+    certificates: dict[str, int] = field(default_factory=dict)  # Until when those of nodes hold, in seconds since 1970.
 
     @property
     def advice(self) -> list[str]:
@@ -101,7 +102,7 @@ class Verdict:
         coming = {name: each for name, each in self.coming.items() if name == database}
         level = worst(reason.level for reason in reasons)
         text = headline(reasons, coming, database, is_sure=not self.silent)
-        return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors)
+        return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors, self.certificates)
 
     def level_of(self, database: str) -> str:
         """How well one database is."""
@@ -126,6 +127,7 @@ class Verdict:
             "databases": self.databases,
             "silent": {**self.silent},
             "acceptors": {**self.acceptors},
+            "certificates": {**self.certificates},
         }
 
 
@@ -143,6 +145,7 @@ def verdict_of(told: Mapping[str, Value]) -> Verdict:
         whole_of(told.get("databases")) or 0,
         {name: str(why) for name, why in map_of(told.get("silent")).items()},
         {name: answers is True for name, answers in map_of(told.get("acceptors")).items()},
+        {name: whole_of(until) or 0 for name, until in map_of(told.get("certificates")).items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.settings import quantity
@@ -65,6 +66,11 @@ def left_text(remaining_s: float | None) -> str:
 def done_text(done: float, remaining_s: float | None) -> str:
     """How far something is, 0 to 1, and how long it will go on."""
     return f"{done * 100:.0f} % done{left_text(remaining_s)}"
+
+
+def time_text(time_s: int) -> str:
+    """A time, of seconds since 1970."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def duration_text(seconds: int) -> str:

@@ -48,6 +48,9 @@ class NoDisk:
     def remember(self, peers: Sequence[Address]) -> None:
         """Nothing."""
 
+    def forget(self) -> None:
+        """Nothing."""
+
     def peers(self) -> list[Address]:
         """None."""
         return []

@@ -61,7 +61,10 @@ class Beliefs:
 
     def hear_record(self, record: Member, *, now_ms: int) -> None:
         """Hear a RECORD; it does not say who accused, so it confirms no suspicion."""
-        if record.id == self._members.own.id:
+        own = self._members.own
+        if record.uuid == own.uuid and self._identity.is_past(record):
+            return
+        if record.id == own.id:
             self._identity.hear_record(record, now_ms)
             return
         peer = self._members.peers.get(record.id)

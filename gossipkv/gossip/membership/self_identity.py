@@ -5,13 +5,17 @@ me, or by another node of that name.  In my present epoch and place I refute, by
 an epoch that I have not lived, I take a higher one, kept before it is used.  If it is from another place, that is
 looked into first (`namesakes.py`).
 
-A node that joins looks before it *announces* itself, so a second node of a name harms nobody.
+A node that joins looks before it *announces* itself, so a second node of a name harms nobody.  Nor does one that has
+lost its data, and has its uuid from a certificate that it had before: what is said of that uuid under any name ends a
+node that was never of a cluster.  What it has promised to others as that node it does not know any more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, final
 
+from gossipkv.errors import LocalError
+from gossipkv.gossip.effects import Stop
 from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, State
 from gossipkv.gossip.membership.namesakes import Namesakes
 from gossipkv.gossip.packets import messages
@@ -41,6 +45,7 @@ class SelfIdentity:
 
     __slots__ = (
         "_awareness",
+        "_born",
         "_listener",
         "_members",
         "_namesakes",
@@ -52,12 +57,15 @@ class SelfIdentity:
         "announced",
     )
 
-    def __init__(self, state: SharedState, rumours: Rumours, awareness: Awareness, listener: Listener) -> None:
+    def __init__(
+        self, state: SharedState, rumours: Rumours, awareness: Awareness, listener: Listener, *, is_first: bool = False
+    ) -> None:
         self._members = state.members
         self._outbox = state.outbox
         self._rumours = rumours
         self._awareness = awareness
         self._listener = listener
+        self._born = self._members.own.epoch if is_first else 0  # My first epoch; 0: I have lived before.
         self._storing = 0  # The epoch that is being kept.
         self._namesakes = Namesakes(state, self)
         self._waiting = False  # `announce` was asked for while something was unsettled.
@@ -111,6 +119,21 @@ class SelfIdentity:
         if self.announced:
             own = self._members.own
             self._rumours.add(own.id, messages.record(own))
+
+    def is_past(self, record: Member) -> bool:
+        """Whether a RECORD that has my uuid is of a life that I cannot have lived: then I end."""
+        own = self._members.own
+        if self.announced or not self._born or (record.id == own.id and self._born <= record.epoch <= own.epoch):
+            return False
+        uuid = own.uuid.hex()
+        error = LocalError(
+            f"the node {uuid} was in this cluster already, as {record.name!r} at {record.address}, and its data is not "
+            "here: as that node this one cannot join. Give it its data directory, or another certificate "
+            "(`gossipkv certificates new DIR NAME --host HOST`)",
+            {"uuid": uuid, "node": record.name, "other_address": str(record.address)},
+        )
+        self._outbox.effects.append(Stop(error, forget=True))
+        return True
 
     def hear_record(self, record: Member, now_ms: int) -> None:
         """Hear a RECORD of my own name."""

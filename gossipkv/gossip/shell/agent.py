@@ -93,7 +93,7 @@ class Agent:
         self._asking = trio.CapacityLimiter(MOST_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
-        self._stop: GossipKVError | None = None
+        self._stop: Stop | None = None
         self._stopped = trio.Event()
         self._is_pinned = trio.Event()
         self._rests_until_ms = 0
@@ -127,7 +127,9 @@ class Agent:
             task_status.started()
             await self._stopped.wait()
             assert self._stop is not None
-            raise self._stop
+            if self._stop.forget:
+                await self._keeping.forget()
+            raise self._stop.error
 
     # What others of this node ask
 
@@ -247,8 +249,8 @@ class Agent:
                 self._say(member, before)
             case Complain(error):
                 self._log.warning("complaint", error=error.message)
-            case Stop(error):
-                self._stop = self._stop or error
+            case Stop():
+                self._stop = self._stop or effect
                 self._stopped.set()
 
     def send(self, to: Address, packet: bytes) -> None:

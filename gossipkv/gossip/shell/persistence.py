@@ -44,6 +44,10 @@ class Keeping:
         """What was remembered at the last run."""
         return await self._threads.run(self._keeper.peers)
 
+    async def forget(self) -> None:
+        """Keep nothing of what was kept, and nothing more."""
+        await self._threads.run(self._keeper.forget)
+
     def put(self, what: Store | Remember | int) -> None:
         """Keep it; a number is a shard id.  Of peers only the last ones are kept, however long the disk takes."""
         if isinstance(what, Remember):

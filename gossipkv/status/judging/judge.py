@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.status.judging.datasets import Dataset
 from gossipkv.status.judging.members import of_members, of_nodes, states_of
 from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
-from gossipkv.status.reading import map_of
+from gossipkv.status.reading import map_of, whole_of
 from gossipkv.status.tables import KINDS
 from gossipkv.status.verdict import LEVELS, WELL, Coming, Reason, Verdict, headline, worst
 
@@ -44,6 +44,7 @@ def judge(said: Said) -> Verdict:
         len(entries),
         {**said.silent},
         answering,
+        {node: ends for node, told in said.reports.items() if (ends := whole_of(told.get("certificate_expires_s")))},
     )
 
 

@@ -56,6 +56,18 @@ _OF_NODES: Final = (
         "{nodes}: {why} copies of tables are set aside",
         "See what was set aside (`gossipkv table quarantine list`).",
     ),
+    (
+        "certificate_over",
+        TROUBLE,
+        "{nodes}: the certificate has held until {why}: whoever checks it refuses it",
+        "Replace tls_certificate and tls_key of {nodes}.",
+    ),
+    (
+        "certificate_close",
+        ATTENTION,
+        "{nodes}: the certificate holds until {why}",
+        "Replace tls_certificate and tls_key of {nodes}.",
+    ),
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
 

@@ -34,6 +34,7 @@ cdef struct Connection:
     uint64_t handle  # generation << 32 | slot
     uint64_t address  # what its peer counts as, for the limit per address
     uint32_t user  # who that has proved to be, by a number of Python's; 0: nobody
+    uint32_t certified  # the user of the name in its certificate, which it was at first; 0: nobody
     int fd
     uint32_t interest  # what it is watched for now
     State state

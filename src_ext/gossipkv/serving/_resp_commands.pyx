@@ -20,6 +20,7 @@ from libc.string cimport memcpy, strlen
 from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._core cimport Core
 from gossipkv.serving._counters cimport BAD_REQUESTS, CLOSED_BY_PEER, CLOSED_MEMORY, PINGS
+from gossipkv.serving._published cimport read_as
 from gossipkv.serving._requests cimport take_request
 from gossipkv.serving._owed cimport MOST_PARTS, Owed, next_id, owe
 from gossipkv.serving._resp_answers cimport (
@@ -414,7 +415,8 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         resp.protocol = 2
         resp.database = 0
         resp.name_size = 0
-        connection.user = 0
+        connection.user = connection.certified
+        read_as(core.published, connection.user)
         say_line(core, connection, b"+RESET\r\n")
     elif command.verb == SELECT:
         take_word(&words, &word)

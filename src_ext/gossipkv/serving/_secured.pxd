@@ -31,6 +31,7 @@ cdef class Secured:
     cdef bint has_events(self) noexcept nogil
     cdef int tell(self, Event* events, int most) noexcept nogil
     cdef object proven(self, int fd)
+    cdef object named(self, int fd)
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
     cdef void forget(self, int fd) noexcept nogil

@@ -133,6 +133,10 @@ cdef class Secured:
                 memcpy(line.uuid, <const uint8_t*>uuid, sizeof(line.uuid))
         return (<const char*>line.uuid)[:sizeof(line.uuid)] if line.is_node else None
 
+    cdef object named(self, int fd):
+        """As `Transport.named`.  Requires: it has a line."""
+        return self.tls.named(self.lines[fd].tls)
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         """As `Transport.receive`.  Requires: it has a line."""
         cdef bint holds

@@ -61,7 +61,7 @@ from gossipkv.serving._counters cimport (
 )
 from gossipkv.serving._crew cimport Arrival
 from gossipkv.serving._handoff cimport (
-    Pending, Refused, Welcome, body_of, caller_of, limit_parked, next_request, respond,
+    Caller, Pending, Refused, Welcome, body_of, caller_of, limit_parked, next_request, respond,
 )
 from gossipkv.serving._intake cimport receive_requests, resume_requests
 from gossipkv.serving._overdue cimport expire_one
@@ -99,6 +99,9 @@ cdef enum:
 
 cdef struct Detached:
     int fd
+    uint64_t handle
+    uint32_t user
+    uint64_t address
     Py_ssize_t size  # of what has been received, which follows
 
 
@@ -129,6 +132,7 @@ cdef class Loop:
     cdef Turn turn  # that of the core
     cdef bint alone  # a thread serves, and Python answers in turns
     cdef bint stopping  # that thread is to end
+    cdef object user_named  # gives the user of a name in a certificate
     cdef uint64_t asking  # the connection whose request is being answered; 0: none's is
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
@@ -232,12 +236,14 @@ cdef class Loop:
             raise OSError("a connection cannot be watched")
         return 0
 
-    def use_tls(self, tls):
+    def use_tls(self, tls, user_named):
         """Have newcomers speak TLS by that `Tls` from now on, where it says so; those who are here go on as before.
 
-        Raises ValueError: the transport cannot.
+        `user_named` gives the number of the user of whom a certificate is that a client shows, 0 for nobody's.  Raises
+        ValueError: the transport cannot.
         """
         self.core.check_thread()
+        self.user_named = user_named
         self.transport.use_tls(tls)
 
     @property
@@ -367,7 +373,7 @@ cdef class Loop:
                 self.connections.flush_later(connection)
 
     def take_detached(self):
-        """Connections that are the caller's from now on: descriptor, and what has been received of each."""
+        """Connections that are the caller's from now on: descriptor, who asks, and what has been received of each."""
         cdef list taken = []
         cdef Detached head
         cdef const char* at
@@ -375,7 +381,8 @@ cdef class Loop:
             at = <const char*>self.detached.data + self.detached.start
             memcpy(&head, at, sizeof(Detached))
             self.detached.start += sizeof(Detached) + head.size
-            taken.append((head.fd, at[sizeof(Detached):sizeof(Detached) + head.size]))
+            caller = Caller(head.handle, self.connections.pump, head.user, head.address)
+            taken.append((head.fd, caller, at[sizeof(Detached):sizeof(Detached) + head.size]))
         buffer_release(&self.detached)
         return taken
 
@@ -405,7 +412,7 @@ cdef class Loop:
         if not self.closed:
             self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
-            for fd, _ in self.take_detached():
+            for fd, *_ in self.take_detached():
                 self.transport.close(fd, True)
             self.core.cold.end()
             self.turn_away_arrivals()
@@ -854,12 +861,20 @@ cdef class Loop:
             connection.active_ms = self.connections.now_ms
             self.counts[TLS_HANDSHAKES] += 1
             self.counts[TLS_RESUMED] += self.transport.is_resumed(connection.fd)
+            if self.transport.is_certified(connection.fd):
+                self.recognise(connection)
             return
         connection.broken = True
         self.connections.drop_owing(connection)  # Whatever is said now is no answer.
         self.connections.finish(connection, CLOSED_HANDSHAKE)
         if waits == FOREIGN:
             self.answer_plain(connection)
+
+    cdef void recognise(self, Connection* connection) noexcept with gil:
+        """Have it be of the user of whom it has shown a certificate."""
+        name = self.transport.named(connection.fd)
+        if name is not None:
+            connection.certified = connection.user = self.user_named(name)
 
     cdef void answer_plain(self, Connection* connection) noexcept nogil:
         """Tell whoever speaks plainly, as they do, that TLS is spoken here."""
@@ -929,7 +944,9 @@ cdef class Loop:
 
     cdef void detach(self, Connection* connection) noexcept nogil:
         """Have it served by somebody else from now on, beginning with the input that is kept."""
-        cdef Detached head = Detached(-1, buffer_size(&connection.input))
+        cdef Detached head = Detached(
+            -1, connection.handle, connection.user, connection.address, buffer_size(&connection.input)
+        )
         cdef Buffer* input = &connection.input
         if buffer_reserve(&self.detached, sizeof(Detached) + head.size) == 0:
             head.fd = self.transport.leave(connection.fd)

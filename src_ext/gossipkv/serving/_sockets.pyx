@@ -31,7 +31,7 @@ from gossipkv.environment._sockets cimport (
 )
 from gossipkv.serving._addresses cimport address_number
 from gossipkv.serving._secured cimport Line, Secured, line_of
-from gossipkv.serving._tls cimport TlsEnd, tls_holds, tls_resumed, tls_send
+from gossipkv.serving._tls cimport TlsEnd, tls_certified, tls_holds, tls_resumed, tls_send
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENERS, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
@@ -229,6 +229,9 @@ cdef class Sockets(Transport):
     cdef bint is_resumed(self, int fd) noexcept nogil:
         return tls_resumed(line_of(self.secured, fd).tls)
 
+    cdef bint is_certified(self, int fd) noexcept nogil:
+        return tls_certified(line_of(self.secured, fd).tls)
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         cdef ssize_t came
         if line_of(self.secured, fd) != NULL:
@@ -290,6 +293,9 @@ cdef class Sockets(Transport):
 
     cdef object proven(self, int fd):
         return self.secured.proven(fd)
+
+    cdef object named(self, int fd):
+        return self.secured.named(fd)
 
     cdef int wake(self) except -1:
         if self.watches_others:

@@ -7,6 +7,7 @@ cdef class Tls:
     cdef void* context  # OpenSSL's: SSL_CTX*
     cdef uint32_t listeners  # a bit for each at which it is spoken
     cdef void* peers  # OpenSSL's X509_STORE*: who signs certificates of nodes; NULL: nobody
+    cdef void* clients  # likewise, of users
     cdef readonly bytes uuid
     cdef readonly int64_t expires_s
 
@@ -14,6 +15,7 @@ cdef class Tls:
     cdef int ask(self, dict authorities) except -1
     cdef void* begin(self, int fd) noexcept nogil
     cdef object proven(self, const void* tls)
+    cdef object named(self, const void* tls)
 
 
 cdef class TlsEnd:
@@ -34,5 +36,6 @@ cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil
 cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept nogil
 cdef bint tls_holds(void* tls) noexcept nogil
 cdef bint tls_resumed(void* tls) noexcept nogil
+cdef bint tls_certified(void* tls) noexcept nogil
 cdef void tls_end(void* tls) noexcept nogil
 cdef void tls_free(void* tls) noexcept nogil

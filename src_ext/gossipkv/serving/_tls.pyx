@@ -100,6 +100,10 @@ cdef struct Functions:
     void (*names_free)(void*) noexcept nogil
     const uint8_t* (*text_data)(const void*) noexcept nogil
     int (*text_size)(const void*) noexcept nogil
+    const void* (*subject)(const void*) noexcept nogil
+    int (*find_entry)(const void*, int, int) noexcept nogil
+    const void* (*entry_at)(const void*, int) noexcept nogil
+    const void* (*entry_value)(const void*) noexcept nogil
 
 NAMES = """
     OpenSSL_version_num ERR_clear_error ERR_peek_last_error ERR_reason_error_string X509_get0_notAfter ASN1_TIME_to_tm
@@ -114,6 +118,7 @@ NAMES = """
     X509_STORE_CTX_new X509_STORE_CTX_free X509_STORE_CTX_init X509_verify_cert SSL_get_verify_result
     X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
     OPENSSL_sk_value GENERAL_NAME_get0_value GENERAL_NAMES_free ASN1_STRING_get0_data ASN1_STRING_length
+    X509_get_subject_name X509_NAME_get_index_by_NID X509_NAME_get_entry X509_NAME_ENTRY_get_data
 """.split()
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
@@ -141,6 +146,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     MOST_AT_ONCE = 1 << 30
     NAMES_EXTENSION = 85  # NID_subject_alt_name
     NAME_URI = 6
+    COMMON_NAME = 13
     REASON_BITS = 0x7FFFFF  # Of an error.
     # Alerts of the other side, each 1000 and its number: about this one's certificate from the first to the last.
     BAD_CERTIFICATE_ALERT = 1042
@@ -245,13 +251,13 @@ cdef class Tls:
         asked = {"tls_clients": clients, "tls_peers": peers}
         self.ask({setting: path for setting, path in asked.items() if path is not None})
         if peers is not None:
-            self.peers = openssl.store_new()
-            if self.peers == NULL or openssl.store_load(self.peers, readable("tls_peers", peers)) != 1:
-                raise refused("tls_peers", peers, f"expected certificates of authorities in PEM: {last_reason()}")
+            self.peers = store_of("tls_peers", peers)
+        if clients is not None:
+            self.clients = store_of("tls_clients", clients)
 
     def __dealloc__(self):
-        if self.peers != NULL:
-            openssl.store_free(self.peers)
+        openssl.store_free(self.peers)
+        openssl.store_free(self.clients)
         if self.context != NULL:
             openssl.context_free(self.context)
 
@@ -318,20 +324,41 @@ cdef class Tls:
 
     cdef object proven(self, const void* tls):
         """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
+        return uuid_of(openssl.shown(tls)) if is_signed(tls, self.peers) else None
+
+    cdef object named(self, const void* tls):
+        """The name of the client at the other end, as it is in its certificate; None: that has none, or is a node's."""
         cdef const void* certificate = openssl.shown(tls)
-        cdef void* verdict
-        cdef bint is_signed
-        if self.peers == NULL or certificate == NULL:
+        if certificate == NULL or uuid_of(certificate) is not None or not is_signed(tls, self.clients):
             return None
-        openssl.clear_errors()
-        verdict = openssl.verdict_new()
-        is_signed = (
-            verdict != NULL
-            and openssl.verdict_begin(verdict, self.peers, certificate, openssl.shown_chain(tls)) == 1
-            and openssl.is_signed(verdict) == 1
-        )
-        openssl.verdict_free(verdict)
-        return uuid_of(certificate) if is_signed else None
+        return name_of(certificate)
+
+
+cdef void* store_of(str setting, path) except NULL:
+    """Who signs, as a file says."""
+    cdef void* store = openssl.store_new()
+    if store == NULL or openssl.store_load(store, readable(setting, path)) != 1:
+        openssl.store_free(store)
+        raise refused(setting, path, f"expected certificates of authorities in PEM: {last_reason()}")
+    return store
+
+
+cdef bint is_signed(const void* tls, void* store) noexcept nogil:
+    """Whether the certificate of the other end is there, and one of these has signed it; NULL: there are none."""
+    cdef const void* certificate = openssl.shown(tls)
+    cdef void* verdict
+    cdef bint result
+    if store == NULL or certificate == NULL:
+        return False
+    openssl.clear_errors()
+    verdict = openssl.verdict_new()
+    result = (
+        verdict != NULL
+        and openssl.verdict_begin(verdict, store, certificate, openssl.shown_chain(tls)) == 1
+        and openssl.is_signed(verdict) == 1
+    )
+    openssl.verdict_free(verdict)
+    return result
 
 
 cdef object uuid_of(const void* certificate):
@@ -351,6 +378,18 @@ cdef object uuid_of(const void* certificate):
         return UUID(named[0].decode()).bytes if len(named) == 1 else None
     except ValueError:
         return None
+
+
+cdef object name_of(const void* certificate):
+    """The common name in it; None: there is none, or more than one, or it is not of ASCII, as users' names are."""
+    cdef const void* subject = openssl.subject(certificate)
+    cdef int at = openssl.find_entry(subject, COMMON_NAME, -1)
+    cdef const void* value
+    if at < 0 or openssl.find_entry(subject, COMMON_NAME, at) >= 0:
+        return None
+    value = openssl.entry_value(openssl.entry_at(subject, at))
+    name = (<const char*>openssl.text_data(value))[:openssl.text_size(value)]
+    return name.decode() if name.isascii() else None
 
 
 @cython.final
@@ -526,6 +565,11 @@ cdef bint tls_holds(void* tls) noexcept nogil:
 cdef bint tls_resumed(void* tls) noexcept nogil:
     """Whether its handshake was by a ticket."""
     return openssl.resumed(tls)
+
+
+cdef bint tls_certified(void* tls) noexcept nogil:
+    """Whether the other end has shown a certificate."""
+    return openssl.shown(tls) != NULL
 
 
 cdef void tls_end(void* tls) noexcept nogil:

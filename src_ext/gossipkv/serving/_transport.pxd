@@ -42,6 +42,7 @@ cdef class Transport:
     cdef bint is_secured(self, uint64_t listener) noexcept nogil
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil
     cdef bint is_resumed(self, int fd) noexcept nogil
+    cdef bint is_certified(self, int fd) noexcept nogil
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void end(self, int fd) noexcept nogil
@@ -61,6 +62,7 @@ cdef class Transport:
     cdef int be_alone(self) except -1
     cdef int use_tls(self, tls) except -1
     cdef object proven(self, int fd)
+    cdef object named(self, int fd)
     cdef void ring(self) noexcept nogil
     cdef int hush(self) except -1
     cdef int admit(self, connection) except -1

@@ -61,6 +61,10 @@ cdef class Transport:
         """Whether its handshake was short, since it has been here before."""
         return False
 
+    cdef bint is_certified(self, int fd) noexcept nogil:
+        """Whether it has shown a certificate in its handshake, so that it may be `named`."""
+        return False
+
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         """How many bytes have come; 0: the peer's end; `NOT_YET` or `BROKEN`."""
         return NOT_YET
@@ -126,6 +130,10 @@ cdef class Transport:
 
     cdef object proven(self, int fd):
         """The uuid of the node at the other end, 16 bytes, that its certificate proves; None: it proves none."""
+        return None
+
+    cdef object named(self, int fd):
+        """The name in the certificate that a client has shown; None: it shows none, or it is a node's."""
         return None
 
     cdef void ring(self) noexcept nogil:

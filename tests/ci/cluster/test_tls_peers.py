@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -46,6 +47,7 @@ class Files:
     def write(self, name, text):
         """Replace a file at once."""
         (self.place / "new").write_text(text)
+        (self.place / "new").chmod(0o600)
         os.replace(self.place / "new", self.place / name)
 
     def signs(self, authority):
@@ -203,3 +205,25 @@ def test_a_node_that_is_none(tmp_path, known, comes, reason):
         assert get(address, "/geo/key1")[2] == RECORDS["key1"]
         assert " member " not in node.said()
         assert node.stop() == 0
+
+
+def test_a_lost_data_directory_needs_another_certificate(tmp_path):
+    """With the old one it ends with a sentence, as often as it is started; with another one it is another node."""
+    files, source = Files(tmp_path / "files"), tmp_path / "source"
+    (authority,) = files.authorities
+    with two_nodes(tmp_path, source, files) as nodes:
+        join = ("--join", nodes[0].address)
+        nodes[1].process.kill()
+        nodes[1].process.wait()
+        for attempt in ("lost", "again"):
+            shutil.rmtree(tmp_path / "n2" / "data", ignore_errors=attempt == "again")
+            with started(tmp_path, source, "n2", files.settings("n2"), *join) as lost:
+                assert lost.process.wait(PATIENCE_S) == 3
+                assert f"the node {UUIDS['n2'].hex} was in this cluster already, as 'n2'" in lost.said()
+            assert not (tmp_path / "n2" / "data" / "NODE").exists()
+        signed = new_certificate((authority.certificate, authority.key), Subject("n2", (), uuid4()), NOW)
+        files.write("n2.key", signed.key)
+        files.write("n2.pem", signed.certificate)
+        with started(tmp_path, source, "n2", files.settings("n2"), *join) as another:
+            another.ready()
+            until(lambda: is_connected(nodes[0]), nodes[0].said)

@@ -121,7 +121,7 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         (
             "after RESET it is who it was",
             f"{LOOP}._resp_commands:take_word_of_connection",
-            "connection.user = 0",
+            "connection.user = connection.certified",
             "pass",
         ),
         (
@@ -162,7 +162,7 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         "tests/unit/node/peers/test_dialling.py",
         (
             "whoever signs for users signs for nodes",
-            "gossipkv.serving._tls:Tls.proven",
+            "gossipkv.serving._tls:is_signed",
             "and openssl.is_signed(verdict) == 1",
             "and openssl.is_signed(verdict) != 7",
         ),

@@ -150,15 +150,15 @@ MUTANTS_OF_THE_GATEWAY: tuple[Mutant, ...] = (
     planted(
         "whoever waits begins to wait again with each child",
         f"{DETACHED}._take_back",
-        "self._waiting.appendleft(_Connection(descriptor, begun, due))",
-        "self._waiting.appendleft(_Connection(descriptor, begun, trio.current_time() + PATIENCE_S))",
+        "self._waiting.appendleft(_Connection(descriptor, *Peer.of(data), due))",
+        "self._waiting.appendleft(_Connection(descriptor, *Peer.of(data), trio.current_time() + PATIENCE_S))",
         ON_THEIR_WAY,
     ),
     planted(
         "what is taken back is behind what came later",
         f"{DETACHED}._take_back",
-        "self._waiting.appendleft(_Connection(descriptor, begun, due))",
-        "self._waiting.append(_Connection(descriptor, begun, due))",
+        "self._waiting.appendleft(_Connection(descriptor, *Peer.of(data), due))",
+        "self._waiting.append(_Connection(descriptor, *Peer.of(data), due))",
         ON_THEIR_WAY,
     ),
     planted(

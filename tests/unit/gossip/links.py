@@ -80,10 +80,11 @@ class Link:
         limits: Limits = LIMITS,
         sealed: bool = False,
         silent: bool = False,
+        is_first: bool = False,
     ) -> Node:
         """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
-        me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned)
+        me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned, is_first)
         sealing = Sealing([KEY], self.random.randbytes(SESSION_BYTES)) if sealed else None
         envelope = Envelope(cluster, cluster_id, sealing, Seal.REQUIRE)
         chance = random.Random(self.random.getrandbits(64))

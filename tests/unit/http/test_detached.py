@@ -13,6 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gossipkv.http import detached
+from gossipkv.http.answers import NOBODY
 from gossipkv.http.connection import READ_BYTES
 from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import Gateway
@@ -42,7 +43,7 @@ class Served:
         """Pass on a connection of which so much was read; the client's side of it."""
         client, served = socket.socketpair()
         with served:
-            passing.send(self._sender, served.fileno(), begun)
+            passing.send(self._sender, served.fileno(), NOBODY.before(begun))
         self._stack.callback(client.close)
         return trio.SocketStream(trio.socket.from_stdlib_socket(client))
 

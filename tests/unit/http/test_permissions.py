@@ -9,6 +9,7 @@ from gossipkv.access.rights import Right, of_path, parse_grant
 from gossipkv.access.users import User, Users, digest_of
 from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
 from gossipkv.http.answers import Request
+from gossipkv.http.order import Peer
 from gossipkv.http.paths import site_of
 from gossipkv.http.permissions import KEPT_S, MOST_KEPT, Permissions, token_of
 from gossipkv.http.site import Site
@@ -46,7 +47,8 @@ class Asked:
             raise self.tell
         if self.tell is not None or self.users is None:
             return self.tell
-        user = self.users.anonymous if params[0] is None else self.users.by_token(params[0])
+        token, _, name = params
+        user = self.users.named.get(name, self.users.anonymous) if token is None else self.users.by_token(token)
         if user is None:
             raise Unauthorized("this token is nobody's")
         return [user.name, [str(grant) for grant in user.grants]]
@@ -69,19 +71,25 @@ def node() -> Asked:
     return Asked()
 
 
-@pytest.fixture
-def site(node) -> Site:
-    """What a gateway answers."""
+def site_that(node, *, is_secured: bool) -> Site:
+    """What a gateway answers, to which all come by TLS, or none."""
     records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
     databases = context_of(FakeNode({"db": records, "dba": records, "d": records}))
-    return Site(databases, dict.fromkeys(OWN, looking), FakePages(), Permissions(node, trio.current_time))
+    permissions = Permissions(node, trio.current_time, is_secured=is_secured)
+    return Site(databases, dict.fromkeys(OWN, looking), FakePages(), permissions)
+
+
+@pytest.fixture
+def site(node) -> Site:
+    """One to which they come in the clear."""
+    return site_that(node, is_secured=False)
 
 
 def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: bytes) -> Request:
     """A request of whoever has that token."""
     shown = {} if token is None else {b"authorization": b"Bearer " + token.encode()}
     headers = {**shown, **{name.encode(): value for name, value in more.items()}}
-    return Request(method, target, headers, peer="10.0.0.1")
+    return Request(method, target, headers, peer=Peer("10.0.0.1", "anonymous"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -100,7 +108,7 @@ async def test_every_path_with_every_right(site, node, target, method):
             assert dict(answer.headers)[b"WWW-Authenticate"] == b"Bearer"
             told = b"not allowed to whoever has shown no token\n" if user is None else b"not allowed to this user\n"
             assert await whole(answer) == told
-    assert {peer for _, peer in node.asked} <= {"10.0.0.1"}
+    assert {peer for _, peer, _ in node.asked} <= {"10.0.0.1"}
 
 
 def test_no_path_is_forgotten():
@@ -134,7 +142,7 @@ async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site
     node.let(ana="read:db")
     for _ in range(5):
         assert (await site.answer(bearer("ana", b"/db/key"))).status == 200
-    assert node.asked == [(b"ana", "10.0.0.1")]
+    assert node.asked == [(b"ana", "10.0.0.1", "anonymous")]
     node.let(ana="")
     await trio.sleep(KEPT_S)
     assert (await site.answer(bearer("ana", b"/db/key"))).status == 401
@@ -195,6 +203,31 @@ async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
     node.users = None
     split = await site.answer(Request(b"POST", b"/login", {}, b"token=a%0D%0AX%3A1"))
     assert dict(split.headers)[b"Set-Cookie"].startswith(b"gossipkv-token=aX1;")
+
+
+async def test_the_cookie_of_who_has_come_by_tls_goes_by_nothing_else(node):
+    """TLS has ended in the node: no header says so, and none says otherwise."""
+    node.let(ana="see")
+    for headers in ({}, {b"x-forwarded-proto": b"http"}):
+        done = await site_that(node, is_secured=True).answer(Request(b"POST", b"/login", headers, b"token=ana"))
+        assert dict(done.headers)[b"Set-Cookie"].endswith(b"; SameSite=Strict; Secure")
+
+
+async def test_who_shows_a_certificate_is_its_user(autojump_clock, site, node):
+    """But for whoever shows a token; each for a second, and then whoever it is by then."""
+    node.let(ana="read:db", bob="see", anonymous="")
+
+    async def status(target: bytes, user: str, token: bytes | None = None) -> int:
+        shown = {} if token is None else {b"authorization": b"Bearer " + token}
+        return (await site.answer(Request(b"GET", target, shown, peer=Peer("10.0.0.1", user)))).status
+
+    assert [await status(b"/db/key", user) for user in ("ana", "bob", "anonymous")] == [200, 401, 401]
+    assert [await status(b"/", user) for user in ("ana", "bob", "anonymous")] == [401, 200, 401]
+    assert (await status(b"/db/key", "bob", b"ana"), await status(b"/db/key", "ana", b"bob")) == (200, 401)
+    assert await status(b"/db/key", "ana", b"wrong") == 401
+    node.let(bob="see", anonymous="")
+    await trio.sleep(KEPT_S)
+    assert await status(b"/db/key", "ana") == 401
 
 
 async def test_a_gateway_of_no_node_judges_nobody():

@@ -15,6 +15,7 @@ from gossipkv.access.rights import COMMANDS, METHODS, Right
 from gossipkv.access.throttle import FREE
 from gossipkv.access.users import Users, digest_of, parse
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
+from gossipkv.http.order import Peer
 from gossipkv.node.access import ANONYMOUS, MOST_WAITING, PROVEN, Access, access_of, shown
 from gossipkv.node.methods import Handlers
 from gossipkv.serving.loop import Caller, Refused
@@ -202,6 +203,20 @@ async def test_auth_says_who_it_is():
         Access(users(ana=[]), proves=True, now=trio.current_time).prove(b"", STRANGER)
 
 
+async def test_a_certificate_is_of_who_has_its_name():
+    """With a token or without one; of `anonymous` is none; who has another token is another number then."""
+    both = '[ana]\nmay = []\ntoken = "sha256:%064x"\n[probe]\nmay = ["see"]\n[anonymous]\nmay = ["see"]\n'
+    of = access(parse(both % 1, "users"))
+    ana, probe = of.named("ana"), of.named("probe")
+    assert len({ana, probe, ANONYMOUS, PROVEN}) == 4
+    assert (of.named("anonymous"), of.named("bob")) == (ANONYMOUS, ANONYMOUS)
+    assert [of.peer_of(caller(number)).user for number in (ANONYMOUS, ana, probe)] == ["anonymous", "ana", "probe"]
+    assert of.use(parse(both % 2, "users")) == [ana]
+    assert (of.named("ana") not in {ana, probe}, of.named("probe")) == (True, probe)
+    assert of.peer_of(caller(ana, 0x0A000001)) == Peer("10.0.0.1", "anonymous")
+    assert (access(None).named("ana"), access(None).peer_of(STRANGER).user) == (ANONYMOUS, "anonymous")
+
+
 async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
     """What that one may; of none what anonymous may; the address of who asks is the one that waits."""
     of = access(users(ana=["read:a", "see"], anonymous=["read:b"]))
@@ -217,6 +232,9 @@ async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
     assert isinstance(whose(b"token-ana", "10.0.0.1"), Waiting)
     assert whose(b"token-ana", "::1") == ["ana", ["read:a", "see"]]
     assert whose(None, "10.0.0.1") == ["anonymous", ["read:b"]]
+    assert whose(None, "10.0.0.1", "ana") == ["ana", ["read:a", "see"]]
+    assert whose(b"token-ana", "::1", "anonymous") == ["ana", ["read:a", "see"]]
+    assert whose(None, "10.0.0.1", "nobody") == ["anonymous", ["read:b"]]
     for wrong in ([], [1, "::1"], [None], [None, "here"], [None, "::1", 1]):
         with pytest.raises(BadRequest):
             whose(*wrong)

@@ -88,6 +88,28 @@ async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
     assert node.certificate.expires_s == node.used[1].expires_s > before_s
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    """At the start: the sentence says what to do."""
+    pair = Authority(tmp_path).pair("node", "localhost")
+    pair.key.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"{pair.key}: .* this tls_key \(mode {mode:04o}\): chmod 600 it"):
+        certificate.read(Config(tls_certificate=pair.certificate, tls_key=pair.key))
+
+
+async def test_a_new_key_that_others_may_read(node: Node, autojump_clock: MockClock) -> None:
+    """The old pair stays, until that is mended."""
+    node.authority.pair("node", "localhost")
+    node.pair.key.chmod(0o644)
+    with capture_logs() as logs:
+        await node.looks()
+    assert [entry["event"] for entry in logs] == ["certificate_unchanged"]
+    assert "chmod 600" in logs[0]["reason"]
+    node.pair.key.chmod(0o600)
+    await node.looks()
+    assert len(node.used) == 2
+
+
 async def test_files_that_are_gone_for_a_moment(node: Node, autojump_clock: MockClock) -> None:
     """The old pair stays, and what comes then is used."""
     kept = node.pair.key.read_bytes()
@@ -95,6 +117,7 @@ async def test_files_that_are_gone_for_a_moment(node: Node, autojump_clock: Mock
     await node.looks()
     assert len(node.used) == 1
     node.pair.key.write_bytes(kept)
+    node.pair.key.chmod(0o600)
     await node.looks()
     assert len(node.used) == 2
 

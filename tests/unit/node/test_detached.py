@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gossipkv.http.answers import text
+from gossipkv.http.order import Peer
 from gossipkv.node import detached
 from gossipkv.node.detached import PATIENCE_S, Detached
 from gossipkv.processes import passing
@@ -18,6 +19,7 @@ from tests.unit.http.asking import read_answers
 from tests.unit.processes.test_passing import no_descriptor_free
 from tests.world.logs import capture_logs
 
+PEER = Peer("10.0.0.1", "ana")
 GET = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
@@ -48,7 +50,7 @@ class Clients:
     def detach(self, way, begun):
         """A client of which so much was read."""
         client, descriptor = self.connect()
-        way.take(descriptor, begun)
+        way.take(descriptor, begun, PEER)
         return client
 
 
@@ -66,9 +68,9 @@ def received(receiver):
     found = []
     with contextlib.suppress(BlockingIOError):
         while True:
-            descriptor, begun = passing.receive(receiver)
+            descriptor, passed = passing.receive(receiver)
             os.close(descriptor)
-            found.append(begun)
+            found.append(Peer.of(passed)[1])
     return found
 
 
@@ -205,15 +207,15 @@ async def test_a_refusal_waits_for_nobody(autojump_clock, clients):
         filling.settimeout(0)
         while True:
             filling.send(b"x" * (1 << 20))
-    way.take(full, GET)
+    way.take(full, GET, PEER)
     sending, descriptor = clients.connect()
     sending.sendall(b"x" * 200_000)
-    way.take(descriptor, b"POST ")
+    way.take(descriptor, b"POST ", PEER)
     assert heard(sending).startswith(b"HTTP/1.1 503 ")
     gone, descriptor = clients.connect()
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     gone.close()
-    way.take(descriptor, GET)
+    way.take(descriptor, GET, PEER)
     await trio.lowlevel.checkpoint()
 
 

@@ -14,7 +14,7 @@ import trio
 from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from gossipkv.address import Address
-from gossipkv.http.order import Order, Types, Word
+from gossipkv.http.order import Order, Peer, Types, Word
 from gossipkv.node import gateway
 from gossipkv.node.gateway import Gateway
 from gossipkv.settings.config import load
@@ -22,6 +22,7 @@ from gossipkv.settings.databases import DatabaseSettings
 from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
+PEER = Peer("10.0.0.1", "anonymous")
 
 # What was read of it, and the rest.
 ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
@@ -89,7 +90,7 @@ def children(monkeypatch):
 
 def made(**flags):
     """A gateway with these settings."""
-    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1")
+    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
 
 
 async def test_the_order_and_the_words(autojump_clock, nursery, children):
@@ -162,7 +163,7 @@ async def test_a_drain(autojump_clock, nursery, children):
             await wait_all_tasks_blocked()
             kept.drain(5)
             client, served = socket.socketpair()
-            kept.take(served.detach(), b"")
+            kept.take(served.detach(), b"", None)
             with client:
                 assert client.recv(12) == b"HTTP/1.1 503"
             began = trio.current_time()
@@ -206,7 +207,7 @@ async def test_a_child_that_is_killed_while_connections_wait(nursery):
 
     def detach(begun, rest=b""):
         client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
-        kept.take(served.detach(), begun)
+        kept.take(served.detach(), begun, None)
         nursery.start_soon(client.send, rest)
         return trio.SocketStream(client)
 
@@ -242,7 +243,7 @@ async def test_a_child_that_lost_its_node(nursery):
     with capture_logs() as lines:
         nursery.start_soon(kept.run, os.close)
         client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
-        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: h\r\n\r\n")
+        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: h\r\n\r\n", None)
         with trio.fail_after(60), client:
             await client.recv(1)
             while not (ended := [line for line in lines if line["event"] == "http_ended"]):

@@ -10,7 +10,8 @@ import trio.lowlevel
 
 from gossipkv.errors import Unknown, UnknownMethod
 from gossipkv.gossip.member import State
-from gossipkv.node.verdicts import FRESH_S, LAST_S, MEMBER_S, SUSPECT_S, Report, Verdicts
+from gossipkv.node.verdicts import CERTIFICATE_CLOSE_S, FRESH_S, LAST_S, MEMBER_S, SUSPECT_S, Report, Verdicts
+from gossipkv.status.words import time_text
 
 CALM = {"databases": {}}
 
@@ -50,7 +51,10 @@ class Made:
             cluster=self.cluster,
             unreadable=list,
             draining=lambda: True,
+            certificate=lambda: self.expires_s,
+            clock=self,
         )
+        self.expires_s: int | None = None
         self.verdicts = Verdicts(self.report, self.ask, Threads(), self)
 
     def wall_ms(self):
@@ -85,6 +89,23 @@ async def test_a_report_has_only_what_is_so():
         "draining": True,
         "databases": {"geo": {"active": "1"}},
     }
+
+
+async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
+    """And, from a fortnight before, that it ends: when it is over it is another matter."""
+    made = Made()
+    await trio.sleep(5000)
+    now_s = made.wall_ms() // 1000
+    for left_s, key in (
+        (CERTIFICATE_CLOSE_S, None), (CERTIFICATE_CLOSE_S - 1, "certificate_close"), (1, "certificate_close"),
+        (0, "certificate_over"), (-1000, "certificate_over"),
+    ):  # fmt: skip
+        made.expires_s = now_s + left_s
+        told = await made.report.make()
+        assert told.pop("certificate_expires_s") == made.expires_s
+        assert [name for name in told if name.startswith("certificate")] == [key] * (key is not None)
+        if key is not None:
+            assert told[key] == time_text(made.expires_s)
 
 
 async def test_all_members_are_asked_that_may_live(autojump_clock):

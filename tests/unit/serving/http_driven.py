@@ -68,7 +68,7 @@ class Served:
         self.address = listeners[1].getsockname()
         self.loop = Loop(self.core, Sockets(listeners[0], None, listeners[1], polls=False))
         self.hand_offs: list[Pending] = []
-        self.detached: list[tuple[int, bytes]] = []
+        self.detached: list[tuple[int, Caller, bytes]] = []
 
     def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
         """The only client's socket; it does not block."""
@@ -126,7 +126,7 @@ class Served:
         """What the gateway gets: what was read, and what lies in the socket."""
         if not self.detached:
             return None
-        ((descriptor, data),) = self.detached
+        ((descriptor, _, data),) = self.detached
         self.detached.clear()
         with socket.socket(fileno=descriptor) as taken:
             assert not os.get_blocking(descriptor)

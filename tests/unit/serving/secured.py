@@ -14,11 +14,17 @@ from tests.unit.serving.test_serving import Served
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
     from pathlib import Path
     from uuid import UUID
 
 ALL = 0b111  # Every listener.
 NOW = datetime.now(UTC)
+
+
+def nobody(_name: str) -> int:
+    """The user of any certificate, where there are none."""
+    return 0
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Authority:
         pair = Pair(self.directory / f"{name}.pem", self.directory / f"{name}.key")
         pair.certificate.write_text(signed.certificate)
         pair.key.write_text(signed.key)
+        pair.key.chmod(0o600)
         return pair
 
     def trusting(self, shown: Pair | None = None, *, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
@@ -112,9 +119,16 @@ class Secured(Served):
         self.pair = self.authority.pair("node", "localhost")
         self.use(self.pair)
 
-    def use(self, pair: Pair, clients: Path | None = None) -> None:
-        """Have newcomers see that certificate."""
-        self.loop.use_tls(Tls(pair.certificate, pair.key, clients, listeners=ALL))
+    def use(
+        self,
+        pair: Pair,
+        clients: Path | None = None,
+        peers: Path | None = None,
+        *,
+        user_named: Callable[[str], int] = nobody,
+    ) -> None:
+        """Have newcomers see that certificate, and be the users that theirs name."""
+        self.loop.use_tls(Tls(pair.certificate, pair.key, clients, peers, listeners=ALL), user_named)
 
     def meet(
         self,

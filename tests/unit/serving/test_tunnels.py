@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gossipkv.serving.loop import Caller
+
 PLAIN = b"GET /db/key007 HTTP/1.1\r\nHost: a\r\n\r\n"
 STRANGE = b"PUT /db/key007 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
 LARGE = random.Random(5).randbytes(3 << 20)
@@ -33,14 +35,14 @@ def detached(served: Secured, said: bytes, *, receive_buffer: int | None = None)
     """A client that was detached, who serves it from then on, and what had come until then."""
     client = served.meet(to=served.http, receive_buffer=receive_buffer)
     client.send(said)
-    taken: list[tuple[int, bytes]] = []
+    taken: list[tuple[int, Caller, bytes]] = []
 
     def done() -> bool:
         taken.extend(served.loop.take_detached())
         return bool(taken)
 
     served.advance(client, done)
-    ((descriptor, begun),) = taken
+    ((descriptor, _, begun),) = taken
     server = socket.socket(fileno=descriptor)
     server.settimeout(0)
     served.clients.append(server)

@@ -65,6 +65,14 @@ def test_nothing_is_mapped(info):
     assert sentences.of_memory(info) is None
 
 
+def test_until_when_a_certificate_holds():
+    """As people write a time; nothing where there is none, or of a node that does not say."""
+    assert (
+        sentences.of_certificate({"certificate_expires_s": 86_400}) == "certificate: holds until 1970-01-02 00:00 UTC"
+    )
+    assert sentences.of_certificate({"certificate_expires_s": None}) is sentences.of_certificate({}) is None
+
+
 def test_how_the_store_of_the_tables_stands():
     """One line where it is open, with what is told of it; none where there is none, or it is closed."""
     counters = {

@@ -62,6 +62,20 @@ SITUATIONS = [
     ("another is cut off", said(n2={"isolated": True}), TROUBLE, "n2 is cut off: it hears from no other node by", None),
     ("most are dead", said(members={"n2": "dead", "n3": "dead"}), TROUBLE, "n1 hears 1 of 3 members", None),
     ("draining", said(n2={"draining": True}), ATTENTION, "n2: about to end", None),
+    (
+        "a certificate ends",
+        said(all_say={"certificate_close": "a day"}),
+        ATTENTION,
+        "n1, n2 and n3: the certificate holds until a day",
+        None,
+    ),
+    (
+        "a certificate has ended",
+        said(n2={"certificate_over": "x"}),
+        TROUBLE,
+        "n2: the certificate has held until",
+        None,
+    ),
     # What is wrong with a node
     ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),

@@ -9,6 +9,7 @@ import pytest
 from gossipkv.address import Address
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
 from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, Node, all_alive
 
@@ -60,11 +61,8 @@ def test_restarted_where_the_old_address_is_silent():
     assert link.run(5 * SECOND_MS, lambda: epochs(nodes[:5], "n05") == {("ALIVE", 2, newer.address)})
 
 
-@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
-def test_a_lost_data_directory(state):
-    """A new uuid and epoch 1 under a name that is known with epoch 9: it takes 10, kept before it is used."""
-    link = Link()
-    nodes = link.cluster(5)
+def lost(link: Link, nodes: list[Node], state: State) -> Node:
+    """A node that they know in that state, and that is gone."""
     old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
     link.run(2 * SECOND_MS)
     if state is State.LEFT:
@@ -75,6 +73,49 @@ def test_a_lost_data_directory(state):
     if state is State.DEAD:
         link.run(40 * SECOND_MS)
     assert epochs(nodes, "x") == {(state.name, 9, old.address)}
+    return old
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
+@pytest.mark.parametrize(("name", "epoch"), [("x", 500), ("x", 2), ("y", 500), ("y", 2)])
+def test_a_lost_data_directory_whose_uuid_comes_from_a_certificate(state, name, epoch):
+    """Whatever it is called then, and whatever its clock says: it ends, and nobody hears of it."""
+    link = Link()
+    nodes = link.cluster(4)
+    old = lost(link, nodes, state)
+    before = epochs(nodes, "x")
+    newer = link.start(
+        link.node(name, epoch=epoch, port=9001, uuid=old.me.uuid, cluster_id=NO_CLUSTER, is_first=True), nodes[2]
+    )
+    assert link.run(3 * SECOND_MS, lambda: newer.stopped is not None)
+    assert newer.stopped.forget
+    assert f"the node {old.me.uuid.hex()} was in this cluster already, as 'x' at {old.address}" in str(
+        newer.stopped.error
+    )
+    link.run(SECOND_MS)
+    assert (epochs(nodes, "x"), epochs(nodes, "y")) == (before, set())
+
+
+def test_a_first_start_with_a_uuid_that_nobody_has_had():
+    """It joins, and what it hears of itself afterwards, in whatever epoch, is its own doing."""
+    link = Link()
+    nodes = link.cluster(4)
+    first = {"cluster_id": NO_CLUSTER, "is_first": True}
+    one = link.start(link.node("x", uuid=b"another uuid----", **first), nodes[0])
+    link.run(5 * SECOND_MS)
+    one.core._identity.outlive(1)
+    link.settle(one)
+    link.run(10 * SECOND_MS)
+    assert (one.stopped, one.core.members.own.epoch) == (None, 2)
+    assert epochs(nodes, "x") == {("ALIVE", 2, one.address)}
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
+def test_a_lost_data_directory(state):
+    """A new uuid and epoch 1 under a name that is known with epoch 9: it takes 10, kept before it is used."""
+    link = Link()
+    nodes = link.cluster(5)
+    old = lost(link, nodes, state)
     newer = link.start(again(link, old, epoch=1, uuid=b"another uuid----"), nodes[0])
     assert link.run(3 * SECOND_MS, lambda: epochs(nodes, "x") == {("ALIVE", 10, old.address)})
     assert [store.epoch for store in newer.stores] == [10]

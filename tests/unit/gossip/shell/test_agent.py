@@ -380,6 +380,22 @@ async def test_a_node_that_must_stop_ends_with_the_reason(autojump_clock):
     assert "the name is taken" in str(stopped.exceptions[0].exceptions)
 
 
+@pytest.mark.parametrize("forget", [False, True])
+async def test_a_node_that_is_another_one_is_kept_no_more(autojump_clock, forget):
+    """Before it ends; who was stopped for its name alone has its data still."""
+    world = World()
+    world.core.on["request"] = [Stop(LocalError("its uuid is taken"), forget)]
+
+    async def live():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.agent.run)
+            world.agent.reply(b"q")
+
+    with pytest.raises(ExceptionGroup):
+        await live()
+    assert ({} in world.keeper.kept) == forget
+
+
 async def test_leaving_takes_as_long_as_the_news_needs(autojump_clock, nursery):
     """The time that is given, in which it goes on gossiping; none at all for a node that is alone."""
     for others, took_s in ((1, 0.6), (0, 0.0)):

@@ -17,7 +17,7 @@ from gossipkv.errors import ProtocolError, Unauthorized
 from gossipkv.node.peers.dialling import Dialling, Proofs
 from gossipkv.serving.loop import Tls
 from gossipkv.wire import rpc
-from tests.unit.serving.secured import NOW, Authority
+from tests.unit.serving.secured import NOW, Authority, nobody
 from tests.unit.serving.test_forwarding_sockets import RECORDS, Cluster
 from tests.unit.serving.test_serving import Served
 from tests.world.logs import capture_logs
@@ -58,7 +58,7 @@ class Nodes:
 
     def shows(self, pair: Pair) -> None:
         """Have the node show that certificate."""
-        self.served.loop.use_tls(self.tls(pair))
+        self.served.loop.use_tls(self.tls(pair), nobody)
 
     def mine(self, pair: Pair) -> None:
         """Dial with that certificate."""
@@ -162,7 +162,7 @@ async def test_where_no_tls_is_spoken(nodes: Nodes, nursery: trio.Nursery, answe
 async def test_a_node_without_tls(nodes: Nodes) -> None:
     """Is known for that by its alert."""
     pair = nodes.peers.pair("theirs", uuid=THEIRS)
-    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, listeners=0b010))
+    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, listeners=0b010), nobody)
     with pytest.raises(ProtocolError, match="it speaks no TLS"):
         await nodes.proves()
 
@@ -172,7 +172,7 @@ async def test_an_authority_that_is_another_meanwhile(nodes: Nodes) -> None:
     before, silent = [await nodes.dialling.connect(Address(*nodes.served.address), THEIRS.bytes) for _ in range(2)]
     assert await asked(before) == MINE.bytes
     pair = nodes.strangers.pair("theirs", uuid=THEIRS)
-    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, peers=nodes.strangers.path, listeners=LISTEN))
+    nodes.served.loop.use_tls(Tls(pair.certificate, pair.key, peers=nodes.strangers.path, listeners=LISTEN), nobody)
     assert await asked(before) == MINE.bytes
     assert await asked(silent) is None
     for stream in before, silent:
@@ -183,7 +183,7 @@ async def test_a_loop_goes_on(nodes: Nodes, tmp_path: Path) -> None:
     """Reads are forwarded on what was dialled, large ones too, and it ends with its loop."""
     (tmp_path / "cluster").mkdir()
     cluster = Cluster(tmp_path / "cluster")
-    cluster.owner.loop.use_tls(nodes.tls(nodes.peers.pair("theirs", uuid=THEIRS)))
+    cluster.owner.loop.use_tls(nodes.tls(nodes.peers.pair("theirs", uuid=THEIRS)), nobody)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(step, cluster.owner)
         stream = await nodes.dialling.connect(Address(*cluster.owner.address), THEIRS.bytes)
