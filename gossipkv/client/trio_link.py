@@ -125,11 +125,13 @@ async def _greet(stream: trio.SocketStream, tls: Tls | None, session: Session, r
     output = session.take_output()
     session.sent(len(output))
     await stream.send_all(output if tls is None else tls.seal(output))
+    has_ended = False
     while not request.is_done and session.failure is None:
-        data = await stream.receive_some(RECEIVE_BYTES)
-        if not data:
+        if has_ended:
             raise OSError("the node closed the connection instead of an answer to the token")
+        data = await stream.receive_some(RECEIVE_BYTES)
         session.receive(data if tls is None else tls.open(data))
+        has_ended = not data or (tls is not None and tls.has_ended)
     try:
         if session.failure is not None:
             raise session.failure

@@ -19,12 +19,13 @@ from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.log import Log
 from gossipkv.serving.loop import Tls
 from gossipkv.settings.access import LISTENERS
+from gossipkv.status.words import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gossipkv.environment.seam import Threads
+    from gossipkv.environment.seam import Clock, Threads
     from gossipkv.settings.config import Config
 
 KEY: Final = private_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
@@ -43,8 +44,10 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 class Certificate:
     """Keeps what pumps are given; `tls` is what `read` gave at the start, each of `use` is told of it."""
 
-    def __init__(self, config: Config, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]) -> None:
-        self._config, self._threads, self._users = config, threads, use
+    def __init__(
+        self, config: Config, clock: Clock, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]
+    ) -> None:
+        self._config, self._clock, self._threads, self._users = config, clock, threads, use
         self._log = Log("gossipkv.node")
         self._tls = tls
         self._seen: _Seen = ()
@@ -63,6 +66,8 @@ class Certificate:
         task_status.started()
         if self._tls is None:
             return
+        if over := self._over(self._tls):
+            self._log.warning("certificate_over", reason=over)
         self._seen = await self._threads.run(self._look)
         while True:
             await trio.sleep(LOOK_PERIOD_S)
@@ -82,12 +87,19 @@ class Certificate:
                 assert tls is not None, "settings do not change"
                 if self._tls.uuid is not None and tls.uuid != self._tls.uuid:
                     raise _wrong(self._config, "tls_certificate", f"it is not that of the node {self._tls.uuid.hex()}")
+                if over := self._over(tls):
+                    raise _wrong(self._config, "tls_certificate", over)
             except GossipKVError as error:
                 self._log.warning("certificate_unchanged", reason=error.message)
                 return
             self._tls = tls
             self._tell(tls)
             self._log.info("certificate", path=str(self._config.tls_certificate), expires_s=tls.expires_s)
+
+    def _over(self, tls: Tls) -> str | None:
+        """Why nobody takes it any more, by this node's clock."""
+        is_over = tls.expires_s * 1000 <= self._clock.wall_ms()
+        return f"it has held until {time_text(tls.expires_s)}: make another pair" if is_over else None
 
     def _tell(self, tls: Tls) -> None:
         for use in self._users:

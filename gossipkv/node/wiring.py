@@ -239,7 +239,7 @@ class _Node:
             user_named=access.named,
         )
         self._certificate = certificate.Certificate(
-            config, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
+            config, environment.clock, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
         self._membership, self._ring = membership, ring
         cluster = self._cluster()

@@ -211,6 +211,25 @@ def test_the_last_word_of_a_node_ends_the_connection(authority):
         assert node.accepted == 4
 
 
+def test_the_last_word_of_a_node_in_place_of_an_answer(asked, authority):
+    """No answer to the token is waited for any more, though the connection itself stays open."""
+
+    def serve(connection):
+        connection.next_request()
+        connection.socket.settimeout(0)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            connection.socket.unwrap()
+        connection.socket.settimeout(None)
+        with contextlib.suppress(ssl.SSLError, OSError):
+            connection.socket.recv(1)
+
+    with (
+        FakeNode(serve, tls=authority.node("127.0.0.1")) as node,
+        pytest.raises(Unavailable, match="the node closed the connection"),
+    ):
+        asked(node.address, tls=authority.client(), token=TOKEN, ask=lambda client: client.ping())
+
+
 def test_a_client_says_that_it_goes(asked, authority):
     """The node is told that nothing was cut off."""
     ends = []

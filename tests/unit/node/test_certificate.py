@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
+from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import ConfigError
 from gossipkv.node import certificate
 from gossipkv.node.certificate import LOOK_PERIOD_S, Certificate
@@ -35,6 +36,11 @@ class Threads:
         return function(*arguments)
 
 
+def made(config, *use):
+    """What keeps a certificate, as it is now."""
+    return Certificate(config, RealClock(), Threads(), certificate.read(config), *use)
+
+
 class Node:
     """A node's certificate, which is looked at again and again, and what the pumps were given."""
 
@@ -43,7 +49,7 @@ class Node:
         self.pair = self.authority.pair("node", "localhost")
         self.config = Config(tls_certificate=self.pair.certificate, tls_key=self.pair.key, **settings)
         self.used: list[Tls] = []
-        self.certificate = Certificate(self.config, Threads(), certificate.read(self.config), self.used.append)
+        self.certificate = made(self.config, self.used.append)
 
     async def looks(self) -> None:
         """Let it look once."""
@@ -86,6 +92,25 @@ async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
         assert [entry["event"] for entry in logs[1:]] == ["certificate"]
     assert len(node.used) == 2
     assert node.certificate.expires_s == node.used[1].expires_s > before_s
+
+
+async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """A node begins with it, and says so; put in place of a good one it changes nothing."""
+    over = NOW.replace(year=NOW.year - 1)
+    authority = Authority(tmp_path)
+    pair = authority.pair("node", "localhost", began=over)
+    config, used = Config(tls_certificate=pair.certificate, tls_key=pair.key), []
+    kept = made(config, used.append)
+    with capture_logs() as logs:
+        await nursery.start(kept.run)
+        authority.pair("node", "localhost")
+        await kept.read_again()
+        authority.pair("node", "localhost", began=over)
+        await kept.read_again()
+    assert [entry["event"] for entry in logs] == ["certificate_over", "certificate", "certificate_unchanged"]
+    assert "it has held until " in logs[2]["reason"]
+    assert len(used) == 2
+    assert kept.expires_s == used[1].expires_s > NOW.timestamp()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
@@ -131,7 +156,7 @@ async def test_a_word_from_whoever_runs_the_node(node: Node, autojump_clock: Moc
 async def test_a_node_without_one(nursery: trio.Nursery) -> None:
     """Nothing is used, then or ever."""
     used: list[Tls] = []
-    without = Certificate(Config(), Threads(), certificate.read(Config()), used.append)
+    without = made(Config(), used.append)
     await nursery.start(without.run)
     await without.read_again()
     assert without.expires_s is None
@@ -174,7 +199,7 @@ async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery) -> 
     pair = authority.pair("node", uuid=UUID(int=1))
     config = Config(tls_certificate=pair.certificate, tls_key=pair.key, tls_peers=authority.path)
     used: list[Tls] = []
-    kept = Certificate(config, Threads(), certificate.read(config), used.append)
+    kept = made(config, used.append)
     await nursery.start(kept.run)
     authority.pair("node", uuid=UUID(int=2))
     with capture_logs() as logs:
