@@ -33,6 +33,7 @@ class Authority:
         if itself:
             made = new_authority(hosts[0], self._now)
         file = self._directory / f"{self.file.stem}-{next(self._number)}.pem"
+        file.touch(0o600)
         file.write_text(made.key + made.certificate)
         return file
 
