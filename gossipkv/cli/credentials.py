@@ -61,6 +61,13 @@ def credentials() -> Credentials:
         raise ConfigError(f"{where}: {error}") from None
 
 
+def tls_files() -> tuple[Path | None, ...] | None:
+    """Authority, certificate and key that were given; None: no TLS is wanted."""
+    given = click.get_current_context().meta.get(__name__, {})
+    tls, *files = (given.get(f"--{name}") for name in list(_OPTIONS)[:4])
+    return tuple(files) if tls or any(files) else None
+
+
 def _token(file: Path | None) -> tuple[str, str | None]:
     """Where the token is, and the token."""
     if file is None:

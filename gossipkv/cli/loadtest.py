@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from gossipkv.cli import FAILED
+from gossipkv.cli.credentials import credential_options, credentials, tls_files
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, node_address, nodes_or_usual, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
-from gossipkv.client import blocking
 from gossipkv.errors import ConfigError, GossipKVError, TimedOut
 from gossipkv.loadtest import documents, limits, report
 from gossipkv.loadtest.compare import compare
 from gossipkv.loadtest.judgement import is_failure, judge
-from gossipkv.loadtest.plan import Plan, Target, TruthFile
+from gossipkv.loadtest.plan import Plan, Target, TlsFiles, TruthFile
 from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
 from gossipkv.loadtest.run import run_plan
 from gossipkv.processes.interrupt import INTERRUPTED
@@ -93,14 +93,6 @@ def _truth(text: str) -> TruthFile:
     return TruthFile(path, version)
 
 
-def _refuse_credentials(_ctx: click.Context, _option: click.Parameter, is_given: bool) -> None:  # noqa: FBT001  # click's form.
-    if is_given:
-        raise click.UsageError(
-            "the load test speaks no TLS and shows no token yet: name nodes that listen without, and whose users file "
-            "lets `anonymous` read"
-        )
-
-
 EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -155,10 +147,7 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--fail-if", type=_limit, multiple=True, metavar="LIMIT", help="Status 3 if so: 'p99>2ms', 'errors>0.1%'."
 )
 @click.option("--compare", "pair", type=EXISTING, nargs=2, metavar="A.json B.json", help="Compare two results.")
-@click.option(
-    "--tls", "--ca", "--cert", "--key", "--token-file",
-    is_flag=True, hidden=True, expose_value=False, callback=_refuse_credentials,
-)  # fmt: skip
+@credential_options
 @JSON
 @click.pass_context
 def loadtest(
@@ -224,14 +213,21 @@ def loadtest(
         processes=processes,
         rounds=rounds,
         seed=seed,
+        tls=_tls(),
     )
     result = _run_with_drawn_keys(plan) if draws else _run(plan)
     return _conclude(replace(result, command=_command(ctx, nodes, targets)), Wanted(as_json, report_file, fail_if))
 
 
+def _tls() -> TlsFiles | None:
+    files = tls_files()
+    return None if files is None else TlsFiles(*(None if file is None else str(file) for file in files))
+
+
 def _run(plan: Plan) -> Result:
+    shown = credentials()
     with LiveView() as view:
-        return run_plan(plan, view)
+        return run_plan(plan, view, shown)
 
 
 def _run_with_drawn_keys(plan: Plan) -> Result:
@@ -295,7 +291,7 @@ def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
     """
     keys: list[bytes] = []
     silences = 0  # In a row.
-    with blocking.connect(nodes, timeout_ms=ASKING_TIMEOUT_MS) as client:
+    with connect(nodes, ASKING_TIMEOUT_MS) as client:
         while (left := DRAWN_KEYS - len(keys)) > 0:
             try:
                 start = keys[-1] + b"\0" if keys else None
@@ -319,7 +315,7 @@ def _without_database(asked: Sequence[Target]) -> str:
     if not nodes:
         return f"{said}, as --db geo"
     try:
-        with blocking.connect(nodes, timeout_ms=ASKING_TIMEOUT_MS) as client:
+        with connect(nodes, ASKING_TIMEOUT_MS) as client:
             listed = [each for each in client.databases() if each.get("kind") == "dataset"]
             names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in listed))
             shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED))

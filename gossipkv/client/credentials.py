@@ -45,6 +45,11 @@ class Credentials:
         shown = "no token" if self._token is None else "a token"
         return f"<credentials: {'plain' if self._context is None else 'TLS'}, {shown}>"
 
+    @property
+    def token(self) -> str | None:
+        """For who shows it on connections of its own."""
+        return self._token
+
     def tls(self, host: str) -> Tls | None:
         """TLS of a new connection to this host, or None: it is plain.
 

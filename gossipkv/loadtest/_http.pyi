@@ -6,4 +6,11 @@ from gossipkv.loadtest._records import Records
 
 @final
 class HttpDialect(Dialect):
-    def __new__(cls, database: str, host: str, records: Records | Iterable[tuple[bytes, bytes | None]]) -> Self: ...
+    def __new__(
+        cls,
+        database: str,
+        host: str,
+        records: Records | Iterable[tuple[bytes, bytes | None]],
+        *,
+        token: str | None = None,
+    ) -> Self: ...

@@ -6,4 +6,10 @@ from gossipkv.loadtest._records import Records
 
 @final
 class RedisDialect(Dialect):
-    def __new__(cls, records: Records | Iterable[tuple[bytes, bytes | None]], *, database: int = 0) -> Self: ...
+    def __new__(
+        cls,
+        records: Records | Iterable[tuple[bytes, bytes | None]],
+        *,
+        database: int = 0,
+        token: str | None = None,
+    ) -> Self: ...

@@ -6,4 +6,6 @@ from gossipkv.loadtest._records import Records
 
 @final
 class RpcDialect(Dialect):
-    def __new__(cls, database: str, records: Records | Iterable[tuple[bytes, bytes | None]]) -> Self: ...
+    def __new__(
+        cls, database: str, records: Records | Iterable[tuple[bytes, bytes | None]], *, token: str | None = None
+    ) -> Self: ...

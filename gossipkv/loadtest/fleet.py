@@ -58,8 +58,9 @@ class _Heard:
 class Fleet:
     """All processes of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, token: str | None = None) -> None:
         self._plan = plan
+        self._token = token
         self._workers: list[_Heard] = []
         self._selector = selectors.DefaultSelector()
         self._stack = ExitStack()
@@ -72,7 +73,7 @@ class Fleet:
                 self._workers.append(_Heard(worker))
                 os.set_blocking(worker.stdout.fileno(), False)
                 self._selector.register(worker.stdout, selectors.EVENT_READ, turn)
-                worker.write(Task(self._plan, turn, worker.worn).line())
+                worker.write(Task(self._plan, turn, worker.worn, self._token).line())
             self._stack = stack.pop_all()
         return self
 

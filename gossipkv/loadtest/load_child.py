@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.task import Task
     from gossipkv.loadtest.truth import Truth
+    from gossipkv.serving.loop import TlsClient
 
 Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and when they begin.
 Wrong: TypeAlias = "tuple[bytes | None, bytes | EllipsisType | None, bytes | None, int]"
@@ -57,13 +58,23 @@ SECOND_NS: Final = 1_000_000_000
 SHOWN_BYTES: Final = 64  # Of a value that was expected.
 
 
-def dialect(target: Target, plan: Plan, records: Records) -> Dialect:
+def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> Dialect:
     """What a target is spoken to in."""
     if target.scheme == "redis":
-        return RedisDialect(records, database=target.redis_database)
+        return RedisDialect(records, database=target.redis_database, token=token)
     if target.scheme == "http":
-        return HttpDialect(plan.database, str(target.address), records)
-    return RpcDialect(plan.database, records)
+        return HttpDialect(plan.database, str(target.address), records, token=token)
+    return RpcDialect(plan.database, records, token=token)
+
+
+def secured(plan: Plan) -> list[TlsClient] | None:
+    """How TLS is spoken with each target, if it is."""
+    if plan.tls is None:
+        return None
+    from gossipkv.serving.loop import TlsClient  # noqa: PLC0415  # It knows the whole of serving.
+
+    files = [None if file is None else Path(file) for file in (plan.tls.ca, plan.tls.certificate, plan.tls.key)]
+    return [TlsClient(target.address.host, *files) for target in plan.targets]
 
 
 def dial(address: Address, timeout_s: float, number: int, connections: int) -> socket.socket:
@@ -121,7 +132,7 @@ class Child:
         self._late: SimpleQueue[LateTable] = SimpleQueue()
         targets = targets_of(plan, task.turn)
         self._generator = Generator(
-            [dialect(target, plan, self._records) for target in plan.targets],
+            [dialect(target, plan, self._records, task.token) for target in plan.targets],
             [
                 dial(plan.targets[target].address, plan.timeout_s, number, len(targets))
                 for number, target in enumerate(targets)
@@ -134,7 +145,12 @@ class Child:
             chooser=chooser(plan, truth, task.turn),
             mix=[plan.mix.get(kind, 0.0) for kind in KINDS],
             redial=True,
+            tls=secured(plan),
         )
+        if missing := self._generator.settle():
+            raise Unavailable(
+                f"{missing} of {len(targets)} connections did not come up: TLS, the token or a database was refused"
+            )
 
     def stop(self) -> None:
         """Ask no more from the end of this slice on."""

@@ -110,6 +110,15 @@ class TruthFile:
     version: str | None = None
 
 
+@dataclass(frozen=True)
+class TlsFiles:
+    """Who signs the certificates of targets (None: whom this system trusts), and what is shown to them."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None  # None: it stands with the certificate.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A load test.
@@ -133,6 +142,7 @@ class Plan:
         timeout_s: A server that leaves a request unanswered for so long loses the connection.
         seed: Of everything that is drawn.
         watch: Whether the cluster is watched while it runs.
+        tls: How TLS is spoken with all targets; None: it is not.  A token is no part of a plan: results have that.
 
     Raises:
         PlanError: it makes no sense.
@@ -156,6 +166,7 @@ class Plan:
     timeout_s: float = 5.0
     seed: int = 1
     watch: bool = True
+    tls: TlsFiles | None = None
 
     def __post_init__(self) -> None:
         self._check_targets()

@@ -19,7 +19,8 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
-from gossipkv.loadtest import figures
+from gossipkv.client.credentials import PLAIN
+from gossipkv.loadtest import figures, first_look
 from gossipkv.loadtest.fleet import Fleet, error_of
 from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
 from gossipkv.loadtest.late_truth import LateTruth
@@ -32,6 +33,7 @@ from gossipkv.loadtest.watch import Watch, live_members, told_by
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gossipkv.client.credentials import Credentials
     from gossipkv.loadtest.fleet import Said
     from gossipkv.loadtest.plan import Plan, Target
     from gossipkv.loadtest.result import Json, OfTarget
@@ -47,22 +49,27 @@ GRACE_NS: Final = 30 * SECOND_NS  # After a run should have ended, processes tha
 STOPPED_NS: Final = 5 * SECOND_NS  # The same after a Ctrl-C.
 
 
-def run_plan(plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> Result:
-    """Put the targets of a plan under load.
+def run_plan(
+    plan: Plan, on_progress: Callable[[Progress], None] | None = None, credentials: Credentials = PLAIN
+) -> Result:
+    """Put the targets of a plan under load; `credentials` are as its `tls` says, with the token.
 
     Raises:
         PlanError: there is nothing to ask for, or nobody to ask.
         SourceError, StorageError: the truth cannot be read.
         Unavailable: a target cannot be reached at the beginning.
+        Unauthorized: it does not take the token.
     """
-    plan = _with_members(plan)
+    first_look.look(plan, credentials)
+    plan = _with_members(plan, credentials)
     with ExitStack() as stack:
-        conductor = Conductor(plan, stack.enter_context(Fleet(plan)), on_progress)
+        fleet = stack.enter_context(Fleet(plan, credentials.token))
+        conductor = Conductor(plan, fleet, on_progress, credentials)
         conductor.await_ready()
         stack.enter_context(conductor.late_truth)
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
-            stack.enter_context(Watch(addresses, plan.database, conductor.note))
+            stack.enter_context(Watch(addresses, plan.database, conductor.note, credentials))
         for number in range(plan.rounds):
             conductor.play_round(number)
             if conductor.ended != DONE:
@@ -98,8 +105,15 @@ class _Run:
 class Conductor:
     """All rounds of a plan, with the processes that play them."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, on_progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        fleet: Fleet,
+        on_progress: Callable[[Progress], None] | None,
+        credentials: Credentials,
+    ) -> None:
         self.ended = DONE
+        self._credentials = credentials
         self._plan = plan
         self._fleet = fleet
         self._on_progress = on_progress
@@ -257,7 +271,7 @@ class Conductor:
             machine=machine(),
             totals=with_faults(whole.totals(), self._warm_ups.totals()),
             latency=whole.latency(),
-            targets=[_named(target, plan.targets[at]) for at, target in enumerate(whole.targets())],
+            targets=[_named(target, plan.targets[at], self._credentials) for at, target in enumerate(whole.targets())],
             lateness=whole.lateness(),
             steps=whole.steps(),
             seconds=whole.seconds(),
@@ -289,12 +303,13 @@ def machine() -> dict[str, Json]:
     }
 
 
-def _with_members(plan: Plan) -> Plan:
+def _with_members(plan: Plan, credentials: Credentials) -> Plan:
     """The plan with all live members among its targets, if it wants them."""
     if not plan.all_members:
         return plan
     asked = next(target for target in plan.targets if target.scheme == "gossipkv")
-    found = [parse_target(address) for address in live_members(asked.address, round(plan.timeout_s * MS_IN_S))]
+    members = live_members(asked.address, round(plan.timeout_s * MS_IN_S), credentials)
+    found = [parse_target(address) for address in members]
     return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))))
 
 
@@ -318,11 +333,11 @@ def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, Ser
     }
 
 
-def _named(found: OfTarget, target: Target) -> OfTarget:
+def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarget:
     """A target with what it says of itself."""
     if target.scheme != "gossipkv":
         return found
-    told = told_by(target.address)
+    told = told_by(target.address, credentials)
     node, version = told.get("node"), told.get("version")
     return replace(
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, final
 
 from gossipkv.client.blocking import Client
+from gossipkv.client.credentials import PLAIN
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.address import Address
+    from gossipkv.client.credentials import Credentials
     from gossipkv.wire.rpc import Value
 
 PERIOD_S: Final = 0.5  # So that a death is told within a second.
@@ -110,7 +112,14 @@ class View:
 class Watch:
     """Threads that ask; `tell` is called by them, one at a time, with what, who, detail."""
 
-    def __init__(self, addresses: Sequence[Address], database: str, tell: Callable[[str, str, str], None]) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        database: str,
+        tell: Callable[[str, str, str], None],
+        credentials: Credentials = PLAIN,
+    ) -> None:
+        self._credentials = credentials
         self._view = View(database, tell, targets=addresses)
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -140,7 +149,7 @@ class Watch:
 
     def _ask(self, number: int, address: str) -> None:
         """Ask one node again and again."""
-        with Client([address], timeout_ms=TIMEOUT_MS) as client:
+        with Client([address], timeout_ms=TIMEOUT_MS, credentials=self._credentials) as client:
             name = None
             while not self._ended.is_set():
                 try:
@@ -162,13 +171,13 @@ class Watch:
                 self._ended.wait(PERIOD_S)
 
 
-def live_members(address: Address, timeout_ms: int) -> list[str]:
+def live_members(address: Address, timeout_ms: int, credentials: Credentials = PLAIN) -> list[str]:
     """Addresses of the members that are alive, as a node knows them.
 
     Raises:
         GossipKVError: it does not answer.
     """
-    with Client([address], timeout_ms=timeout_ms) as client:
+    with Client([address], timeout_ms=timeout_ms, credentials=credentials) as client:
         return [str(member["address"]) for member in client.members() if _lives(member)]
 
 
@@ -176,8 +185,8 @@ def _lives(member: Mapping[str, Value]) -> bool:
     return member.get("state") in {"alive", "silent"}
 
 
-def told_by(address: Address) -> dict[str, Value]:
+def told_by(address: Address, credentials: Credentials = PLAIN) -> dict[str, Value]:
     """What a node says of itself; nothing if it does not answer."""
-    with suppress(GossipKVError), Client([address], timeout_ms=TIMEOUT_MS) as client:
+    with suppress(GossipKVError), Client([address], timeout_ms=TIMEOUT_MS, credentials=credentials) as client:
         return client.info()
     return {}

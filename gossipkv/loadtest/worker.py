@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.processes import leash
 from gossipkv.processes.program import command, environment
+from gossipkv.settings.node_variables import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from typing import IO
@@ -32,12 +33,13 @@ class Worker(NamedTuple):
 def start(module: str, stack: ExitStack) -> Worker:
     """Start one that runs a module, until the stack is closed."""
     worn, started = stack.enter_context(leash.held())
+    environ = {name: value for name, value in environment().items() if name != TOKEN_VARIABLE}  # It comes by the pipe.
     process = subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
         command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        env=environ,
         pass_fds=(worn,),
         start_new_session=True,  # A Ctrl-C in the terminal is for the parent, which tells them.
     )

@@ -15,6 +15,12 @@ class Tls:
     ) -> Self: ...
 
 @final
+class TlsClient:
+    def __new__(
+        cls, host: str, authorities: Path | None = None, certificate: Path | None = None, key: Path | None = None
+    ) -> Self: ...
+
+@final
 class TlsEnd:
     def __new__(cls, tls: Tls) -> Self: ...
     @property

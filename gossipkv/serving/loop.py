@@ -9,12 +9,13 @@ from gossipkv.serving._crew import Crew
 from gossipkv.serving._handoff import Caller, Refused, Welcome
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
-from gossipkv.serving._tls import Tls, TlsEnd
+from gossipkv.serving._tls import Tls, TlsClient, TlsEnd
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
 
-__all__ = ["Caller", "Core", "Crew", "Loop", "Refused", "Sockets", "Tls", "TlsEnd", "Welcome", "make_core", "make_crew"]
+__all__ = ["Caller", "Core", "Crew", "Loop", "Refused", "Sockets", "Tls", "TlsClient", "TlsEnd", "Welcome"]
+__all__ += ["make_core", "make_crew"]
 
 
 def make_crew(config: Config, size: int) -> Crew:

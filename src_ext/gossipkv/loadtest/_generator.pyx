@@ -17,6 +17,9 @@ stays broken, and the run goes on with the others until there is none; or, with 
 then ever less often while that fails.  A server that said that it would end a connection behind an answer, and did, has
 broken nothing.
 
+A connection asks nothing before its handshake of TLS is done, and what its dialect says first (a token, the database of
+Redis) is answered; `settle` waits for that.
+
 It must not be what is measured: nothing is allocated for a request; all free slots of a connection are filled with one
 send; keys are drawn ahead, so that records come from memory while others are written.  `step` runs without the
 GIL for a slice of time, then returns to Python, where a signal may end it.  `step_at` is one turn at a time that the
@@ -25,7 +28,7 @@ caller tells: for tests, which then need no clock.
 
 cimport cython
 from cpython.ref cimport PyObject
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.unistd cimport close
@@ -33,8 +36,8 @@ from posix.unistd cimport close
 from gossipkv.loadtest._keys import KeyChooser
 
 from gossipkv.environment._sockets cimport (
-    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT, epoll_create1,
-    epoll_event, epoll_wait, recv,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_create1, epoll_event,
+    epoll_wait,
 )
 from gossipkv.loadtest._dialect cimport (
     COMPLETE, GET, PARTIAL, SCAN, UNASKED, Dialect, Reply, Slot, Window, window_begin, window_free, window_take,
@@ -44,10 +47,12 @@ from gossipkv.loadtest._ledger cimport (
     BAD_ANSWER, CLOSED_BY_PEER, NO_MEMORY, RESET, SILENT, UNASKED_ANSWER, Ledger,
 )
 from gossipkv.loadtest._link cimport (
-    DIALLING, DOWN, SEND_FAILED, SENT, UP, Link, drop, link_close, link_dial, link_down, link_flush, link_is_made,
-    link_remember, link_reset, link_send, link_up, link_watch,
+    DIALLING, DOWN, GREETING, SEND_FAILED, SENT, SHAKING, UP, Link, drop, link_begin, link_close, link_dial, link_down,
+    link_flush, link_greet, link_is_made, link_remember, link_reset, link_send, link_shake, link_take, link_watch,
 )
 from gossipkv.loadtest._schedule cimport Schedule, real_now
+from gossipkv.serving._tls cimport TlsClient
+from gossipkv.serving._transport cimport BROKEN, NOT_YET
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 from gossipkv.wire._message cimport Blob
 
@@ -64,11 +69,13 @@ cdef class Generator:
     """Load on connected sockets, which it takes over (`detach`) and closes.
 
     `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
-    weights of get, get_many and scan.
+    weights of get, get_many and scan.  `tls` has for each dialect how TLS is spoken with its server, over sockets that
+    do not block; None: it is not.
     """
 
     cdef list dialects
     cdef PyObject** dialect_of  # each target
+    cdef list secured  # `tls`, whose owner this is
     cdef uint32_t target_count
     cdef KeysAhead ahead
     cdef KindChooser kinds
@@ -103,7 +110,7 @@ cdef class Generator:
     cdef epoll_event events[EVENTS]
 
     def __cinit__(self, dialects not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
-                  uint64_t seed, targets=None, chooser=None, mix=None, bint redial=False):
+                  uint64_t seed, targets=None, chooser=None, mix=None, bint redial=False, tls=None):
         cdef Py_ssize_t slot_count = len(sockets) * <Py_ssize_t>in_flight
         cdef Py_ssize_t room = 0
         cdef Dialect dialect
@@ -120,6 +127,7 @@ cdef class Generator:
         self.batch = batch
         self.timeout_ns = timeout_ms * 1000000
         self.redials = redial
+        self.secured = [None] * len(self.dialects) if tls is None else list(tls)
         if chooser is None:
             chooser = KeyChooser("uniform", dialect.count, seed=seed)
         self.ahead = KeysAhead(chooser, dialect)
@@ -161,13 +169,15 @@ cdef class Generator:
             raise ValueError(f"target {target} of {self.target_count}")
         window_begin(&link.window, self.slots + first, self.in_flight, self.keys + first * self.batch, self.batch)
         link.target = target
+        if self.secured[target] is not None:
+            link.secures = <PyObject*>(<TlsClient?>self.secured[target])
         link.fd = socket.detach()
         self.link_count += 1
         if self.redials and link_remember(link) < 0:
             raise OSError(errno, "the other end of a connection is not known")
-        self.come_up(link)
         if link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_ADD) < 0:
             raise OSError(errno, "a connection cannot be watched")
+        self.set_out(link, self.now())
         return 0
 
     cdef void close_all(self) noexcept:
@@ -180,6 +190,14 @@ cdef class Generator:
             self.epoll = -1
 
     # From Python ------------------------------------------------------------------------------------------------
+
+    def settle(self):
+        """Wait until all connections are up, or one is broken, for `timeout_ms` at most; how many are not up."""
+        cdef int64_t give_up_ns = real_now() + self.timeout_ns
+        with nogil:
+            while self.alive == self.link_count and self.count_up() < self.link_count and real_now() < give_up_ns:
+                self.turn(SLICE_MS)
+        return self.link_count - self.count_up()
 
     def begin(self, *, double rate=0, int64_t duration_ns=0, uint64_t requests=0, int64_t now_ns=-1):
         """Start a run: `rate` requests a second, or 0 for a closed loop; it ends after this time or this many.
@@ -313,10 +331,14 @@ cdef class Generator:
         if link.state == DIALLING:
             self.meet(link, events)
             return
+        if link.state == SHAKING:
+            self.advance(link)
+            return
         if link.fd >= 0 and events & EPOLLOUT:
             self.flush(link)
-        if link.fd >= 0 and events & (EPOLLIN | EPOLLHUP | EPOLLERR):
-            self.receive(link)
+        if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            while link.fd >= 0 and self.receive(link):
+                pass
 
     cdef void sweep(self, int64_t now) noexcept nogil:
         """End connections whose server was silent for too long."""
@@ -326,8 +348,11 @@ cdef class Generator:
         self.sweep_ns = now + self.timeout_ns // SWEEPS
         for i in range(self.link_count):
             window = &self.links[i].window
-            if self.links[i].state == DIALLING and now - self.links[i].since_ns > self.timeout_ns:
-                self.go_down(self.links + i, now)
+            if DOWN < self.links[i].state < UP and now - self.links[i].since_ns > self.timeout_ns:
+                if self.links[i].state == DIALLING:
+                    self.go_down(self.links + i, now)
+                else:
+                    self.end(self.links + i, SILENT, self.now())
             if self.links[i].fd < 0 or window.in_flight == 0:
                 continue
             for j in range(window.capacity):
@@ -430,27 +455,26 @@ cdef class Generator:
 
     # Receiving --------------------------------------------------------------------------------------------------
 
-    cdef void receive(self, Link* link) noexcept nogil:
-        """Take what is there, count the answers, and ask for as many again."""
+    cdef bint receive(self, Link* link) noexcept nogil:
+        """Take what is there, count the answers, and ask for as many again; whether there is more to be taken."""
         cdef Buffer* input = &link.input
         cdef bint is_half = buffer_size(input) > 0
         cdef uint8_t* into = self.inbox
         cdef Py_ssize_t room = INBOX_BYTES
         cdef ssize_t size
         cdef int64_t now
+        cdef bint holds
         if is_half:
             if buffer_reserve(input, LEAST_ROOM) < 0:
                 self.end(link, NO_MEMORY, self.now())
-                return
+                return False
             into = input.data + input.end
             room = input.capacity - input.end
-        size = recv(link.fd, into, room, MSG_DONTWAIT)
+        size = link_take(link, into, room, &holds)
         if size <= 0:
-            if size == 0:
-                self.end(link, CLOSED_BY_PEER, self.now())
-            elif errno != EAGAIN and errno != EINTR:
-                self.end(link, RESET, self.now())
-            return
+            if size != NOT_YET:
+                self.end(link, CLOSED_BY_PEER if size == 0 else RESET, self.now())
+            return False
         now = self.now()
         self.ledger.count_bytes(self.schedule.at, link.target, 0, size)
         if is_half:
@@ -464,8 +488,9 @@ cdef class Generator:
                 self.end(link, NO_MEMORY, self.now())
         if link.fd >= 0 and link.is_ending:
             self.leave(link, now)
-        elif link.fd >= 0 and not self.is_open:
+        elif link.state == UP and not self.is_open:
             self.fill(link, now)
+        return holds
 
     cdef Py_ssize_t take(self, Link* link, const uint8_t* data, Py_ssize_t size, int64_t now) noexcept nogil:
         """Count all answers that are whole; how many bytes those are."""
@@ -473,7 +498,7 @@ cdef class Generator:
         cdef Reply reply
         cdef int result
         while at < size and not link.is_ending:
-            if link.greets:
+            if link.state == GREETING:
                 result = (<Dialect>self.dialect_of[link.target]).take_greeting(data + at, size - at, &reply)
             else:
                 result = (<Dialect>self.dialect_of[link.target]).take(&link.window, data + at, size - at, &reply)
@@ -483,8 +508,9 @@ cdef class Generator:
                 self.end(link, UNASKED_ANSWER if result == UNASKED else BAD_ANSWER, now)
                 break
             at += reply.size
-            if link.greets:
-                link.greets = False
+            if link.state == GREETING:
+                link.state = UP
+                self.come_up(link)
             else:
                 self.count(link, &reply, now)
         return at
@@ -516,7 +542,7 @@ cdef class Generator:
 
     cdef void go_down(self, Link* link, int64_t now) noexcept nogil:
         """Forget a connection; it may be made again after its pause."""
-        if link.state == UP:
+        if link.state > DIALLING:
             self.alive -= 1
         link_down(link, now)
         self.redial_ns = min(self.redial_ns, link.retry_ns)
@@ -539,16 +565,35 @@ cdef class Generator:
         if not link_is_made(link, events):
             self.go_down(link, now)
             return
-        self.come_up(link)
-        link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
         self.ledger.count_reconnect(self.schedule.at, link.target)
-        if not self.is_open:
-            self.fill(link, now)
+        self.set_out(link, now)
+
+    cdef void set_out(self, Link* link, int64_t now) noexcept nogil:
+        """A connection is made."""
+        self.alive += 1
+        link_begin(link, now)
+        self.advance(link)
+
+    cdef void advance(self, Link* link) noexcept nogil:
+        """Go on with a connection that is not up."""
+        cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
+        if link.state == SHAKING and link_shake(link) == BROKEN:
+            self.end(link, RESET, self.now())
             return
-        while link.lined_up < self.in_flight:
-            self.put_idle(<uint32_t>self.number_of(link))
+        if link.state == GREETING and link_greet(link, &greeting):
+            self.come_up(link)
+        link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+        if link.state == UP and not self.is_open:
+            self.fill(link, self.now())
 
     cdef void come_up(self, Link* link) noexcept nogil:
-        cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
-        self.alive += 1
-        link_up(link, &greeting)
+        """What it may ask is asked for from now on."""
+        while self.is_open and link.lined_up < self.in_flight:
+            self.put_idle(<uint32_t>self.number_of(link))
+
+    cdef uint32_t count_up(self) noexcept nogil:
+        cdef uint32_t count = 0
+        cdef uint32_t i
+        for i in range(self.link_count):
+            count += self.links[i].state == UP
+        return count

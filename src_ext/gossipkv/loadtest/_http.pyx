@@ -222,7 +222,7 @@ cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nog
 
 @cython.final
 cdef class HttpDialect(Dialect):
-    """Reads of one database, of the server that a request's `Host` names."""
+    """Reads of one database, of the server that a request's `Host` names; a token is shown with each."""
 
     cdef Buffer body  # The chunks of one answer, put together.
     cdef Buffer forms  # The keys and values of one answer to a scan.
@@ -232,9 +232,11 @@ cdef class HttpDialect(Dialect):
     cdef Blob many_head
     cdef Blob scan_head
 
-    def __cinit__(self, database, host, records):
+    def __cinit__(self, database, host, records, *, token=None):
         cdef bytes name = database.encode()
         cdef bytes behind = b"Host: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
+        if token is not None:
+            behind += b"Authorization: Bearer " + token.encode() + b"\r\n"
         self.in_order = True
         self.keep(records)
         self.pieces = [

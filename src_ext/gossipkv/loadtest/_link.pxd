@@ -1,11 +1,13 @@
 """One connection of the generator: its socket, what waits to be sent, half an answer, its window.
 
-    DOWN  ->  DIALLING  ->  UP  ->  DOWN
+    DOWN  ->  DIALLING  ->  SHAKING  ->  GREETING  ->  UP  ->  DOWN
 
-A connection that went down is made again: at once after an answer, else after a pause, which doubles with each
-failure.  These functions move bytes and states; what they mean for the counts is the generator's.
+SHAKING is TLS, where it is spoken; GREETING lasts until the answer to what a dialect says first.  A connection that
+went down is made again: at once after an answer, else after a pause, which doubles with each failure.  These functions
+move bytes and states; what they mean for the counts is the generator's.
 """
 
+from cpython.ref cimport PyObject
 from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport close
@@ -13,9 +15,11 @@ from posix.unistd cimport close
 from gossipkv.environment._sockets cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL,
     SO_ERROR, SO_LINGER, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, connect, epoll_ctl,
-    epoll_event, getpeername, getsockopt, linger_time, open_socket, send, setsockopt, sockaddr, sockaddr_storage,
+    epoll_event, getpeername, getsockopt, linger_time, open_socket, recv, send, setsockopt, sockaddr, sockaddr_storage,
 )
 from gossipkv.loadtest._dialect cimport Window, window_clear
+from gossipkv.serving._tls cimport TlsClient, tls_free, tls_receive, tls_send, tls_shake
+from gossipkv.serving._transport cimport BROKEN, NOT_YET, WRITABLE
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.wire._message cimport Blob
 
@@ -32,21 +36,24 @@ cdef enum Sent:
 cdef enum State:
     DOWN = 0
     DIALLING = 1
-    UP = 2
+    SHAKING = 2
+    GREETING = 3
+    UP = 4
 
 cdef struct Link:
     int fd  # -1: down
     uint8_t state
     bint blocked  # waits until the server takes more
-    bint greets  # the next answer is to the greeting
     bint is_ending  # the server has said so
     uint32_t target
     uint32_t lined_up  # of its slots, how many stand in the ring of idle ones
-    int64_t since_ns  # dialling
+    int64_t since_ns  # coming up
     int64_t retry_ns  # when it is made again
     int64_t pause_ns
     unsigned int address_size  # 0: not known
     sockaddr_storage address
+    PyObject* secures  # a `TlsClient`; NULL: it is plain
+    void* tls  # OpenSSL's SSL*, while it is not down
     Window window
     Buffer input  # half an answer
     Buffer output  # what the server has not taken
@@ -70,17 +77,39 @@ cdef inline int link_watch(Link* link, int epoll, uint64_t number, int operation
     return epoll_ctl(epoll, operation, link.fd, &event)
 
 
+cdef inline ssize_t link_put(Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """How much of it is sent, at once; `BROKEN`: it cannot be."""
+    cdef ssize_t taken
+    if link.tls != NULL:
+        taken = tls_send(link.tls, data, size)
+        return 0 if taken == NOT_YET else taken
+    taken = send(link.fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+    if taken >= 0:
+        return taken
+    return 0 if errno == EAGAIN or errno == EINTR else BROKEN
+
+
+cdef inline ssize_t link_take(Link* link, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil:
+    """How much has come; 0: the end; `NOT_YET`, `BROKEN`; `holds`: there is more, of which epoll does not tell."""
+    cdef ssize_t came
+    if link.tls != NULL:
+        return tls_receive(link.tls, data, size, holds)
+    holds[0] = False
+    came = recv(link.fd, data, size, MSG_DONTWAIT)
+    if came >= 0:
+        return came
+    return NOT_YET if errno == EAGAIN or errno == EINTR else BROKEN
+
+
 cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Send, or put it behind what waits; `blocked` says that something does.  A `Sent`."""
     cdef ssize_t taken = 0
     if buffer_size(&link.output) == 0:
-        taken = send(link.fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+        taken = link_put(link, data, size)
         if taken == size:
             return SENT
-        if taken < 0:
-            if errno != EAGAIN and errno != EINTR:
-                return SEND_FAILED
-            taken = 0
+        if taken == BROKEN:
+            return SEND_FAILED
     if buffer_append(&link.output, data + taken, size - taken) < 0:
         return SEND_NO_MEMORY
     link.blocked = True
@@ -90,24 +119,48 @@ cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noex
 cdef inline int link_flush(Link* link) noexcept nogil:
     """Send what waits, as far as there is room for it.  A `Sent`."""
     cdef Buffer* output = &link.output
-    cdef ssize_t taken = send(link.fd, output.data + output.start, buffer_size(output), MSG_NOSIGNAL | MSG_DONTWAIT)
-    if taken < 0:
-        return SENT if errno == EAGAIN or errno == EINTR else SEND_FAILED
+    cdef ssize_t taken = link_put(link, output.data + output.start, buffer_size(output))
+    if taken == BROKEN:
+        return SEND_FAILED
     drop(output, taken)
     link.blocked = buffer_size(output) > 0
     return SENT
 
 
-cdef inline void link_up(Link* link, const Blob* greeting) noexcept nogil:
-    """A connection is there; what it says first waits to be sent."""
-    link.state = UP
+cdef inline void link_begin(Link* link, int64_t now) noexcept nogil:
+    """A connection is made; what has to be said first comes next."""
+    link.state = GREETING
+    link.since_ns = now
     link.is_ending = False
-    link.greets = greeting.size > 0
-    link.blocked = link.greets and buffer_append(&link.output, greeting.data, greeting.size) == 0
+    link.blocked = False
+    if link.secures != NULL:
+        link.state = SHAKING
+        link.tls = (<TlsClient>link.secures).dial(link.fd)
+
+
+cdef inline int link_shake(Link* link) noexcept nogil:
+    """Go on with the handshake: what it waits for, 0: it is done, `BROKEN`."""
+    cdef int waits = BROKEN if link.tls == NULL else tls_shake(link.tls)
+    if waits == 0:
+        link.state = GREETING
+    link.blocked = waits == WRITABLE
+    return waits
+
+
+cdef inline bint link_greet(Link* link, const Blob* greeting) noexcept nogil:
+    """Have the greeting wait to be sent, or be up without one; whether it is up."""
+    if greeting.size == 0:
+        link.state = UP
+    else:
+        link.blocked = buffer_append(&link.output, greeting.data, greeting.size) == 0
+    return link.state == UP
 
 
 cdef inline void link_close(Link* link) noexcept nogil:
     """End a connection, and let go of what it holds."""
+    if link.tls != NULL:
+        tls_free(link.tls)
+    link.tls = NULL
     if link.fd >= 0:
         close(link.fd)
     link.fd = -1

@@ -10,7 +10,6 @@ r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for se
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
     COMPLETE, GARBAGE, GET, NO_SLOT, NUMBER_BYTES, PARTIAL, UNASKED, Dialect, Reply, Slot, Window, blob_of, put_decimal,
@@ -79,15 +78,23 @@ cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, L
 
 @cython.final
 cdef class RedisDialect(Dialect):
-    """GET and MGET; `database` other than 0 is chosen first on each connection."""
+    """GET and MGET; a token is shown, and a `database` other than 0 chosen, first on each connection."""
 
-    def __cinit__(self, records, *, int database=0):
+    cdef Py_ssize_t greetings
+
+    def __cinit__(self, records, *, int database=0, token=None):
+        cdef list commands = []
         self.in_order = True
         self.keep(records)
+        if token is not None:
+            commands.append((b"AUTH", token.encode()))
         if database != 0:
-            number = b"%d" % database
-            self.pieces = [b"*2\r\n$6\r\nSELECT\r\n$%d\r\n%s\r\n" % (len(number), number)]
-            self.greeting = blob_of(self.pieces[0])
+            commands.append((b"SELECT", b"%d" % database))
+        self.greetings = len(commands)
+        self.pieces = [b"".join(
+            b"*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(word), word) for name, word in commands
+        )]
+        self.greeting = blob_of(self.pieces[0])
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2)
@@ -162,8 +169,10 @@ cdef class RedisDialect(Dialect):
         return COMPLETE
 
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        r"""`+OK\r\n`; whatever else comes, this is not the database."""
-        if memcmp(data, b"+OK\r\n", min(size, <Py_ssize_t>5)) != 0:
-            return GARBAGE
-        reply.size = 5
-        return COMPLETE if size >= 5 else PARTIAL
+        r"""`+OK\r\n` to each; whatever else comes, this is not the database, or not for this token."""
+        cdef Py_ssize_t at
+        for at in range(min(size, 5 * self.greetings)):
+            if data[at] != <uint8_t>b"+OK\r\n"[at % 5]:
+                return GARBAGE
+        reply.size = 5 * self.greetings
+        return COMPLETE if size >= reply.size else PARTIAL

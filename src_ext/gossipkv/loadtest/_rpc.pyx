@@ -20,6 +20,8 @@ those of that one, and only an answer of another version is read again.
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 
+from gossipkv.wire.rpc import request
+
 from gossipkv.loadtest._dialect cimport (
     COMPLETE, GARBAGE, GET, NO_SLOT, PARTIAL, SCAN, UNASKED, Dialect, Reply, Scan, Slot, Window, blob_of, reply_begin,
     reply_error, reply_too_many, reply_value, reply_wrong, scan_message, window_find,
@@ -57,13 +59,13 @@ cdef void skip(Cursor* cursor) noexcept nogil:
 
 @cython.final
 cdef class RpcDialect(Dialect):
-    """`get`, `get_many` and `scan` of one database."""
+    """`get`, `get_many` and `scan` of one database; a token is shown first on each connection."""
 
     cdef Blob get_middle  # From behind the id to before the key.
     cdef Blob get_many_middle
     cdef Blob scan_middle
 
-    def __cinit__(self, database, records):
+    def __cinit__(self, database, records, *, token=None):
         cdef bytes name = database.encode()
         if len(name) > 0xFF:
             raise ValueError(f"a database's name has at most 255 bytes, got {len(name)}")
@@ -73,6 +75,9 @@ cdef class RpcDialect(Dialect):
         self.get_many_middle = blob_of(self.pieces[1])
         self.scan_middle = blob_of(self.pieces[2])
         self.in_order = False
+        if token is not None:
+            self.pieces.append(request(0, "auth", [token]))
+            self.greeting = blob_of(self.pieces[3])
         self.keep(records)
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
@@ -104,6 +109,16 @@ cdef class RpcDialect(Dialect):
             return self.take_unusual(window, data, size, reply)
         reply.size = cursor.at - data
         return COMPLETE
+
+    cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        """The answer to the token; a refusal is none."""
+        cdef Cursor cursor
+        cdef uint32_t id
+        cdef int result = scan_message(data, size, &reply.size)
+        if result != FRAME_COMPLETE:
+            return PARTIAL if result == FRAME_PARTIAL else GARBAGE
+        cursor = Cursor(data, data + reply.size)
+        return COMPLETE if take_response(&cursor, &id) and take_nil(&cursor) else GARBAGE
 
     cdef bint take_right(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
         """An answer to a read that is whole, and what it should be, in the form in which a node writes it."""

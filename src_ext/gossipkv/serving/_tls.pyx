@@ -18,7 +18,7 @@ The library is opened for this module alone, and never let go: Python's `ssl` ma
 from uuid import UUID
 
 cimport cython
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
@@ -35,85 +35,15 @@ cdef extern from "<dlfcn.h>":
 cdef extern from "<time.h>":
     time_t timegm(tm* time)
 
-ctypedef int (*AskPassphrase)(char* buffer, int size, int writes, void* asked) noexcept nogil
-
-cdef struct Functions:
-    # What is used of OpenSSL, in the order of `NAMES`.
-    unsigned long (*version)() noexcept nogil
-    void (*clear_errors)() noexcept nogil
-    unsigned long (*last_error)() noexcept nogil
-    const char* (*reason_of)(unsigned long) noexcept nogil
-    const void* (*not_after)(const void*) noexcept nogil
-    int (*to_tm)(const void*, tm*) noexcept nogil
-    const void* (*method)() noexcept nogil
-    void* (*context_new)(const void*) noexcept nogil
-    void (*context_free)(void*) noexcept nogil
-    long (*context_control)(void*, int, long, void*) noexcept nogil
-    uint64_t (*set_options)(void*, uint64_t) noexcept nogil
-    int (*set_ciphers)(void*, const char*) noexcept nogil
-    int (*set_tickets)(void*, size_t) noexcept nogil
-    int (*set_id_context)(void*, const uint8_t*, unsigned int) noexcept nogil
-    void (*set_passphrase_callback)(void*, AskPassphrase) noexcept nogil
-    void (*set_passphrase_data)(void*, void*) noexcept nogil
-    int (*use_key)(void*, const char*, int) noexcept nogil
-    int (*use_chain)(void*, const char*) noexcept nogil
-    int (*check_key)(const void*) noexcept nogil
-    const void* (*certificate)(const void*) noexcept nogil
-    int (*trust)(void*, const char*) noexcept nogil
-    void* (*read_names)(const char*) noexcept nogil
-    int (*add_names)(void*, const char*) noexcept nogil
-    void (*tell_names)(void*, void*) noexcept nogil
-    void (*set_verify)(void*, int, void*) noexcept nogil
-    void* (*new)(void*) noexcept nogil
-    void (*free)(void*) noexcept nogil
-    int (*set_fd)(void*, int) noexcept nogil
-    void (*set_accepting)(void*) noexcept nogil
-    void (*set_dialling)(void*) noexcept nogil
-    int (*shake)(void*) noexcept nogil
-    int (*read)(void*, void*, int) noexcept nogil
-    int (*peek)(void*, void*, int) noexcept nogil
-    int (*write)(void*, const void*, int) noexcept nogil
-    int (*shut)(void*) noexcept nogil
-    int (*why)(const void*, int) noexcept nogil
-    int (*holds)(const void*) noexcept nogil
-    int (*resumed)(const void*) noexcept nogil
-    const void* (*memory)() noexcept nogil
-    void* (*bio_new)(const void*) noexcept nogil
-    int (*bio_read)(void*, void*, int) noexcept nogil
-    int (*bio_write)(void*, const void*, int) noexcept nogil
-    void (*set_bio)(void*, void*, void*) noexcept nogil
-    void* (*store_new)() noexcept nogil
-    void (*store_free)(void*) noexcept nogil
-    int (*store_load)(void*, const char*) noexcept nogil
-    void* (*verdict_new)() noexcept nogil
-    void (*verdict_free)(void*) noexcept nogil
-    int (*verdict_begin)(void*, void*, const void*, const void*) noexcept nogil
-    int (*is_signed)(void*) noexcept nogil
-    long (*verdict)(const void*) noexcept nogil
-    const char* (*verdict_reason)(long) noexcept nogil
-    const void* (*shown)(const void*) noexcept nogil
-    const void* (*shown_chain)(const void*) noexcept nogil
-    void* (*extension)(const void*, int, int*, int*) noexcept nogil
-    int (*name_count)(const void*) noexcept nogil
-    const void* (*name_at)(const void*, int) noexcept nogil
-    const void* (*name_value)(const void*, int*) noexcept nogil
-    void (*names_free)(void*) noexcept nogil
-    const uint8_t* (*text_data)(const void*) noexcept nogil
-    int (*text_size)(const void*) noexcept nogil
-    const void* (*subject)(const void*) noexcept nogil
-    int (*find_entry)(const void*, int, int) noexcept nogil
-    const void* (*entry_at)(const void*, int) noexcept nogil
-    const void* (*entry_value)(const void*) noexcept nogil
-
 NAMES = """
     OpenSSL_version_num ERR_clear_error ERR_peek_last_error ERR_reason_error_string X509_get0_notAfter ASN1_TIME_to_tm
     TLS_method SSL_CTX_new SSL_CTX_free SSL_CTX_ctrl SSL_CTX_set_options SSL_CTX_set_cipher_list
     SSL_CTX_set_num_tickets SSL_CTX_set_session_id_context SSL_CTX_set_default_passwd_cb
     SSL_CTX_set_default_passwd_cb_userdata SSL_CTX_use_PrivateKey_file SSL_CTX_use_certificate_chain_file
-    SSL_CTX_check_private_key SSL_CTX_get0_certificate SSL_CTX_load_verify_file SSL_load_client_CA_file
-    SSL_add_file_cert_subjects_to_stack SSL_CTX_set_client_CA_list SSL_CTX_set_verify
-    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_set_connect_state SSL_do_handshake SSL_read SSL_peek SSL_write
-    SSL_shutdown SSL_get_error SSL_has_pending SSL_session_reused
+    SSL_CTX_check_private_key SSL_CTX_get0_certificate SSL_CTX_load_verify_file SSL_CTX_set_default_verify_paths
+    SSL_load_client_CA_file SSL_add_file_cert_subjects_to_stack SSL_CTX_set_client_CA_list SSL_CTX_set_verify
+    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_set_connect_state SSL_set1_host SSL_ctrl SSL_do_handshake
+    SSL_read SSL_peek SSL_write SSL_shutdown SSL_get_error SSL_has_pending SSL_session_reused
     BIO_s_mem BIO_new BIO_read BIO_write SSL_set_bio X509_STORE_new X509_STORE_free X509_STORE_load_file
     X509_STORE_CTX_new X509_STORE_CTX_free X509_STORE_CTX_init X509_verify_cert SSL_get_verify_result
     X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
@@ -127,6 +57,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     OP_NO_COMPRESSION = 1 << 17
     OP_NO_RENEGOTIATION = 1 << 30
     CONTROL_MODE = 33
+    CONTROL_NAME = 55  # Of the host that is asked for.
     CONTROL_READ_AHEAD = 41
     CONTROL_CACHE_MODE = 44
     CONTROL_BUILD_CHAIN = 105
@@ -219,6 +150,46 @@ cdef bytes readable(str setting, object path):
     return str(path).encode()
 
 
+cdef void* new_context() except NULL:
+    """What both sides of a connection have in common."""
+    cdef void* context
+    open_library()
+    openssl.clear_errors()
+    context = openssl.context_new(openssl.method())
+    if context == NULL:
+        raise MemoryError
+    openssl.set_options(context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
+    openssl.context_control(context, CONTROL_LEAST_PROTOCOL, TLS_1_2, NULL)
+    openssl.context_control(context, CONTROL_MODE, MODES, NULL)
+    openssl.context_control(context, CONTROL_READ_AHEAD, 1, NULL)
+    openssl.context_control(context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
+    openssl.set_ciphers(context, b"ECDHE+AESGCM:ECDHE+CHACHA20")  # Of TLS 1.2: all of 1.3 are as good.
+    return context
+
+
+cdef int use_pair(void* context, str certificate_setting, certificate, str key_setting, key) except -1:
+    """Have that certificate shown."""
+    cdef bytes chain_path = readable(certificate_setting, certificate)
+    cdef bytes key_path = readable(key_setting, key)
+    cdef bint asked = False
+    cdef int done
+    openssl.set_passphrase_callback(context, ask_nobody)
+    openssl.set_passphrase_data(context, &asked)
+    done = openssl.use_key(context, key_path, FILE_PEM)
+    openssl.set_passphrase_data(context, NULL)
+    if asked:
+        raise refused(
+            key_setting, key, "it is sealed with a passphrase, and nobody is there to type it; write it without one"
+        )
+    if done != 1:
+        raise refused(key_setting, key, f"expected a private key in PEM: {last_reason()}")
+    if openssl.use_chain(context, chain_path) != 1:
+        raise refused(certificate_setting, certificate, f"expected certificates in PEM: {last_reason()}")
+    if openssl.check_key(context) != 1:
+        raise refused(key_setting, key, f"it is not the key of the first certificate in {certificate}, the node's own")
+    return 0
+
+
 @cython.final
 cdef class Tls:
     """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
@@ -233,18 +204,8 @@ cdef class Tls:
     """
 
     def __cinit__(self, certificate, key, clients=None, peers=None, *, uint32_t listeners):
-        open_library()
-        openssl.clear_errors()
         self.listeners = listeners
-        self.context = openssl.context_new(openssl.method())
-        if self.context == NULL:
-            raise MemoryError
-        openssl.set_options(self.context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
-        openssl.context_control(self.context, CONTROL_LEAST_PROTOCOL, TLS_1_2, NULL)
-        openssl.context_control(self.context, CONTROL_MODE, MODES, NULL)
-        openssl.context_control(self.context, CONTROL_READ_AHEAD, 1, NULL)
-        openssl.context_control(self.context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
-        openssl.set_ciphers(self.context, b"ECDHE+AESGCM:ECDHE+CHACHA20")  # Of TLS 1.2: all of 1.3 are as good.
+        self.context = new_context()
         openssl.set_tickets(self.context, TICKETS)
         openssl.set_id_context(self.context, b"gossipkv", 8)  # Without one no ticket is taken of who has a certificate.
         self.use(certificate, key)
@@ -267,27 +228,8 @@ cdef class Tls:
         return self.peers != NULL
 
     cdef int use(self, certificate, key) except -1:
-        cdef bytes chain_path = readable("tls_certificate", certificate)
-        cdef bytes key_path = readable("tls_key", key)
-        cdef bint asked = False
-        cdef int done
         cdef tm expires
-        openssl.set_passphrase_callback(self.context, ask_nobody)
-        openssl.set_passphrase_data(self.context, &asked)
-        done = openssl.use_key(self.context, key_path, FILE_PEM)
-        openssl.set_passphrase_data(self.context, NULL)
-        if asked:
-            raise refused(
-                "tls_key", key, "it is sealed with a passphrase, and nobody is there to type it; write it without one"
-            )
-        if done != 1:
-            raise refused("tls_key", key, f"expected a private key in PEM: {last_reason()}")
-        if openssl.use_chain(self.context, chain_path) != 1:
-            raise refused("tls_certificate", certificate, f"expected certificates in PEM: {last_reason()}")
-        if openssl.check_key(self.context) != 1:
-            raise refused(
-                "tls_key", key, f"it is not the key of the first certificate in {certificate}, the node's own"
-            )
+        use_pair(self.context, "tls_certificate", certificate, "tls_key", key)
         openssl.context_control(self.context, CONTROL_BUILD_CHAIN, CHAIN_FLAGS, NULL)
         memset(&expires, 0, sizeof(expires))
         if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
@@ -390,6 +332,47 @@ cdef object name_of(const void* certificate):
     value = openssl.entry_value(openssl.entry_at(subject, at))
     name = (<const char*>openssl.text_data(value))[:openssl.text_size(value)]
     return name.decode() if name.isascii() else None
+
+
+@cython.final
+cdef class TlsClient:
+    """How TLS is spoken with a server, as clients do: it has to prove that it is `host`.
+
+    `authorities`: who may have signed its certificate; None: whom the system trusts.  `certificate` and `key`: shown.
+
+    Raises:
+        ConfigError, LocalError: as `Tls`.
+    """
+
+    def __cinit__(self, str host not None, authorities=None, certificate=None, key=None):
+        self.host = host.partition("%")[0].encode("idna" if not host.isascii() else "ascii")
+        self.host_text = self.host
+        self.is_name = not self.host.replace(b".", b"").isdigit() and b":" not in self.host
+        self.context = new_context()
+        openssl.set_verify(self.context, VERIFY_PEER, NULL)
+        if authorities is None:
+            openssl.trust_usual(self.context)
+        elif openssl.trust(self.context, readable("--ca", authorities)) != 1:
+            raise refused("--ca", authorities, f"expected certificates of authorities in PEM: {last_reason()}")
+        if certificate is not None:
+            use_pair(self.context, "--cert", certificate, "--key", certificate if key is None else key)
+
+    def __dealloc__(self):
+        if self.context != NULL:
+            openssl.context_free(self.context)
+
+    cdef void* dial(self, int fd) noexcept nogil:
+        """What speaks on a connection that was made, until `tls_free`; NULL without memory."""
+        cdef void* tls = openssl.new(self.context)
+        if tls == NULL:
+            return NULL
+        if openssl.set_fd(tls, fd) != 1 or openssl.set_host(tls, self.host_text) != 1:
+            openssl.free(tls)
+            return NULL
+        if self.is_name:
+            openssl.control(tls, CONTROL_NAME, 0, self.host_text)
+        openssl.set_dialling(tls)
+        return tls
 
 
 @cython.final

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -30,6 +32,7 @@ VERSIONS = ["1.2", "1.3"]
 class Node(NamedTuple):
     """Where it listens, and whom its clients trust."""
 
+    listen: str
     resp: Address
     http: Address
     ca: str
@@ -53,7 +56,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         with blocking.connect(process.address, **how) as client:
             until(lambda: client.dataset("geo").get(KEYS[0]))
             resp = parse_address(str(client.info()["resp"]))
-        yield Node(resp, parse_address(gateways(process)[-1][0]), str(authority.file), place)
+        yield Node(process.address, resp, parse_address(gateways(process)[-1][0]), str(authority.file), place)
         assert process.stop() == 0, process.said()
 
 
@@ -127,6 +130,34 @@ def test_redis_cli(node: Node) -> None:
     asked = "".join(f"GET geo:{key.decode()}\r\n" for key in KEYS * 10)
     told = run(*cli, "--pipe", typed=asked, REDISCLI_AUTH=TOKEN)
     assert "errors: 0, replies: 1000" in told
+
+
+def test_our_load_test(node: Node) -> None:
+    """By each protocol every answer comes and is right; who has no token, or a wrong one, hears so in a line."""
+    truth, token = node.place / "truth", node.place / "token"
+    truth.write_bytes(b"".join(b"%s\tvalue of %s\n" % (key, key) for key in KEYS))
+    token.write_text(TOKEN)
+    of_resp = node.place / "resp"
+    of_resp.write_bytes(b"".join(b"geo:%s\tvalue of %s\n" % (key, key) for key in KEYS))
+    line = ("-m", "gossipkv", "loadtest", "--db", "geo", "--duration", "500ms", "--warm-up", "0s", "--connections", "3")
+    line += ("--mix", "get=3,get_many=1", "--pipeline", "4", "--json", "--ca", node.ca)
+    for target, right in (
+        (f"gossipkv://{node.listen}", truth),
+        (f"http://{node.http}", truth),
+        (f"redis://{node.resp}", of_resp),
+    ):
+        asked = (*line, "--target", target, "--truth", str(right))
+        told = run(sys.executable, *asked, "--token-file", str(token))
+        totals = json.loads(told)["totals"]
+        assert totals["requests"] > 0
+        assert {name for name in ("wrong", "unchecked", "lost", "errors", "broken") if totals[name]} == set()
+        environ = os.environ | {"GOSSIPKV_TOKEN": token_of(b"2" * 32)}
+        done = subprocess.run(
+            [sys.executable, *asked], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environ
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        for secret in (TOKEN, environ["GOSSIPKV_TOKEN"]):
+            assert secret not in told + done.stderr
 
 
 IN_JAVASCRIPT = """

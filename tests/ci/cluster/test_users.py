@@ -187,6 +187,10 @@ def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, byte
     for words in ("status --json", "members --json", "get geo key00", *local):
         told[words] = by_command(node.address, token, *words.split())
         assert b"key00" in told[words] or b"{" in told[words] or words in local, told[words]
+    report = path.with_name("report.html")
+    load = f"loadtest --db geo --duration 300ms --warm-up 0s --json --report {report}"
+    told |= {"load": by_command(node.address, token, *load.split()), "report": report.read_bytes()}
+    assert b'"errors": {}' in told["load"], told["load"]
     told["refused"] = by_command(node.address, WRONG, "status")
     assert b"this token is nobody's" in told["refused"]
     parent = node.process.pid

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from gossipkv.errors import Unauthorized
 from tests.unit.cli.asked_node import AskedNode
 from tests.unit.client.certificates import Authority
 
@@ -88,9 +91,37 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         assert TOKEN not in done.err
 
 
-@pytest.mark.parametrize("arguments", [["--tls"], ["--ca", "file"], ["--token-file", "file"]])
-def test_the_load_test_says_that_it_has_none(run, arguments):
-    """Rather than to test what is not meant."""
-    done = run("loadtest", "--db", "geo", *arguments)
-    assert done.status == 2
-    assert done.err.startswith("gossipkv: the load test speaks no TLS and shows no token yet: ")
+def test_the_load_test(run, authority, tmp_path, monkeypatch):
+    """A run by TLS and with a token; what is wrong with one of them is one sentence, and no token is written."""
+    file, keys, other = tmp_path / "token", tmp_path / "keys", tmp_path / "other"
+    file.write_text(TOKEN)
+    keys.write_text("key\n")
+    other.mkdir()
+    by_tls = ("--ca", authority.file, "--cert", authority.pair("ana"), "--token-file", file)
+    line = ("loadtest", "--db", "geo", "--keys", keys, "--duration", "200ms", "--warm-up", "0s", "--json")
+    methods = {"get": lambda *_: [b"value", "1"], "info": dict, "members": list, "databases": list}
+    with AskedNode(authority.node("127.0.0.1", asks=True), auth=known, **methods) as asked:
+        monkeypatch.setenv("GOSSIPKV_NODE", asked.address)
+        done = run(*line, *by_tls)
+        assert done.status == 0, done.err
+        result = json.loads(done.out)
+        assert (result["totals"]["errors"], result["totals"]["broken"]) == ({}, {})
+        assert {"auth", "get", "info"} <= {method for method, _ in asked.asked}
+        assert result["plan"]["tls"] == {"ca": str(by_tls[1]), "certificate": str(by_tls[3]), "key": None}
+        assert TOKEN not in done.out + done.err
+        file.write_text("gkv-other")
+        for arguments, why in (
+            (by_tls, "this token is nobody's"),
+            (("--ca", Authority(other).file), "signed by nobody who is trusted here"),
+        ):
+            done = run(*line, *arguments)
+            assert (done.status, done.err.count("\n"), done.err.startswith("gossipkv: ")) == (3, 1, True), done.err
+            assert why in done.err
+            assert "gkv-other" not in done.err
+
+
+def known(token):
+    """Whose the right token is."""
+    if token != TOKEN:
+        raise Unauthorized("this token is nobody's")
+    return "ana"

@@ -28,7 +28,7 @@ class Engine:
         self.plans = []
         self.keys = None
 
-    def __call__(self, plan, on_progress):
+    def __call__(self, plan, on_progress, credentials):
         self.plans.append(plan)
         self.keys = None if plan.keys is None else Path(plan.keys).read_bytes()
         if isinstance(self.result, Exception):

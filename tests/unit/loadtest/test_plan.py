@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, Target, TruthFile
+from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, Target, TlsFiles, TruthFile
 from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
 from gossipkv.loadtest.task import Task, targets_of, task_of
 
@@ -135,10 +135,11 @@ def test_a_task_comes_through_as_it_was() -> None:
         targets=(NODE, REDIS), database="geo", truth=(TruthFile("a"), TruthFile("b", "2")), keys="k", misses=0.5,
         distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4,
         batch=5, processes=6, steps=parse_steps("1..3/3s", 1), warm_up_s=1, rounds=2, timeout_s=9, seed=2**63,
-        watch=False,
+        watch=False, tls=TlsFiles("ca", "certificate"),
     )  # fmt: skip
-    task = Task(plan, 3, 7)
+    task = Task(plan, 3, 7, "gkv-token")
     assert task_of(task.line()) == task
+    assert "gkv-token" not in repr(task)
     json.dumps(plan.to_json())
 
 

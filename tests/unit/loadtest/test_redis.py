@@ -41,13 +41,14 @@ def keys_in(sent: bytes) -> list[bytes]:
 
 
 def test_redis_is_asked_in_its_own_protocol() -> None:
-    """One key is a GET, several are an MGET; another database than the first is chosen before."""
+    """One key is a GET, several are an MGET; before, a token is shown and another database than the first chosen."""
     one = RECORDS[:1]
     for dialect, batch, sent in (
         (RedisDialect(one), 1, b"*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"),
         (RedisDialect(one), 2, b"*3\r\n$4\r\nMGET\r\n$5\r\nkey-1\r\n$5\r\nkey-1\r\n"),
-        (RedisDialect(one, database=12), 1,
-         b"*2\r\n$6\r\nSELECT\r\n$2\r\n12\r\n*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"),
+        (RedisDialect(one, database=12), 1, b"*2\r\n$6\r\nSELECT\r\n$2\r\n12\r\n"),
+        (RedisDialect(one, token="gkv-t", database=3), 1,
+         b"*2\r\n$4\r\nAUTH\r\n$5\r\ngkv-t\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"),
     ):  # fmt: skip
         with Scripted(dialect=dialect, batch=batch) as scripted:
             scripted.generator.begin(requests=1, now_ns=0)
@@ -61,8 +62,10 @@ def test_the_database_is_answered_first(greeting: bytes, broken: dict[str, int])
     with Scripted(dialect=RedisDialect([(b"key-1", b"v")], database=1)) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         scripted.turn()
-        for piece in (greeting[:2], greeting[2:] + b"$1\r\nv\r\n"):
+        assert scripted.peer.socket.recv(1 << 16).startswith(b"*2\r\n$6\r\nSELECT")
+        for piece in (greeting[:2], greeting[2:], b"$1\r\nv\r\n"):
             if scripted.generator.connections:
+                assert scripted.counted("sent") == [piece.startswith(b"$")]
                 scripted.peer.send(piece)
                 scripted.turn()
         assert scripted.generator.tally.broken() == broken
