@@ -44,6 +44,13 @@ class _Pending(NamedTuple):
     on_reached: Callable[[], object]
 
 
+def _is_older(told: Told, other: Told) -> bool:
+    """Whether it was told before the other: neither config nor clock of a host goes back."""
+    if told.config != other.config:
+        return told.config < other.config
+    return told.clock != other.clock and clock.covers(other.clock, told.clock)
+
+
 @final
 @dataclass(slots=True, eq=False)
 class _Everywhere:
@@ -115,8 +122,10 @@ class Levels:
                     heir.wait(level, one.counter, everywhere.one, origin=origin)
 
     def confirms(self, told: Told) -> None:
-        """A host has told its clock."""
-        self._told = (*(one for one in self._told if one.assignment != told.assignment), told)
+        """A host has told its clock; what it told before may come behind, by the other link, and takes nothing back."""
+        before = next((one for one in self._told if one.assignment == told.assignment), None)
+        if before is None or not _is_older(told, before):
+            self._told = (*(one for one in self._told if one is not before), told)
         self.look()
 
     def look(self) -> None:

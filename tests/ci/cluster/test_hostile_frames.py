@@ -46,9 +46,12 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         yield victim
 
 
+ALERT = b"\x15\x03\x01\x00\x02\x02F"  # Of TLS, fatal: protocol_version.
+
+
 @patient
 def test_garbage_ends_the_connection(victim: Victim) -> None:
-    """Other protocols and noise: nothing is answered but to what HTTP or RESP begins with, and each is counted."""
+    """Other protocols and noise: nothing is answered but to what HTTP, RESP or TLS begins with, and each is counted."""
     draw = random.Random(SEED)
     garbage = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -57,7 +60,7 @@ def test_garbage_ends_the_connection(victim: Victim) -> None:
     ]
     garbage += [b"\xc1" + draw.randbytes(draw.randint(0, 70_000)) for _ in range(100)]
     garbage += [bytes([draw.choice(range(0x90))]) + draw.randbytes(50) for _ in range(50)]
-    told = dict.fromkeys(string.ascii_uppercase.encode(), b"HTTP/1.1 400 ") | {ord("*"): b"-ERR "}
+    told = dict.fromkeys(string.ascii_uppercase.encode(), b"HTTP/1.1 400 ") | {ord("*"): b"-ERR ", 0x16: ALERT}
     before = victim.counters()
     with victim.undisturbed():
         for data in garbage:

@@ -71,7 +71,10 @@ def start(tmp_path, source):
 
 
 class Reader:
-    """Reads every key again and again, one by one and all at once, through both pumps; `allowed` may answer."""
+    """Reads every key again and again, one by one and all at once, through both pumps; `allowed` may answer.
+
+    By more connections than others have: a pump gets whom it has fewest of, so of two both may come to one.
+    """
 
     def __init__(self, address):
         self.address = address
@@ -83,7 +86,7 @@ class Reader:
 
     def _run(self):
         with contextlib.ExitStack() as stack:
-            clients = [blocking.connect(self.address, timeout_ms=1000 * PATIENCE_S) for _ in range(2)]
+            clients = [blocking.connect(self.address, timeout_ms=1000 * PATIENCE_S) for _ in range(6)]
             databases = itertools.cycle([stack.enter_context(client).dataset("geo") for client in clients])
             while not self._is_over.is_set():
                 geo = next(databases)

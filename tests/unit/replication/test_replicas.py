@@ -76,6 +76,23 @@ def test_an_answer_that_is_late(talker):
     assert theirs == clock.of([(MINE, 1), (YOURS, 2), (THIRD, 0)])
 
 
+def test_an_answer_that_is_late_takes_nothing_back(talker):
+    """A write has its level by what was confirmed, also when what was said before comes behind: no more is said."""
+    talker.connect()
+    copy, config, reached = talker.copy, talker.copy.config, []
+    talker.replicas.originate({copy: [Write(b"k", b"v")]})
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+    counter = talker.replicas.originate({copy: [Write(b"k", b"w")]})[copy.assignment]
+    talker.replicas.levels[copy].wait("majority", counter, lambda: reached.append(True))
+    talker.tell((2, 0, 0), config)
+    on_reply(msgpack.packb([[[0, [1, 0, 0], YOURS, config - 1, True]], []]))
+    assert not reached, "it is not synced here"
+    talker.records.run()
+    assert reached
+
+
 def test_an_entry_that_skips(talker):
     """It waits for what it goes on from, for the relay time; else it is let go of, and the clock stays."""
     assert talker.feed(entry(3, 3))[0][0][0][1] == [0, 0, 0]
@@ -203,7 +220,10 @@ def test_a_confirmation_of_another_config(talker, off_by):
     talker.records.run()
     talker.tell((1, 0, 0), talker.copy.config + off_by)
     assert not reached
-    talker.tell((1, 0, 0))
+    if off_by < 0:
+        talker.tell((1, 0, 0))
+    else:
+        talker.replicas.place(talker.copy.identity, talker.copy.config + 1, talker.copy.hosts)
     assert reached
 
 
