@@ -379,7 +379,7 @@ def told(victim: Victim, reason: str) -> bool:
 def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
     """Twenty peers with a thousand `refresh` each: all are answered, or OVERLOADED; those that left are forgotten."""
     flood = b"".join(rpc.request(number, "refresh", []) for number in range(1000))
-    with victim.undisturbed(least_s=1, most_mib=64), contextlib.ExitStack() as stack:
+    with victim.undisturbed(least_s=1, most_mib=64, most_ms=200), contextlib.ExitStack() as stack:
         peers = [stack.enter_context(victim.connect()) for _ in range(20)]
         for peer in peers:
             peer.sendall(flood)
