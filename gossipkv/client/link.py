@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
@@ -21,7 +22,7 @@ from gossipkv.client.route import no_answer, reason_of
 from gossipkv.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
@@ -37,6 +38,17 @@ def end_input(connection: socket.socket) -> None:
     """Let the connection have ended behind what was received, as the node said under TLS."""
     with contextlib.suppress(OSError):  # It is gone.
         connection.shutdown(socket.SHUT_RD)
+
+
+def shake(connection: socket.socket, tls: Tls, limit: Callable[[], object]) -> None:
+    """Shake hands; `limit` is called before each wait.  Raises OSError."""
+    data = None
+    while not tls.is_shaken:
+        output = tls.shake(data)
+        limit()
+        connection.sendall(output)
+        if not tls.is_shaken:
+            data = connection.recv(RECEIVE_BYTES)
 
 
 class LinkError(Exception):
@@ -191,14 +203,8 @@ class BlockingLink:
 
     def _shake(self, tls: Tls, deadline: float) -> None:
         """Shake hands."""
-        data = None
         try:
-            while not tls.is_shaken:
-                output = tls.shake(data)
-                self._limit_waiting(deadline)
-                self._socket.sendall(output)
-                if not tls.is_shaken:
-                    data = self._socket.recv(RECEIVE_BYTES)
+            shake(self._socket, tls, partial(self._limit_waiting, deadline))
         except TimeoutError:
             raise OSError(UNSHAKEN) from None
         except ConnectionError as error:

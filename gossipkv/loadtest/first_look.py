@@ -6,13 +6,13 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.client.blocking import Client
+from gossipkv.client.link import RECEIVE_BYTES, shake
 from gossipkv.errors import Unauthorized, Unavailable
 
 if TYPE_CHECKING:
     from gossipkv.client.credentials import Credentials
     from gossipkv.loadtest.plan import Plan, Target
 
-RECEIVE_BYTES: Final = 65_536
 MS_IN_S: Final = 1000
 
 
@@ -52,9 +52,7 @@ def _asked(target: Target, question: bytes, timeout_s: float, credentials: Crede
     tls = credentials.tls(target.address.host)
     with socket.create_connection(target.address, timeout_s) as connection:
         if tls is not None:
-            connection.sendall(tls.shake(None))
-            while not tls.is_shaken:
-                connection.sendall(tls.shake(connection.recv(RECEIVE_BYTES)))
+            shake(connection, tls, lambda: None)  # The socket's own limit stands.
         connection.sendall(question if tls is None else tls.seal(question))
         answer = b""
         while not answer.count(b"\r\n"):

@@ -122,17 +122,18 @@ cdef class Connections:
 
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
         """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then."""
-        cdef Connection* connection
+        cdef Connection* connection = NULL
         cdef Owing* owing = NULL
         if listener != LISTENER:
             owing = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin()
-        if (listener != LISTENER and owing == NULL) or (self.free_count == 0 and self.grow() < 0):
+        if listener == LISTENER or owing != NULL:
+            connection = self.enter(fd)
+        if connection == NULL:
             if owing != NULL:
                 owing_release(owing)
             self.counts[CONNECTIONS_REFUSED] += 1
             self.crew.leave(self.pump, address)
             return NULL
-        connection = self.enter(fd)
         connection.address = address
         connection.listener = listener
         connection.owing = owing
@@ -141,29 +142,27 @@ cdef class Connections:
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
         """A connection to another node, or NULL without memory; the limits are for those who come."""
-        cdef Connection* connection
-        if self.free_count == 0 and self.grow() < 0:
-            return NULL
-        connection = self.enter(fd)
-        connection.peer = True
-        connection.column = column
-        self.peer_count += 1
+        cdef Connection* connection = self.enter(fd)
+        if connection != NULL:
+            connection.peer = True
+            connection.column = column
+            self.peer_count += 1
         return connection
 
     cdef Connection* begin_gateway(self, int fd) noexcept nogil:
         """The connection of this node's gateway, or NULL without memory."""
-        cdef Connection* connection
-        if self.free_count == 0 and self.grow() < 0:
-            return NULL
-        connection = self.enter(fd)
-        connection.gateway = True
-        connection.user = PROVEN
+        cdef Connection* connection = self.enter(fd)
+        if connection != NULL:
+            connection.gateway = True
+            connection.user = PROVEN
         return connection
 
     cdef Connection* enter(self, int fd) noexcept nogil:
-        """A connection in a free slot, of which there is one."""
+        """A connection in a free slot, or NULL without memory for more of them."""
         cdef Connection* connection
         cdef uint64_t handle
+        if self.free_count == 0 and self.grow() < 0:
+            return NULL
         self.free_count -= 1
         connection = self.slots[self.free_slots[self.free_count]]
         handle = connection.handle + (<uint64_t>1 << 32)  # One that nobody has had.
