@@ -78,6 +78,7 @@ def test_a_certificate_s_name_is_a_user(tmp_path):
                 return client.dataset("geo").get(KEYS[0])
 
         until(lambda: read(probe) == b"value of " + KEYS[0])
+        until(lambda: "http address=" in node.said())  # A process of its own: it may be up later than the node.
         http = re.search(r"http address=(\S+)", node.said())[1]
         for context in (carol, authority.trusting()):
             with pytest.raises(Unauthorized):
