@@ -164,13 +164,20 @@ static int gkv_pager_next(gkv_page_threads *self, gkv_page_read **reads) {
     return count;
 }
 
-/* The asker is told with the lock: without it, it might be gone, and its descriptor another's. */
+/* The asker is told once the read is there: who wakes may run before this thread goes on, and looks once.  It is told
+ * without the lock, which it takes then, and before the read is counted: until that it is not gone. */
 static void gkv_pager_give_back(gkv_page_threads *self, gkv_page_read *read) {
     gkv_pager *asker = read->asker;
+    int tells;
     pthread_mutex_lock(&self->lock);
-    if (!asker->has_done && asker->told >= 0) eventfd_write(asker->told, 1);
-    __atomic_store_n(&asker->has_done, 1, __ATOMIC_RELAXED);
+    tells = !asker->has_done && asker->told >= 0;
     gkv_page_line_put(&asker->done, read);
+    __atomic_store_n(&asker->has_done, 1, __ATOMIC_RELAXED);
+    if (tells) {
+        pthread_mutex_unlock(&self->lock);
+        eventfd_write(asker->told, 1);
+        pthread_mutex_lock(&self->lock);
+    }
     if (--asker->begun == 0) pthread_cond_broadcast(&self->came_back);
     pthread_mutex_unlock(&self->lock);
 }
