@@ -321,15 +321,22 @@ async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Pat
         assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
 
 
+async def asked(running: Running, count: int, begun: int) -> None:
+    """When Python has been asked for so many that wait, and so many tasks work on them."""
+    with trio.fail_after(PATIENCE_S):
+        while (running.answers.waiting, running.answers.begun) != (count, begun):
+            await trio.sleep(0.01)
+
+
 async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
     """Thousands wait for one, and those who come while it works for the next; each is answered."""
     async with serving(tmp_path, max_in_flight=5000) as running:
         early, late = await running.connect(), await running.connect()
-        await early.send_all(b"".join(rpc.request(number, "shared", []) for number in range(3000)))
+        await early.send_all(rpc.request(0, "shared", []))
+        await asked(running, 1, begun=1)
+        await early.send_all(b"".join(rpc.request(number, "shared", []) for number in range(1, 3000)))
         await late.send_all(rpc.request(1, "shared", []) + rpc.request(2, "shared", ["other"]))
-        with trio.fail_after(PATIENCE_S):
-            while running.answers.waiting < 3002 or running.answers.begun < 2:
-                await trio.sleep(0.01)
+        await asked(running, 3002, begun=2)
         running.answers.go.set()
         assert sorted(answer[1] for answer in await receive(early, 3000)) == list(range(3000))
         assert sorted(answer[1] for answer in await receive(late, 2)) == [1, 2]
