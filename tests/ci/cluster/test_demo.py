@@ -92,31 +92,6 @@ def test_the_numbers_hold(tmp_path):
     assert left_below(tmp_path) == []
 
 
-def test_for_people(tmp_path):
-    """The plain output names every number, and characters of both versions."""
-    done = subprocess.run(COMMAND, capture_output=True, env=environment(tmp_path), timeout=PATIENCE_S, check=True)
-    text = done.stdout.decode()
-    for words in (
-        "PILE OF POO",
-        "not there",
-        "reads whose answer changed",
-        "steps back",
-        "n3 is killed",
-        "reads after a node was killed",
-        "p99",
-        "until the switch and the kill",
-        "n2, after 1,000 writes; the writer goes on",
-        "values read again, by each node",
-        "moved    12 of 48 replicas to n4; ",
-        "moved    12 of 48 replicas to n5; ",
-        " requests, 0 failed, 0 steps back",
-        "95,156 characters",
-        "done in",
-    ):
-        assert words in text
-    assert "NOT OK" not in text
-
-
 def test_a_node_that_does_not_start_is_told(tmp_path):
     """A failure says why in one line, with status 3, and cleans up."""
     broken = tmp_path / "broken"

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gossipkv.launcher import Cluster
 from tests.ci.cluster import scanning
-from tests.ci.cluster.table_moves import Death, check, held, is_quiet, lay, starts, still_there, traffic_at
+from tests.ci.cluster.table_moves import Death, check, held, lay, starts, still_there, traffic_at
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import TABLE
 from tests.ci.cluster.views import LOGGED
@@ -89,26 +88,6 @@ def goes_on(scans):
     """Return when some scans have been done that begin from now on."""
     done = scans.done
     until(lambda: scans.done, lambda now: now >= done + 3)
-
-
-def test_a_newcomer_gets_ranges(tmp_path):
-    """About its share of what there is, while clients read and write; then nothing is planned, and all is there."""
-    with Cluster(tmp_path, nodes=3, settings={**SETTINGS, "split_rows": str(ROWS)}) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 4))
-        records = lay(cluster, kind="range", replication=2)
-        until(lambda: len(starts(nodes, 1)), lambda count: count >= 6)
-        cluster.add()
-        nodes.all_alive(range(1, 5))
-        with traffic_at(nodes, seed=1) as traffic:
-            nodes.ask(1, "add_node", "n4")
-            until(lambda: Counter(one.node for one in held(nodes, 1))["n4"], lambda count: count >= 2)
-            traffic.goes_on(0.5, LEAST)
-        assert traffic.failures() == ([], [])
-        at = cluster.node(4).address
-        told = f"{TABLE}: nothing to move\n"
-        until(lambda: (gossipkv("table", "plan", TABLE, "--node", at).stdout, is_quiet(nodes, 2)), (told, True).__eq__)
-        check(nodes, traffic, 1)
-        assert still_there(cluster, 4, records) == []
 
 
 def test_people_divide_a_range(tmp_path):

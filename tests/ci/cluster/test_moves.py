@@ -7,9 +7,8 @@ import time
 import pytest
 
 from gossipkv.launcher import Cluster
-from tests.ci.cluster.table_moves import Death, all_know, check, held, lay, lose, shares, still_there, traffic_at
+from tests.ci.cluster.table_moves import Death, all_know, check, held, lay, shares, still_there, traffic_at
 from tests.ci.cluster.table_nodes import Nodes, until
-from tests.ci.cluster.table_records import TABLE
 from tests.ci.cluster.views import LOGGED
 
 pytestmark = pytest.mark.timeout(600)
@@ -43,31 +42,6 @@ def test_a_node_more_and_one_less(tmp_path):
         assert still_there(cluster, 1, records) == []
 
 
-def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
-    """No read fails, and no write once the death is known; what was acknowledged outlives the next loss of a disk."""
-    with Cluster(tmp_path, nodes=4, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 5))
-        records = lay(cluster, partitions=PARTITIONS, replication=3)
-        cluster.add()
-        all_know(nodes, range(1, 6))
-        with traffic_at(nodes, seed=2) as traffic:
-            traffic.goes_on(0.5, LEAST)
-            deaths = [lose(nodes, 2, left=(1, 3, 4, 5))]
-            traffic.goes_on(0.5, LEAST)
-            nodes.ask(1, "replace_node", "n2", "n5", {"force": True})
-            replaced = shares(nodes, (1, 3, 4, 5), (1, 3, 4, 5))
-            traffic.goes_on(0.5, LEAST)
-            deaths.append(lose(nodes, 3, left=(1, 4, 5)))
-            traffic.goes_on(0.5, LEAST)
-        reads, writes = traffic.failures()
-        assert reads == []
-        assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
-        assert min(traffic.counts()) >= 8 * LEAST
-        assert replaced == dict.fromkeys(["n1", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
-        check(nodes, traffic, 1)
-        assert still_there(cluster, 1, records) == []
-
-
 def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
     """The target is killed amid it, then a source, and each is started again: what was wanted is reached."""
     slowly = {**SETTINGS, "table_transfer": "64KiB/s", "max_moves": "4"}
@@ -93,25 +67,6 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
         assert still_there(cluster, 1, records) == []
 
 
-def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
-    """No read and no write fails; each shard lies in its group, and in the end on any nodes again."""
-    with Cluster(tmp_path, nodes=5, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 6))
-        records = lay(cluster, partitions=PARTITIONS, replication=2)
-        all_know(nodes, range(1, 6))
-        with traffic_at(nodes, seed=4) as traffic:
-            traffic.goes_on(0.5, LEAST)
-            for groups in (2, 1):
-                formed = nodes.ask(groups, "reshard", TABLE, groups)["groups"]
-                until(lambda formed=formed: astray(nodes, 3, formed), lambda found: found == [])
-                shares(nodes, range(1, 6), range(1, 6))
-                traffic.goes_on(0.5, LEAST)
-        assert traffic.failures() == ([], [])
-        assert min(traffic.counts()) >= 6 * LEAST
-        check(nodes, traffic, 1)
-        assert still_there(cluster, 1, records) == []
-
-
 def coming(nodes, index):
     """Assignments of the table that are on their way."""
     return [one for one in held(nodes, index) if one.state in {"PROPOSED", "INITIALIZING"}]
@@ -132,8 +87,3 @@ def restart(nodes, victim, *, asked):
     nodes.cluster.start(victim)
     nodes.all_alive(range(1, 6))
     return Death(killed_s, time.monotonic())
-
-
-def astray(nodes, index, formed):
-    """Assignments outside of their groups."""
-    return [one for one in held(nodes, index) if one.node not in formed[one.partition % len(formed)]]

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.timeout(600)
 
 ALL = (1, 2, 3)
 SETTINGS = {**LOGGED, "refresh_period": "off"}
-BEFORE_S = 4.0
-DEAD_S = 3.0
-AFTER_S = 4.0
+BEFORE_S = 1.5
+DEAD_S = 1.5
+AFTER_S = 1.5
 LEAST = 100  # Writes and reads in each of these times; a machine that is not busy does thousands.
 HISTORY = [Write(b"k", b"1", DONE, 1.0, 2.0), Write(b"k", b"2", DONE, 3.0, 4.0), Write(b"other", b"3", OPEN, 5.0, 6.0)]
 NODES = ("n1", "n2", "n3")

@@ -1,4 +1,4 @@
-"""The demo, interrupted."""
+"""The demo as people see it, and interrupted."""
 
 from __future__ import annotations
 
@@ -26,3 +26,28 @@ def test_interrupted_it_cleans_up(tmp_path, number, stage):
     assert (process.returncode, err.strip()) == (130, b"")
     assert list(tmp_path.iterdir()) == []
     assert left_below(tmp_path) == []
+
+
+def test_for_people(tmp_path):
+    """The plain output names every number, and characters of both versions."""
+    done = subprocess.run(COMMAND, capture_output=True, env=environment(tmp_path), timeout=PATIENCE_S, check=True)
+    text = done.stdout.decode()
+    for words in (
+        "PILE OF POO",
+        "not there",
+        "reads whose answer changed",
+        "steps back",
+        "n3 is killed",
+        "reads after a node was killed",
+        "p99",
+        "until the switch and the kill",
+        "n2, after 1,000 writes; the writer goes on",
+        "values read again, by each node",
+        "moved    12 of 48 replicas to n4; ",
+        "moved    12 of 48 replicas to n5; ",
+        " requests, 0 failed, 0 steps back",
+        "95,156 characters",
+        "done in",
+    ):
+        assert words in text
+    assert "NOT OK" not in text

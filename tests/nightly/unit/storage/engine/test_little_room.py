@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ci.unit.storage import small_disk
+from tests.ci.unit.storage.test_small_disk import is_relieved
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -18,3 +19,8 @@ def test_merges_in_little_room(tmp_path):
     found = small_disk.told(tmp_path, "2816m", str(COUNT))
     assert found["right"]
     assert found["merged"] > COUNT << 20
+
+
+def test_deleted_records_relieve_a_full_disk(tmp_path):
+    """Their room is there once files are merged, which have to fit beside what they replace."""
+    is_relieved(tmp_path, "delete")
