@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.environment import private_file
+from gossipkv.environment.watched_files import WatchedFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.log import Log
 from gossipkv.serving.loop import Tls
@@ -36,9 +37,6 @@ LOOK_PERIOD_S: Final = 5.0
 # How long tickets are sealed with the same keys.
 TICKETS_PERIOD_S: Final = 12 * 3600.0
 
-# What tells that a file is another, or may be read by others; None: it is not there.
-_Seen = tuple[tuple[int, int, int] | None, ...]
-
 
 @final
 class Certificate:
@@ -50,7 +48,7 @@ class Certificate:
         self._config, self._clock, self._threads, self._users = config, clock, threads, use
         self._log = Log("gossipkv.node")
         self._tls = tls
-        self._seen: _Seen = ()
+        self._files = WatchedFiles(_paths(config), threads)
         self._read_s = trio.current_time()
         self._reading = trio.Lock()
 
@@ -68,11 +66,10 @@ class Certificate:
             return
         if over := self._over(self._tls):
             self._log.warning("certificate_over", reason=over)
-        self._seen = await self._threads.run(self._look)
+        await self._files.have_changed()
         while True:
             await trio.sleep(LOOK_PERIOD_S)
-            seen = await self._threads.run(self._look)
-            if seen != self._seen or trio.current_time() >= self._read_s + TICKETS_PERIOD_S:
+            if await self._files.have_changed() or trio.current_time() >= self._read_s + TICKETS_PERIOD_S:
                 await self.read_again()
 
     async def read_again(self) -> None:
@@ -81,7 +78,7 @@ class Certificate:
             return
         async with self._reading:
             self._read_s = trio.current_time()
-            self._seen = await self._threads.run(self._look)  # Before they are read: who changes them then is seen.
+            await self._files.have_changed()  # Before they are read: who changes them then is seen.
             try:
                 tls = await self._threads.run(read, self._config)
                 assert tls is not None, "settings do not change"
@@ -104,9 +101,6 @@ class Certificate:
     def _tell(self, tls: Tls) -> None:
         for use in self._users:
             use(tls)
-
-    def _look(self) -> _Seen:
-        return tuple(state_of(path) for path in _paths(self._config))
 
 
 def read(config: Config) -> Tls | None:
@@ -149,12 +143,3 @@ def _wrong(config: Config, name: str, reason: str) -> ConfigError:
 
 def _paths(config: Config) -> tuple[Path, ...]:
     return tuple(filter(None, (config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers)))
-
-
-def state_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes with the file; None: it is not there, or nobody can tell now."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -11,9 +11,9 @@ import trio
 
 from gossipkv.access.users import USERS_FILE, parse
 from gossipkv.environment import private_file
+from gossipkv.environment.watched_files import WatchedFiles
 from gossipkv.errors import ConfigError
 from gossipkv.log import Log
-from gossipkv.node.certificate import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -42,18 +42,16 @@ class UsersFile:
         self._environment = environment
         self._on_change = on_change
         self._databases = databases
-        self._seen: tuple[int, int, int] | None = None
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
         """Read it anew whenever it has changed, until cancelled."""
         if self._path is None:
             return
+        file = WatchedFiles([self._path], self._environment.threads)
         while True:
             await trio.sleep(LOOK_S)
-            seen = await self._environment.threads.run(state_of, self._path)
-            if seen not in {None, self._seen}:
-                self._seen = seen
+            if await file.have_changed():
                 await self.read()
 
     async def read(self) -> None:

@@ -75,12 +75,14 @@ async def test_half_a_file_changes_nothing(node: Node, text: str, autojump_clock
 
 
 async def test_a_file_that_others_may_read_or_that_is_gone(node: Node, autojump_clock: MockClock) -> None:
-    """It changes nothing either; nobody who is told to read one that is gone forgets who there was."""
+    """It changes nothing, and is told once; nobody who is told to read one that is gone forgets who there was."""
     await node.looks()
     node.write(ANA + BOB, mode=0o640)
     ((event, reason),) = await node.looks()
     assert (event, "chmod 600" in str(reason)) == ("users_unchanged", True)
     node.path.unlink()
+    ((event, reason),) = await node.looks()
+    assert (event, "No such file" in str(reason)) == ("users_unchanged", True)
     assert await node.looks() == []
     with capture_logs() as logs:
         await node.file.read()
