@@ -137,6 +137,12 @@ class Lane:
         self.read.clear()
         self.met.clear()
 
+    def look_anew(self) -> None:
+        """What is being read now is not of all copies that go by this lane."""
+        if self.looks:
+            self.looks = False
+            self.serial += 1
+
 
 @final
 class Feed:
@@ -218,14 +224,15 @@ class Feed:
                 self._since = now
             if merged != told.clock or told.config < before.config:
                 told = told._replace(clock=merged, config=max(told.config, before.config))
-        elif self._connected and not clock.covers(told.clock, copy.synced):
-            # What was written before it was there was passed.
-            at = (
-                self._resumes.get(copy, copy.made_at)
-                if told.span is None
-                else self._beginnings.of(copy, told.assignment)
-            )
-            self._lanes[copy] = Lane(at, copy)
+        elif self._connected:
+            self._shared.look_anew()  # It reads nothing of this one.
+            if not clock.covers(told.clock, copy.synced):  # What was written before it was there was passed.
+                at = (
+                    self._resumes.get(copy, copy.made_at)
+                    if told.span is None
+                    else self._beginnings.of(copy, told.assignment)
+                )
+                self._lanes[copy] = Lane(at, copy)
         self.told[copy] = told
         self._resumes.pop(copy, None)
         if not told.can_take:
@@ -266,9 +273,7 @@ class Feed:
     def has_moved(self, copy: Copy) -> None:
         """The copy here is in a new space, where its log begins: what was before is nobody's to send any more."""
         self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
-        if self._shared.looks:  # It reads the old space.
-            self._shared.looks = False
-            self._shared.serial += 1
+        self._shared.look_anew()  # It reads the old space.
         self._gap.pop(copy, None)
         self._lanes.pop(copy, None)
         if copy in self.told and not self._covers(copy, copy.synced):

@@ -220,3 +220,25 @@ def test_who_is_available_by_the_map_that_is_adopted():
     scene.copy.adopts(3, [host._replace(available=host.assignment != YOURS) for host in scene.copy.hosts])
     scene.feed.adopted(scene.copy, 0.0)
     assert not scene.feed.told[scene.copy].available
+
+
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_copy_that_is_told_of_while_the_log_is_read_misses_nothing(is_told_late):
+    """After a restart copies are placed and told of a few at a time: what is read until then is not of all of them."""
+    feed = Feed(Tail(10), 1, relay_s=RELAY_S, is_broken=lambda *_: False, beginnings=Beginnings(0))
+    first, other = Scene().copy, Scene().copy
+    told = Told(YOURS, clock.named(b"", NAMED), 1, can_take=True, available=True)
+    feed.connected({first: told} if is_told_late else {first: told, other: told}, 0.0, goes_back=True)
+    look = feed.next(0.0)
+    asked = {*feed.told}  # Whoever reads takes what was told of by then.
+    assert isinstance(look, Look)
+    if is_told_late:
+        feed.hears(other, told, 0.0)
+    before, after = clock.named(b"", NAMED), clock.of({**dict.fromkeys(NAMED, 0), MINE: 1}.items())
+    entry = Entry(other, (), before, after, is_own=True, position=11)
+    feed._tail.append([entry])
+    other.appended = other.synced = after
+    feed.read(look, [one for one in [entry] if one.copy in asked], 11)
+    while isinstance(do := feed.next(0.0), Look):
+        feed.read(do, [entry], 11)
+    assert [one.position for one in do.entries] == [11]
