@@ -92,6 +92,11 @@ class Look(NamedTuple):
     serial: int
     position: int
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the lane wants to know it no more: it began anew, or looks anew."""
+        return self.serial != self.lane.serial
+
 
 @final
 @dataclass(slots=True, eq=False)
@@ -138,9 +143,9 @@ class Lane:
         self.met.clear()
 
     def look_anew(self) -> None:
-        """What is being read now is not of all copies that go by this lane."""
+        """What is read now is not of all copies that go by this lane; whoever reads it goes on with its cursor alone."""
         if self.looks:
-            self.looks = False
+            self.looks, self.cursor = False, None
             self.serial += 1
 
 
@@ -291,7 +296,7 @@ class Feed:
 
     def read(self, look: Look, entries: Sequence[Entry], position: int, *, is_cut: bool = False) -> None:
         """The log was read up to a position, for `look`; `is_cut`: it begins behind where that was to begin."""
-        if look.serial == look.lane.serial:
+        if not look.is_stale:
             if is_cut:
                 look.lane.met.clear()
                 passed = self.told if look.lane is self._shared else ()

@@ -1,0 +1,55 @@
+"""The log is read for a feed: what was asked for before that began anew takes nothing from what is asked for then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.environment.trio_world import real
+from gossipkv.replication.feed import Look
+from gossipkv.replication.shell import Replication
+from gossipkv.storage.engine.shell import Batch, open_store
+
+NODE = b"n" * 16
+RECORDS = 4
+TIMES = 12  # Tasks have their turns in a drawn order.
+LONG = bytes(16 << 10)  # So that they are read in another thread, which takes its time.
+
+
+@dataclass(frozen=True)
+class Held:
+    """A copy, as far as a look goes."""
+
+    space: int
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
+    """Whether the first one waits for its thread by then or for its turn: the second one is given all."""
+    async with open_store(tmp_path / "store", real()) as store:
+        space = store.reserve_space()
+        made = Batch()
+        made.new_space(space)
+        await store.write(made)
+        copy = Held(space)
+        written = [await store.put(space, b"%d" % number, LONG) for number in range(RECORDS)]
+        replication = Replication(store, None, real(), b"m" * 16, relay_s=1.0, most_waiting_bytes=1)
+        replication.replicas.spaces.read = lambda at, _: [SimpleNamespace(copy=copy, position=at)]
+        feed = replication.replicas._peer(NODE).feed
+        feed.told[copy] = None
+        lane = feed._shared
+        for _ in range(TIMES):
+            lane.restart(0)
+            async with trio.open_nursery() as nursery:
+                lane.looks = True
+                nursery.start_soon(replication._look, NODE, Look(lane, lane.serial, written[0] - 1))
+                if has_begun:
+                    await trio.lowlevel.checkpoint()
+                lane.look_anew()
+                lane.looks = True
+                nursery.start_soon(replication._look, NODE, Look(lane, lane.serial, written[0] - 1))
+            assert [entry.position for entry in lane.read] == written
+            assert not lane.looks
