@@ -143,7 +143,7 @@ class Lane:
         self.met.clear()
 
     def look_anew(self) -> None:
-        """What is read now is not of all copies that go by this lane; whoever reads it goes on with its cursor alone."""
+        """What is read now is not of all copies that go by this lane; who reads it goes on with its cursor alone."""
         if self.looks:
             self.looks, self.cursor = False, None
             self.serial += 1
