@@ -36,6 +36,20 @@ MUTANTS_OF_REPLICATION = (
         "property",
     ),
     planted(
+        "what is read for a feed counts for a copy that is told of meanwhile",
+        f"{IN_FEED}.hears",
+        "self._shared.look_anew()  # It reads nothing of this one.",
+        "pass",
+        FEED,
+    ),
+    planted(
+        "two looks share a cursor",
+        "gossipkv.replication.shell:Replication._look",
+        "if look.is_stale:",
+        "if False:",
+        "tests/unit/replication/test_looks.py",
+    ),
+    planted(
         "confirmed before synced",
         "gossipkv.replication.peer:answer_row",
         "counters = counters_of(copy.told_clock, row.ids)",
