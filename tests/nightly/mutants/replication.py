@@ -45,7 +45,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "two looks share a cursor",
         "gossipkv.replication.shell:Replication._look",
-        "if look.is_stale:",
+        "if look.is_stale:  # Else whoever looks for the lane by now would share its cursor, and half of what it reads.",
         "if False:",
         "tests/unit/replication/test_looks.py",
     ),
