@@ -45,7 +45,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "two looks share a cursor",
         "gossipkv.replication.shell:Replication._look",
-        "if look.is_stale:  # Else whoever looks for the lane by now would share its cursor, and half of what it reads.",
+        "if look.is_stale:  # Else who looks for the lane by now would share its cursor, and miss what this one read.",
         "if False:",
         "tests/unit/replication/test_looks.py",
     ),
