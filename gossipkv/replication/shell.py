@@ -388,6 +388,7 @@ class Replication:
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
         if look.is_stale:  # Else who looks for the lane by now would share its cursor, and miss what this one read.
+            self.wake()  # Nobody may have looked anew yet.
             return
         copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
         spaces, is_cut = frozenset(copy.space for copy in copies), False
