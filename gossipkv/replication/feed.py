@@ -143,9 +143,9 @@ class Lane:
         self.met.clear()
 
     def look_anew(self) -> None:
-        """What is read now is not of all copies that go by this lane; who reads it goes on with its cursor alone."""
+        """What is being read now is not of all copies that go by this lane."""
         if self.looks:
-            self.looks, self.cursor = False, None
+            self.looks = False
             self.serial += 1
 
 

@@ -387,25 +387,25 @@ class Replication:
 
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
-        if look.is_stale:  # Else who looks for the lane by now would share its cursor, and miss what this one read.
-            self.wake()  # Nobody may have looked anew yet.
-            return
         copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
         spaces, is_cut = frozenset(copy.space for copy in copies), False
-        cursor = look.lane.cursor
+        # Nobody else's meanwhile: the lane may look anew before this is read, and two on one cursor have each a part.
+        cursor, look.lane.cursor = look.lane.cursor, None
         if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
-            cursor = look.lane.cursor = self._store.follow(spaces, look.position)
+            cursor = self._store.follow(spaces, look.position)
         try:
             batches, position = await self._store.read_log(cursor)
         except BelowFloor as error:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor
-            look.lane.cursor = None
             batches, position, is_cut = [], floor, True
         except GossipKVError as error:
             self._log.error("log_not_read", reason=error.message)
             await trio.sleep(KEEP_S)
-            batches, position, look.lane.cursor = [], look.position, None
+            batches, position = [], look.position
+        else:
+            if not look.is_stale:
+                look.lane.cursor = cursor
         entries = [
             entry
             for at, operations in batches

@@ -45,8 +45,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "two looks share a cursor",
         "gossipkv.replication.shell:Replication._look",
-        "if look.is_stale:  # Else who looks for the lane by now would share its cursor, and miss what this one read.",
-        "if False:",
+        "cursor = self._store.follow(spaces, look.position)",
+        "cursor = look.lane.cursor = self._store.follow(spaces, look.position)",
         "tests/unit/replication/test_looks.py",
     ),
     planted(
