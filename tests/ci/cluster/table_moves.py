@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gossipkv.client import blocking
 from gossipkv.keyspace.partitioner import TABLE_HASHES
-from tests.ci.cluster.table_nodes import until
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import DONE, TABLE, TIMEOUT_MS, Load, judge, trouble
 from tests.ci.cluster.table_sessions import Hopping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gossipkv.launcher import Cluster
-    from tests.ci.cluster.table_nodes import Nodes
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 OLD = 3_000  # Records that are there before anything moves.
 VALUE_BYTES = 100
@@ -240,6 +238,19 @@ def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
     for index in left:
         until(lambda index=index: nodes.alive(index), lambda alive: alive == wanted)
     return Death(killed_s, time.monotonic())
+
+
+@contextlib.contextmanager
+def newcomer_to(
+    place: Path, settings: Mapping[str, str], *, partitions: int
+) -> Iterator[tuple[Nodes, dict[bytes, bytes]]]:
+    """Five nodes, of which a table lies on the first four, with three replicas, and what was put into it."""
+    with Cluster(place, nodes=4, settings=settings) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 5))
+        records = lay(cluster, partitions=partitions, replication=3)
+        cluster.add()
+        all_know(nodes, range(1, 6))
+        yield nodes, records
 
 
 def all_know(nodes: Nodes, by: Sequence[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 import urllib.error
@@ -15,6 +14,7 @@ import pytest
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unauthorized
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.test_http import gateways
 from tests.ci.cluster.test_users import GONE_S, KEYS, source, until
 from tests.unit.serving.secured import Authority
 
@@ -78,8 +78,7 @@ def test_a_certificate_s_name_is_a_user(tmp_path):
                 return client.dataset("geo").get(KEYS[0])
 
         until(lambda: read(probe) == b"value of " + KEYS[0])
-        until(lambda: "http address=" in node.said())  # A process of its own: it may be up later than the node.
-        http = re.search(r"http address=(\S+)", node.said())[1]
+        http = gateways(node)[0][0]
         for context in (carol, authority.trusting()):
             with pytest.raises(Unauthorized):
                 read(context)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from gossipkv.launcher import Cluster
 from gossipkv.loadtest import documents
 from tests.ci.cluster.node_process import NodeProcess, wait_for
+from tests.ci.cluster.test_http import gateways
 from tests.preload import preload
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ def node(process: NodeProcess) -> str:
 @pytest.fixture(scope="module")
 def gateway(process: NodeProcess) -> str:
     """Where it answers HTTP, as it logs it."""
-    give_up_s = time.monotonic() + PATIENCE_S
-    while (told := re.search(r"\] http .*?address=(\S+)", process.said())) is None:
-        assert time.monotonic() < give_up_s, process.said()
-        time.sleep(0.02)
-    return told[1]
+    return gateways(process)[0][0]
 
 
 def line_of(node: str, *arguments: str | Path) -> list[str]:

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from gossipkv.launcher import Cluster
-from tests.ci.cluster.table_moves import Death, all_know, check, held, lay, shares, still_there, traffic_at
-from tests.ci.cluster.table_nodes import Nodes, until
+from tests.ci.cluster.table_moves import Death, check, held, newcomer_to, shares, still_there, traffic_at
+from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.views import LOGGED
 
 pytestmark = pytest.mark.timeout(600)
@@ -20,11 +19,7 @@ PARTITIONS = 32
 
 def test_a_node_more_and_one_less(tmp_path):
     """No read and no write fails; the newcomer gets its share, and then who was removed has nothing any more."""
-    with Cluster(tmp_path, nodes=4, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 5))
-        records = lay(cluster, partitions=PARTITIONS, replication=3)
-        cluster.add()
-        all_know(nodes, range(1, 6))
+    with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=1) as traffic:
             traffic.goes_on(0.5, LEAST)
             nodes.ask(2, "add_node", "n5")
@@ -39,17 +34,13 @@ def test_a_node_more_and_one_less(tmp_path):
         assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
         assert shrunk == dict.fromkeys(["n2", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
         check(nodes, traffic, 1)
-        assert still_there(cluster, 1, records) == []
+        assert still_there(nodes.cluster, 1, records) == []
 
 
 def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
     """The target is killed amid it, then a source, and each is started again: what was wanted is reached."""
     slowly = {**SETTINGS, "table_transfer": "64KiB/s", "max_moves": "4"}
-    with Cluster(tmp_path, nodes=4, settings=slowly) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 5))
-        records = lay(cluster, partitions=PARTITIONS, replication=3)
-        cluster.add()
-        all_know(nodes, range(1, 6))
+    with newcomer_to(tmp_path, slowly, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=3) as traffic:
             traffic.goes_on(0.5, LEAST)
             nodes.ask(1, "add_node", "n5")
@@ -64,7 +55,7 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
         assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
         assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
         check(nodes, traffic, 1)
-        assert still_there(cluster, 1, records) == []
+        assert still_there(nodes.cluster, 1, records) == []
 
 
 def coming(nodes, index):

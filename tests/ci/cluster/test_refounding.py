@@ -9,6 +9,7 @@ import pytest
 
 from gossipkv.client import blocking
 from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_moves import all_know
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import TABLE, trouble
 from tests.ci.cluster.views import LOGGED
@@ -49,12 +50,6 @@ def put(nodes, index, records):
         until(lambda key=key, value=value: nodes.ask(index, "put", TABLE, key, value, ALL), bool)
 
 
-def deciding(nodes, index):
-    """How many decide on each register, as a node knows it; 0 of one that changes."""
-    told = nodes.ask(index, "metadata_status", None)
-    return [len(register["new"]) if register["old"] == register["new"] else 0 for register in told]
-
-
 def test_a_range_begins_anew(tmp_path):
     """With the copy of a node that was taken for gone; who was killed comes back, and what it has is set aside."""
     with Cluster(tmp_path, nodes=NODES, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
@@ -63,7 +58,7 @@ def test_a_range_begins_anew(tmp_path):
         nodes.ask(1, "create_table", TABLE, {"kind": "range", "replication": 2, "timeout_ms": 30_000})
         one, _ = until(lambda: hosts(nodes, 1), bool)
         put(nodes, one, OLD)
-        until(lambda: deciding(nodes, one), lambda told: {*told} == {NODES})  # Of fewer the dead may be too many.
+        all_know(nodes, range(1, NODES + 1))  # Of fewer who decide the dead may be too many.
         other = min(everybody - {one})
         cluster.kill(one)
         nodes.all_alive(everybody - {one})

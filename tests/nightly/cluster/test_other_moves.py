@@ -14,6 +14,7 @@ from tests.ci.cluster.table_moves import (
     is_quiet,
     lay,
     lose,
+    newcomer_to,
     shares,
     starts,
     still_there,
@@ -29,11 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
     """No read fails, and no write once the death is known; what was acknowledged outlives the next loss of a disk."""
-    with Cluster(tmp_path, nodes=4, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
-        nodes.all_alive(range(1, 5))
-        records = lay(cluster, partitions=PARTITIONS, replication=3)
-        cluster.add()
-        all_know(nodes, range(1, 6))
+    with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=2) as traffic:
             traffic.goes_on(0.5, LEAST)
             deaths = [lose(nodes, 2, left=(1, 3, 4, 5))]
@@ -49,7 +46,7 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
         assert min(traffic.counts()) >= 8 * LEAST
         assert replaced == dict.fromkeys(["n1", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
         check(nodes, traffic, 1)
-        assert still_there(cluster, 1, records) == []
+        assert still_there(nodes.cluster, 1, records) == []
 
 
 def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):

@@ -140,6 +140,13 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Running]:
                 client.socket.close()
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """When it holds."""
+    with trio.fail_after(PATIENCE_S):
+        while not holds():
+            await trio.sleep(0.01)
+
+
 async def exchange(stream: trio.SocketStream, data: bytes, count: int) -> list[list[Value]]:
     """Send, and read so many answers."""
     await stream.send_all(data)
@@ -272,9 +279,7 @@ async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path:
     """After `output_timeout`; nothing of what they have asked is answered after that."""
     async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
         await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
-        with trio.fail_after(PATIENCE_S):
-            while running.core.counters()["closed_output_timeout"] == 0:
-                await trio.sleep(0.05)
+        await until(lambda: running.core.counters()["closed_output_timeout"] > 0)
         await trio.testing.wait_all_tasks_blocked()
         assert running.answers.large < 100
         counters = running.core.counters()
@@ -286,13 +291,9 @@ async def ask_for_large_answers_that_take_time(running: Running, count: int) -> 
     stream = await running.connect()
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     await stream.send_all(b"".join(rpc.request(number, "slow large", []) for number in range(count)))
-    with trio.fail_after(PATIENCE_S):
-        while running.answers.waiting < count:
-            await trio.sleep(0.01)
+    await until(lambda: running.answers.waiting >= count)
     running.answers.go.set()
-    with trio.fail_after(PATIENCE_S):
-        while running.answers.waiting:
-            await trio.sleep(0.01)
+    await until(lambda: not running.answers.waiting)
     await trio.testing.wait_all_tasks_blocked(0.05)
     return stream
 
@@ -321,22 +322,15 @@ async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Pat
         assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
 
 
-async def asked(running: Running, count: int, begun: int) -> None:
-    """When Python has been asked for so many that wait, and so many tasks work on them."""
-    with trio.fail_after(PATIENCE_S):
-        while (running.answers.waiting, running.answers.begun) != (count, begun):
-            await trio.sleep(0.01)
-
-
 async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
     """Thousands wait for one, and those who come while it works for the next; each is answered."""
     async with serving(tmp_path, max_in_flight=5000) as running:
         early, late = await running.connect(), await running.connect()
         await early.send_all(rpc.request(0, "shared", []))
-        await asked(running, 1, begun=1)
+        await until(lambda: (running.answers.waiting, running.answers.begun) == (1, 1))
         await early.send_all(b"".join(rpc.request(number, "shared", []) for number in range(1, 3000)))
         await late.send_all(rpc.request(1, "shared", []) + rpc.request(2, "shared", ["other"]))
-        await asked(running, 3002, begun=2)
+        await until(lambda: (running.answers.waiting, running.answers.begun) == (3002, 2))
         running.answers.go.set()
         assert sorted(answer[1] for answer in await receive(early, 3000)) == list(range(3000))
         assert sorted(answer[1] for answer in await receive(late, 2)) == [1, 2]
@@ -358,9 +352,7 @@ async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: p
 
 async def begun(running: Running, count: int) -> None:
     """When so many wait to be called back."""
-    with trio.fail_after(PATIENCE_S):
-        while len(running.answers.later) < count:
-            await trio.sleep(0.01)
+    await until(lambda: len(running.answers.later) >= count)
 
 
 async def test_answers_that_call_back_need_no_task(tmp_path: Path) -> None:
@@ -389,9 +381,7 @@ async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> 
         await begun(running, 2)
         gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await gone.aclose()  # With a reset.
-        with trio.fail_after(PATIENCE_S):
-            while running.core.counters()["connections"] > 1:
-                await trio.sleep(0.01)
+        await until(lambda: running.core.counters()["connections"] <= 1)
         first, second = running.answers.later
         first(1)
         assert running.core.counters()["replies_dropped"] == 1
