@@ -151,7 +151,7 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
     summary.  Nodes may be running there.  Exit status 3: something is damaged; 2: PATH is none of these.
 
     Of a TABLE the live records of each partition are compared between its nodes; one that is written to is looked at
-    again until --timeout.  Exit status 3: copies differ, or could not be compared.
+    again until --timeout, one of a node that is down is not.  Exit status 3: copies differ, or could not be compared.
     """
     if (path is None) == (table is None):
         raise click.UsageError("give a PATH, or --table TABLE")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, ProtocolError
+from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, ProtocolError, Unavailable, Unknown
 from gossipkv.replication import clock
 from gossipkv.replication.comparing import MOST_DIGEST, Pass
 from gossipkv.replication.copy import Digest
@@ -123,13 +123,14 @@ class Verifying:
             self._passes -= 1
 
     async def _compare(self, table: bytes, place: Place, until: float) -> dict[str, Digest | GossipKVError]:
-        """What each host says, by name; asked until all can be compared, or the time is over."""
+        """What each host says, by name; asked until all can be compared, one does not answer, or the time is over."""
         while True:
             found: dict[str, Digest | GossipKVError] = {}
             async with trio.open_nursery() as nursery:
                 for node in place.hosts:
                     nursery.start_soon(self._ask, node, table, place.partition, until, found)
-            if judge(found).word != NOT_COMPARED or trio.current_time() + AGAIN_S >= until:
+            is_silent = any(isinstance(one, Unavailable | Unknown) for one in found.values())
+            if is_silent or judge(found).word != NOT_COMPARED or trio.current_time() + AGAIN_S >= until:
                 return found
             await trio.sleep(AGAIN_S)
 
@@ -143,6 +144,8 @@ class Verifying:
             me = self._deciding.replicating().replicas.me
             if node == me:
                 found[name] = await self._take(table, partition, trio.current_time() + host_s)
+            elif not self._deciding.may_live(node):
+                raise Unavailable(f"{name} is down")
             else:
                 params: list[Value] = [me, table, partition, int(host_s * 1000)]
                 found[name] = _read(await self._deciding.asking.ask(node, "table_digest", params, left_s), name)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gossipkv.errors import BadRequest, Overloaded, Unavailable
+from gossipkv.errors import BadRequest, Overloaded, Unavailable, Unknown
 from gossipkv.replication import clock
 from gossipkv.replication.comparing import MOST_RECORDS, Digest
 from gossipkv.table.route import Place
@@ -28,6 +28,7 @@ class Asked:
         self.nodes = self.cluster.nodes
         self.asked = []
         self.answers = {}  # By number of the node: what it says instead.
+        self.down = set()
         self.before_answer = lambda: None
         self.verifying = {node.uuid: Verifying(self.deciding(node), self) for node in self.nodes}
         first = self.nodes[0]
@@ -38,7 +39,12 @@ class Asked:
 
     def deciding(self, node):
         """What a node knows of others."""
-        return SimpleNamespace(replicating=lambda: node, name_of=lambda uuid: f"n{uuid[0]}", asking=self)
+        return SimpleNamespace(
+            replicating=lambda: node,
+            name_of=lambda uuid: f"n{uuid[0]}",
+            may_live=lambda uuid: uuid[0] not in self.down,
+            asking=self,
+        )
 
     def route(self, _name):
         """One partition of two; the other has no copy anywhere."""
@@ -106,13 +112,22 @@ def test_what_differs_is_named(asked, planted):
     assert asked.nodes[0].live[b"k7"] == b"v"
 
 
-def test_a_node_that_does_not_answer(asked):
-    """It is asked until the time is over, and what is known of the others is told."""
-    asked.answers[3] = Unavailable("n3 is not reached")
+@pytest.mark.parametrize("error", [Unavailable("n3 is not reached"), Unknown("n3 has not answered")])
+def test_a_node_that_does_not_answer(asked, error):
+    """It is asked once, as there are other partitions to look at; what is known of the others is told."""
+    asked.answers[3] = error
     answer = told(asked)
-    assert (answer["verdict"], answer["why"]) == (NOT_COMPARED, "n3: n3 is not reached")
+    assert (answer["verdict"], answer["why"]) == (NOT_COMPARED, f"n3: {error.message}")
     assert [set(one) for one in answer["copies"]] == [{"node", "records", "digest"}] * 2 + [{"node", "error"}]
-    assert asked.asked.count(3) > 9
+    assert asked.asked.count(3) == 1
+
+
+def test_a_node_that_is_down(asked):
+    """It is not asked: a connection to it would be waited for, in each partition anew."""
+    asked.down.add(3)
+    answer = told(asked)
+    assert (answer["verdict"], answer["why"]) == (NOT_COMPARED, "n3: n3 is down")
+    assert asked.asked == [2]
 
 
 def test_a_partition_that_is_written_to(asked):
