@@ -48,8 +48,11 @@ def test_puts_that_wait_outlive_their_node(tmp_path):
                 nodes.all_alive(range(1, 4))
         if time.monotonic() - began_s < 60:
             assert waiting(nodes, smearer) > 0
-            reasons = [one["text"] for one in nodes.ask(other, "verdict")["reasons"]]
-            assert any(f"puts wait at n{smearer}, for" in text for text in reasons), reasons
+            until(  # What was due before the new process had reached the host is told of until the next is taken.
+                lambda: [one["text"] for one in nodes.ask(other, "verdict")["reasons"]],
+                lambda reasons: any(f"puts wait at n{smearer}, for" in text for text in reasons),
+                within_s=30,
+            )
         late = nodes.ask(other, "put", TABLE, key(0), b"late", {"level": "majority"})
         assert isinstance(late, bytes)
         cluster.send(smearer, signal.SIGTERM)

@@ -115,7 +115,7 @@ class FakeNode:
         self.threads[0].join(10)  # So that all that was accepted is known.
         for sock in self.sockets:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # SSLSocket's has its reader take records as plain.
         for thread in self.threads:
             thread.join(10)
         for failure in self.failures:
