@@ -1,14 +1,11 @@
-"""How long an address waits before its next token is looked at.
+"""Which wrong tokens of an address are refused at once, and which only after a pause.
 
-Five wrong ones are free, each further one waits until a second has passed for it, and each second one more is free: a
-token bucket, kept as the one moment at which it is full again (GCRA).
+Five are, and each second one more is: a token bucket, kept as the one moment at which it is full again (GCRA).
 
-Whoever is to wait asks again afterwards, since others of its address may have been wrong meanwhile: so of a thousand
-connections at once no more than one a second is looked at.  The right ones of that address wait with them; whoever is
-connected already does not.
-
-What this spares is the node's time, and its log.  Tokens are kept by their length: nobody finds one of 2^256 at any
-speed, so it does no harm that addresses are forgotten once there are too many.
+Whoever has a right one never waits, also not beside others of its address that are wrong all the time: behind a
+balancer, or a network's one address, a client that was forgotten when tokens changed would else shut all of them out.
+What the pause spares is the node's time, and its log.  Tokens are kept by their length: nobody finds one of 2^256 at
+any speed, so it does no harm that addresses are forgotten once there are too many.
 """
 
 from __future__ import annotations
@@ -32,16 +29,15 @@ class Throttle:
     def __init__(self) -> None:
         self._clear_at: OrderedDict[str, float] = OrderedDict()  # By address; who was wrong last stands last.
 
-    def wait_s(self, address: str, now: float) -> float:
-        """How long until a token of this address may be looked at; ask again then."""
-        return max(0.0, self._clear_at.get(_group(address), now) - now - (FREE - 1) * EACH_S)
-
-    def wrong(self, address: str, now: float) -> None:
-        """One was looked at, and was wrong."""
+    def wrong(self, address: str, now: float) -> bool:
+        """Note a wrong one; whether it is one too many."""
         group = _group(address)
-        self._clear_at[group] = max(self._clear_at.pop(group, now), now) + EACH_S
+        most = now + FREE * EACH_S
+        clear_at = max(self._clear_at.pop(group, now), now) + EACH_S
+        self._clear_at[group] = min(clear_at, most)
         if len(self._clear_at) > MAX_ADDRESSES:
             self._clear_at.popitem(last=False)
+        return clear_at > most
 
 
 def _group(address: str) -> str:

@@ -31,6 +31,7 @@ COOKIE: Final = "gossipkv-token"
 # What was said of a token stands for so long: a token that was taken away is good for no longer.
 KEPT_S: Final = 1.0
 MOST_KEPT: Final = 1024
+TIMEOUT_MS: Final = 5000  # For the node to say it: of a wrong token it waits with that.
 
 _BEARER: Final = b"bearer "
 _FORM: Final = b"""<!doctype html>
@@ -100,7 +101,7 @@ class Permissions:
         kept = self._kept.get(key)
         if kept is not None and now < kept[0] + KEPT_S:
             return kept[1]
-        user = _read(await self._ask.call("whose", token, *peer))
+        user = _read(await self._ask.call("whose", token, *peer, timeout_ms=TIMEOUT_MS))
         self._kept.pop(key, None)
         if len(self._kept) >= MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))

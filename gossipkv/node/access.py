@@ -16,7 +16,7 @@ their tokens before nodes have their users.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, Never, final
 
 import trio
 
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = 0
 PROVEN: Final = 1
 
-_Result = TypeVar("_Result", bound="Value | Known")
-
-# Tokens that wait to be looked at, since others of their address were wrong.  Each takes one of the node's tasks, and
-# there are a thousand of those: who is wrong again and again must not take them all.
-MOST_WAITING: Final = 100
+# How long a wrong token of an address that had several waits for its refusal: well within what clients wait for any
+# answer, so that it is the refusal that they see.
+PAUSE_S: Final = 0.5
+# Refusals that wait.  Each takes one of the node's tasks, and there are a thousand of those: who is wrong again and
+# again must not take them all.
+MOST_PAUSED: Final = 100
 
 
 @final
@@ -61,7 +62,7 @@ class Access:
         self._proves = proves
         self._now = now
         self._throttle = Throttle()
-        self._waiting = 0
+        self._paused = 0
         self._known: list[User | None] = [None, None]  # By number.
         self._named: dict[str, int] = {}  # Numbers, by name.
         self._bitmaps: list[bytes | None] = []
@@ -167,13 +168,15 @@ class Access:
         return self.prove(token, caller)
 
     def prove(self, token: bytes, caller: Caller) -> Known | Waiting:
-        """Whose token it is, once it may be looked at.
+        """Whose token it is.
 
         Raises:
-            Unauthorized: nobody's.
+            Unauthorized: nobody's; after many of that address it is what comes of waiting.
         """
-        address = shown(caller.address)
-        return self._when_due(address, lambda: self._look_at(token, address))
+        if self._users is None:
+            return Known(ANONYMOUS, ANONYMOUS_NAME)
+        user = self._users.by_token(token)
+        return self._refuse_token(shown(caller.address)) if user is None else Known(self._known.index(user), user.name)
 
     def whose(self, arguments: Arguments) -> Value | Waiting:
         """Answer `whose [token or nil, address, name]`: the user's name and grants; nil: there are no users.
@@ -186,50 +189,34 @@ class Access:
             ipaddress.ip_address(address)
         except ValueError:
             raise BadRequest(f"whose: the address is none: {address!r}") from None
-
-        def look() -> Value:
-            user = self._known[self.named(name or ANONYMOUS_NAME)] if token is None else self._user_of(token, address)
-            return None if user is None else [user.name, [str(grant) for grant in user.grants]]
-
-        return look() if token is None else self._when_due(address, look)
+        if self._users is None:
+            return None
+        user = self._known[self.named(name or ANONYMOUS_NAME)] if token is None else self._users.by_token(token)
+        return self._refuse_token(address) if user is None else [user.name, [str(grant) for grant in user.grants]]
 
     def peer_of(self, caller: Caller) -> Peer:
         """Who asks, for whoever serves that connection from now on."""
         user = self._known[caller.user]
         return Peer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
 
-    def _when_due(self, address: str, look: Callable[[], _Result]) -> _Result | Waiting:
-        """What a look at a token gives, now, or when as much time has passed as this address has to wait."""
-        if self._throttle.wait_s(address, self._now()) == 0:
-            return look()
+    def _refuse_token(self, address: str) -> Waiting:
+        """Refuse a token that is nobody's, at once or after a pause."""
+        self.note_refused(address, "auth")
+        refusal = Unauthorized("this token is nobody's")
+        if not self._throttle.wrong(address, self._now()):
+            raise refusal
 
-        async def wait() -> _Result:
-            if self._waiting >= MOST_WAITING:
-                raise Overloaded("too many tokens wait to be looked at; try again later", {"limit": MOST_WAITING})
-            self._waiting += 1
+        async def refuse_later() -> Never:
+            if self._paused >= MOST_PAUSED:
+                raise Overloaded("too many wrong tokens are to be refused; try again later", {"limit": MOST_PAUSED})
+            self._paused += 1
             try:
-                while True:
-                    wait_s = self._throttle.wait_s(address, self._now())
-                    if wait_s == 0:
-                        return look()
-                    await trio.sleep(wait_s)
+                await trio.sleep(PAUSE_S)
             finally:
-                self._waiting -= 1
+                self._paused -= 1
+            raise refusal
 
-        return Waiting(wait)
-
-    def _look_at(self, token: bytes, address: str) -> Known:
-        user = self._user_of(token, address)
-        return Known(ANONYMOUS, ANONYMOUS_NAME) if user is None else Known(self._known.index(user), user.name)
-
-    def _user_of(self, token: bytes, address: str) -> User | None:
-        """Whose token it is; None: there are no users."""
-        user = None if self._users is None else self._users.by_token(token)
-        if self._users is not None and user is None:
-            self._throttle.wrong(address, self._now())
-            self.note_refused(address, "auth")
-            raise Unauthorized("this token is nobody's")
-        return user
+        return Waiting(refuse_later)
 
 
 def access_of(config: Config) -> Access:

@@ -50,9 +50,15 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         ),
         (
             "wrong tokens never wait",
-            f"{ACCESS}._user_of",
-            "self._throttle.wrong(address, self._now())",
-            "pass",
+            f"{ACCESS}._refuse_token",
+            "if not self._throttle.wrong(address, self._now()):",
+            "if True:",
+        ),
+        (
+            "a right token waits with the wrong ones of its address",
+            f"{ACCESS}.prove",
+            "user = self._users.by_token(token)",
+            "user = None if self._paused else self._users.by_token(token)",
         ),
     ),
     *planted_at(
@@ -243,15 +249,21 @@ MUTANTS_OF_ACCESS: tuple[Mutant, ...] = (
         "tests/unit/access/test_throttle.py",
         (
             "a sixth token is free",
-            f"{THROTTLE}.wait_s",
-            "return max(0.0, self._clear_at.get(_group(address), now) - now - (FREE - 1) * EACH_S)",
-            "return max(0.0, self._clear_at.get(_group(address), now) - now - FREE * EACH_S)",
+            f"{THROTTLE}.wrong",
+            "most = now + FREE * EACH_S",
+            "most = now + (FREE + 1) * EACH_S",
         ),
         (
             "who was wrong first is forgotten first, though wrong again",
             f"{THROTTLE}.wrong",
-            "self._clear_at[group] = max(self._clear_at.pop(group, now), now) + EACH_S",
-            "self._clear_at[group] = max(self._clear_at.get(group, now), now) + EACH_S",
+            "clear_at = max(self._clear_at.pop(group, now), now) + EACH_S",
+            "clear_at = max(self._clear_at.get(group, now), now) + EACH_S",
+        ),
+        (
+            "who was wrong a thousand times pays for each of them",
+            f"{THROTTLE}.wrong",
+            "self._clear_at[group] = min(clear_at, most)",
+            "self._clear_at[group] = clear_at",
         ),
     ),
     *planted_at(

@@ -1,4 +1,4 @@
-"""Wrong tokens: how long whoever comes with them waits."""
+"""Wrong tokens: which of an address are too many."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from hypothesis import strategies as st
 
 from gossipkv.access.throttle import EACH_S, FREE, MAX_ADDRESSES, Throttle
 
+NOW = 100.0
+
 
 def after(count, address="10.0.0.1"):
     """A throttle that has seen so many wrong ones at once."""
     throttle = Throttle()
     for _ in range(count):
-        throttle.wrong(address, 100.0)
+        throttle.wrong(address, NOW)
     return throttle
 
 
-def test_five_are_free_and_each_further_one_waits():
-    """Longer and longer, and less as time goes by; nobody else does."""
-    assert [after(count).wait_s("10.0.0.1", 100.0) for count in (0, 1, 4, 5, 6)] == [0, 0, 0, EACH_S, 2 * EACH_S]
-    assert after(5).wait_s("10.0.0.2", 100.0) == 0
-    assert after(5).wait_s("10.0.0.1", 100.75) == 0.25
-    assert after(50).wait_s("10.0.0.1", 1000.0) == 0
+def test_five_are_free_and_each_second_one_more():
+    """However many there were; nobody else pays for it."""
+    assert [after(count).wrong("10.0.0.1", NOW) for count in (0, 1, 4, 5, 6)] == [False, False, False, True, True]
+    assert not after(50).wrong("10.0.0.2", NOW)
+    for count in (FREE, 50):
+        throttle = after(count)
+        later = [throttle.wrong("10.0.0.1", NOW + at) for at in (0.75, 1.0, 1.0, 1.5, 3.0, 3.0, 3.0, 100.0)]
+        assert later == [True, True, True, True, False, True, True, False]
 
 
 @given(st.lists(st.floats(0, 3), max_size=60))
 def test_no_more_than_one_a_second(pauses):
-    """However it is tried: whoever waits as told has no more than five and one a second looked at."""
-    throttle, now, tries = Throttle(), 0.0, []
+    """However it is tried: of a stretch of time no more than five and one a second are free."""
+    throttle, now, free = Throttle(), 0.0, []
     for pause in pauses:
         now += pause
-        while (wait := throttle.wait_s("10.0.0.1", now)) > 0:
-            now += wait
-        throttle.wrong("10.0.0.1", now)
-        tries.append(now)
-    for begin in range(len(tries) - FREE):
-        assert tries[begin + FREE] - tries[begin] >= EACH_S * 0.999
+        free += [] if throttle.wrong("10.0.0.1", now) else [now]
+    for begin in range(len(free) - FREE):
+        assert free[begin + FREE] - free[begin] >= EACH_S * 0.999
 
 
 @pytest.mark.parametrize(
@@ -51,17 +52,18 @@ def test_no_more_than_one_a_second(pauses):
 )
 def test_who_counts_as_one(one, other, is_same):
     """A network of IPv6 is one; an IPv4 address is one, however it is written."""
-    assert (after(FREE, one).wait_s(other, 100.0) > 0) == is_same
+    assert after(FREE, one).wrong(other, NOW) == is_same
 
 
 def test_memory_is_bounded_and_the_oldest_goes():
     """Whoever was wrong just now is still known after a flood of others, but for the last few thousand."""
     throttle = after(FREE, "10.255.0.1")
     for number in range(2 * MAX_ADDRESSES):
-        throttle.wrong(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 100.0)
-        if number == MAX_ADDRESSES // 2:
-            throttle.wrong("10.255.0.1", 100.0)
-        if number == MAX_ADDRESSES + 9:
-            assert throttle.wait_s("10.255.0.1", 100.0) > 0
-    assert throttle.wait_s("10.255.0.1", 100.0) == 0
+        throttle.wrong(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", NOW)
+        if number in {MAX_ADDRESSES // 2, MAX_ADDRESSES + 9}:
+            assert throttle.wrong("10.255.0.1", NOW)
+    assert throttle.wrong("10.255.0.1", NOW)
+    for number in range(MAX_ADDRESSES):
+        throttle.wrong(f"11.{number >> 16}.{number >> 8 & 255}.{number & 255}", NOW)
+    assert not throttle.wrong("10.255.0.1", NOW)
     assert len(throttle._clear_at) == MAX_ADDRESSES

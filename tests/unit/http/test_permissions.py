@@ -11,7 +11,7 @@ from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
 from gossipkv.http.answers import Request
 from gossipkv.http.order import Peer
 from gossipkv.http.paths import site_of
-from gossipkv.http.permissions import KEPT_S, MOST_KEPT, Permissions, token_of
+from gossipkv.http.permissions import KEPT_S, MOST_KEPT, TIMEOUT_MS, Permissions, token_of
 from gossipkv.http.site import Site
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
@@ -40,7 +40,7 @@ class Asked:
 
     async def call(self, method: str, *params: object, timeout_ms: int | None = None) -> object:
         """What `whose` says."""
-        assert (method, timeout_ms) == ("whose", None)
+        assert (method, timeout_ms) == ("whose", TIMEOUT_MS)
         await trio.lowlevel.checkpoint()
         self.asked.append(params)
         if isinstance(self.tell, Exception):
