@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from gossipkv.client import blocking
-from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
+from gossipkv.errors import GossipKVError, NotReady, TimedOut, UnknownDatabase
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster
 from tests.ci.cluster.node_process import NodeProcess
@@ -79,7 +79,7 @@ def wait_for(cluster: Cluster, version: str, database: str = "geo") -> None:
             continue
         with connect(node.address) as client:
             while True:
-                with contextlib.suppress(NotReady, UnknownDatabase):
+                with contextlib.suppress(NotReady, TimedOut, UnknownDatabase):
                     if client.dataset(database).get_with_version(b"", timeout_ms=2000)[1] == version:
                         break
                 assert time.monotonic() < give_up_s, (node, client.status())
