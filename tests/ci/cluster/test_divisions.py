@@ -13,7 +13,7 @@ import pytest
 
 from gossipkv.launcher import Cluster
 from tests.ci.cluster import scanning
-from tests.ci.cluster.table_moves import Death, check, held, lay, starts, still_there, traffic_at
+from tests.ci.cluster.table_moves import Death, check, held, lay, of_one_map, starts, still_there, traffic_at
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import TABLE
 from tests.ci.cluster.views import LOGGED
@@ -77,7 +77,8 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
         for index in (1, 2, 3):
             until(lambda index=index: is_settled(nodes, index), bool)
         assert {b"shared/2", b"shared/21", b"shared/3", b"shared/31"} <= {*starts(nodes, 2)}
-        assert len(held(nodes, 3)) == 3 * len(starts(nodes, 3))
+        of_all, begin = of_one_map(nodes, 3, held)
+        assert len(of_all) == 3 * len(begin)
         check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
         verified = gossipkv("verify", "--table", TABLE, "--node", addresses[0])
