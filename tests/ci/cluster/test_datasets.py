@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 PATIENCE_S = 120
 PARTITIONS = 8
 NAME = f"datasets-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
+PATIENT = {"proxy_timeout": "30s", "proxy_stage_timeout": "500ms"}  # A busy machine is no reason to give up.
+PATIENTLY = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
 SETTINGS = {
     "time_to_converge": "1s", "refresh_period": "200ms", "build_priority": "normal",
-    "proxy_timeout": "30s", "proxy_stage_timeout": "500ms",
     "log_level": "info",
+    **PATIENT,
 }  # fmt: skip
 
 
@@ -255,7 +257,7 @@ def test_who_comes_late_answers_at_once(tmp_path):
     held = publish(tmp_path / "source", "v1")
     with running(tmp_path, 2, 2, {"cluster": NAME}) as cluster:
         wait_for(cluster, "v1")
-        join = ["--join", cluster.status()[0].address, "--cluster", NAME, "--profile", "local"]
+        join = ["--join", cluster.status()[0].address, "--cluster", NAME, "--profile", "local", *PATIENTLY]
         for name, source, converge in (("slow", tmp_path / "source", "1h"), ("bare", None, "1s")):
             (tmp_path / name).mkdir()
             with NodeProcess(tmp_path / name, *join, "--time-to-converge", converge, source=source) as late:

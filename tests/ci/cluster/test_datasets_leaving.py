@@ -12,6 +12,7 @@ from tests.ci.cluster.test_datasets import (
     NAME,
     PARTITIONS,
     PATIENCE_S,
+    PATIENTLY,
     Load,
     connect,
     publish,
@@ -20,7 +21,7 @@ from tests.ci.cluster.test_datasets import (
     wait_for,
 )
 
-JOINING = ["--profile", "local", "--time-to-converge", "1s", "--build-priority", "normal"]
+JOINING = ["--profile", "local", "--time-to-converge", "1s", "--build-priority", "normal", *PATIENTLY]
 SHORT = {"proxy_timeout": "5s", "proxy_stage_timeout": "500ms"}  # Else reads wait until who was stopped is back.
 
 
