@@ -31,6 +31,7 @@ SETTINGS = {
     "log_level": "info",
     **PATIENT,
 }  # fmt: skip
+TOGETHER = {"time_to_converge": "10s"}  # Each has a share, however late it starts: nobody waits once all are there.
 
 
 def records(version: str) -> dict[bytes, bytes]:
@@ -216,7 +217,7 @@ def test_nodes_that_are_restarted_in_turn_fail_no_read_of_others(tmp_path):
 def killed_holders_fail_no_read(tmp_path, nodes, replication):
     """All but one of those who have a partition are killed at once: who is connected to a survivor sees nothing."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
-    with running(tmp_path, nodes, replication) as cluster:
+    with running(tmp_path, nodes, replication, TOGETHER) as cluster:
         wait_for(cluster, "v1")
         wait_whole(cluster, "v1")
         left = nodes - replication + 1
@@ -238,7 +239,7 @@ def test_killed_holders_fail_no_read(tmp_path):
 def test_a_frozen_holder_fails_no_read(tmp_path):
     """It says nothing and its connections stay: the next one is asked as well, and after a while it goes last."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
-    with running(tmp_path, 3, 2, {"proxy_stage_timeout": "200ms"}) as cluster:
+    with running(tmp_path, 3, 2, TOGETHER | {"proxy_stage_timeout": "200ms"}) as cluster:
         wait_for(cluster, "v1")
         wait_whole(cluster, "v1")
         survivors = [node.address for node in cluster.status()[:2]]
@@ -297,7 +298,7 @@ def test_a_stray_is_never_absent(tmp_path):
     for number, lines in enumerate(files):
         (place / f"part-{number:05}.tsv").write_bytes(b"".join(lines))
     asked = answered = 0
-    with running(tmp_path, 3, 1) as cluster:
+    with running(tmp_path, 3, 1, TOGETHER) as cluster:
         give_up_s = time.monotonic() + PATIENCE_S
         settled: set[str] = set()
         while len(settled) < 3 or answered < 60:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ci.cluster.test_datasets import connect, publish, running, wait_for, wait_whole
+from tests.ci.cluster.test_datasets import TOGETHER, connect, publish, running, wait_for, wait_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ def test_a_killed_holder_fails_no_scan(tmp_path):
     """Three nodes, two copies: those who survive give every record, whenever it dies."""
     held = publish(tmp_path / "source", "v1")
     wanted: list[Value] = [[key, value] for key, value in sorted(held.items())]
-    with running(tmp_path, 3, 2) as cluster:
+    with running(tmp_path, 3, 2, TOGETHER) as cluster:
         wait_for(cluster, "v1")
         wait_whole(cluster, "v1")
         survivors = [node.address for node in cluster.status()[:2]]

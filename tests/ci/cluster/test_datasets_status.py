@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tests.ci.cluster.test_datasets import PARTITIONS, PATIENCE_S, connect, publish, running, wait_for
+from tests.ci.cluster.test_datasets import PARTITIONS, PATIENCE_S, TOGETHER, connect, publish, running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def status_when(address: str, holds: Callable[[Mapping[str, Mapping[str, Value]]
 def test_status_says_what_the_dead_have_left(tmp_path):
     """Three nodes, two copies: one killed leaves each partition an owner, two leave some without, and that is named."""
     publish(tmp_path / "source", "v1")
-    with running(tmp_path, 3, 2, {"reassign_after": "1h"}) as cluster:
+    with running(tmp_path, 3, 2, TOGETHER | {"reassign_after": "1h"}) as cluster:
         wait_for(cluster, "v1")
         one, two, three = cluster.status()
         names = {one.name, two.name, three.name}
