@@ -180,12 +180,13 @@ def test_who_says_what_it_saw_never_steps_back(tmp_path):
     with running(tmp_path, 3, 2) as cluster:
         wait_for(cluster, "v1")
         with Load([node.address for node in cluster.status()], truth, wander=True) as load:
+            load.wait_all("v1")
             for version in ("v2", "v3"):
                 load.wait(2_000)
                 publish(tmp_path / "source", version)
                 wait_for(cluster, version)
+                load.wait_all(version)
             load.wait(2_000)
-            load.wait_all("v3")
         assert load.trouble == []
         assert all(seen == ["v1", "v2", "v3"] for seen in load.seen.values()), load.seen
         assert load.reads > 6_000
