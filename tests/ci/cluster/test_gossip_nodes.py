@@ -307,7 +307,8 @@ def test_the_watched_members(start):
     """`members --watch` writes a line for each change."""
     alpha = start("alpha")
     line = [sys.executable, "-m", "gossipkv", "members", "--watch", "--json", "--node", alpha.address]
-    with subprocess.Popen(line, stdout=subprocess.PIPE) as watching:
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as watching, ExitStack() as stack:
+        stack.callback(watching.kill)
         assert json.loads(watching.stdout.readline())["node"] == "alpha"
         start("beta", *joining(alpha))
         found = json.loads(watching.stdout.readline())
