@@ -306,7 +306,8 @@ def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
 def test_the_watched_members(start):
     """`members --watch` writes a line for each change."""
     alpha = start("alpha")
-    line = [sys.executable, "-m", "gossipkv", "members", "--watch", "--json", "--node", alpha.address]
+    what = ["members", "--watch", "--json", "--node", alpha.address, "--timeout", "60s"]
+    line = [sys.executable, "-m", "gossipkv", *what]
     with subprocess.Popen(line, stdout=subprocess.PIPE) as watching, ExitStack() as stack:
         stack.callback(watching.kill)
         assert json.loads(watching.stdout.readline())["node"] == "alpha"
