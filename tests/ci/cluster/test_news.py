@@ -10,8 +10,8 @@ from tests.ci.cluster.node_process import UNHURRIED, NodeProcess, connect, wait_
 PARTITIONS = 4
 KEYS = [b"key%d" % number for number in range(40)]
 SETTINGS = [
-    "--replication", "1", "--time-to-converge", "1s", "--refresh-period", "200ms", "--profile", "local",
-    "--reassign-after", "2s",
+    "--replication", "1", "--time-to-converge", "1s", "--refresh-period", "200ms", "--reassign-after", "2s",
+    "--profile", "wan",  # Whose patience is longer than a busy machine is late: who is dumb cannot deny a suspicion.
 ]  # fmt: skip
 # From when the file is there no rumour and no exchange leaves a node; pings do, so all stay alive to each other.
 DUMB = """
