@@ -278,8 +278,10 @@ def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
     result = documents.parse(json.loads(out))
     assert (result.totals.wrong, result.totals.lost) == (0, 0)
     assert ("silent", "n3") in {(event.what, event.who) for event in result.events}
-    (frozen,) = [event for event in result.events if event.what == "frozen"]
-    assert f": Nothing was answered for {frozen.detail}</li>" in (tmp_path / "r.html").read_text()
+    frozen = [event.detail for event in result.events if event.what == "frozen"]  # A machine may stand still as well.
+    page = (tmp_path / "r.html").read_text()
+    assert frozen
+    assert [detail for detail in frozen if f": Nothing was answered for {detail}</li>" not in page] == []
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
