@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import UnknownVersion
-from tests.ci.cluster.test_node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.test_node_process import PATIENCE_S, NodeProcess, add
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +26,8 @@ def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
     file = tmp_path / "gossipkv.toml"
     file.write_text("")
     flags = ["--refresh-period", "off", "--retire-after", "10m", "--config", str(file)]
+    add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path, *flags) as node:
-        node.add("geo", "1", b"paris\tFrance\n")
         node.ready()
         node.until_active("geo", "1")
         node.add("geo", "2", b"paris\tTexas\n")
@@ -64,9 +64,9 @@ def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
 def test_what_is_asked_for_by_name_is_kept(tmp_path: Path, method: str) -> None:
     """By a read that the serving loop answers itself, and by one that goes through Python; then it goes."""
     flags = ["--refresh-period", "off", "--retire-after", f"{RETIRE_S}s", "--profile", "local"]
+    for database in ("geo", "idle"):
+        add(tmp_path / "source", database, "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path, *flags) as node:
-        for database in ("geo", "idle"):
-            node.add(database, "1", b"paris\tFrance\n")
         node.ready()
         for database in ("geo", "idle"):
             node.until_active(database, "1")

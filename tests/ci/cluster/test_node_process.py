@@ -54,11 +54,7 @@ class NodeProcess:
 
     def add(self, database: str, version: str, *files: bytes) -> None:
         """A version at the source, there at once."""
-        building = self.source / database / f".{version}"
-        building.mkdir(parents=True)
-        for number, data in enumerate(files):
-            (building / f"part-{number:05}").write_bytes(data)
-        building.rename(self.source / database / version)
+        add(self.source, database, version, *files)
 
     def ready(self) -> None:
         """Wait for the one line."""
@@ -89,6 +85,15 @@ class NodeProcess:
         return self.process.returncode, output, errors
 
 
+def add(source: Path, database: str, version: str, *files: bytes) -> None:
+    """A version there at once; what the first look of a node is to find comes before its start."""
+    building = source / database / f".{version}"
+    building.mkdir(parents=True)
+    for number, data in enumerate(files):
+        (building / f"part-{number:05}").write_bytes(data)
+    building.rename(source / database / version)
+
+
 def modes(root: Path) -> set[tuple[str, int]]:
     """What there is below a directory, itself included, and who may use it."""
     found = [root, *root.rglob("*")]
@@ -109,8 +114,8 @@ def test_what_a_node_writes_is_nobody_else_s(tmp_path: Path) -> None:
     data = tmp_path / "data"
     before = os.umask(0o022)
     try:
+        add(tmp_path / "source", "geo", "1", b"a\t1\n")
         with NodeProcess(tmp_path) as node:
-            node.add("geo", "1", b"a\t1\n")
             assert warned(node) == []
         assert modes(data) == {("directory", 0o700), ("file", 0o600)}
         assert len(list(data.rglob("*.gkv"))) == 1
@@ -125,8 +130,8 @@ def test_what_a_node_writes_is_nobody_else_s(tmp_path: Path) -> None:
 
 def test_what_is_not_built_yet_is_said_and_waited_for(tmp_path: Path) -> None:
     """`ready` promises no more than what is built: the log names the rest, and who asks for it waits for its build."""
+    add(tmp_path / "source", "geo", "1", b"a\t1\n")
     with NodeProcess(tmp_path, "--require-success-file") as node:
-        node.add("geo", "1", b"a\t1\n")
         node.ready()
         with node.connect() as client:
             with pytest.raises(NotReady, match="waits for a file _SUCCESS"):
@@ -146,8 +151,8 @@ def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
     """SIGHUP takes the tables of the file as they are now; a file that is wrong changes nothing, and is told."""
     file = tmp_path / "gossipkv.toml"
     file.write_text("[databases.geo]\nformat = 'sequence'\n")
+    add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path, "--refresh-period", "off", "--config", str(file)) as node:
-        node.add("geo", "1", b"paris\tFrance\n")
         node.ready()
         assert node.process.stderr is not None
         while "build_failed" not in node.process.stderr.readline():
@@ -165,8 +170,8 @@ def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
 
 def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
     """A thousand requests on their way when SIGTERM comes: each is answered, whole, before the node ends."""
+    add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path) as node:
-        node.add("geo", "1", b"paris\tFrance\n")
         node.ready()
         node.until_active("geo", "1")
         host, _, port = node.address.rpartition(":")
@@ -183,8 +188,8 @@ def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """A peer that never ends does not keep a node that is told twice; without that, nothing ends it for an hour."""
+    add(tmp_path / "source", "geo", "1", b"paris\t" + b"x" * 1_000_000 + b"\n")
     with NodeProcess(tmp_path, "--drain-timeout", "1h", "--output-timeout", "1h") as node:
-        node.add("geo", "1", b"paris\t" + b"x" * 1_000_000 + b"\n")
         node.ready()
         node.until_active("geo", "1")
         host, _, port = node.address.rpartition(":")
@@ -246,8 +251,8 @@ def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
 
 def test_a_killed_node_starts_again(tmp_path: Path) -> None:
     """SIGKILL at any moment loses nothing that was served."""
+    add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path) as node:
-        node.add("geo", "1", b"paris\tFrance\n")
         node.ready()
         node.until_active("geo", "1")
         assert node.end(signal.SIGKILL)[0] == -signal.SIGKILL
