@@ -25,7 +25,7 @@ from gossipkv.client import blocking
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
-from tests.ports import quiet_ports
+from tests.ports import neighbouring_ports, quiet_ports
 from tests.unit.http.sequins_table import lines
 
 BIG = b"y" * (12 << 20)
@@ -306,8 +306,8 @@ def test_gateways_share_a_port_if_they_all_say_so(tmp_path):
 def test_a_cluster_with_http(tmp_path, source):
     """Each node has a port for it, told in the table, that is its own again after a kill and another `up`."""
     ports = []
-    for _ in range(2):
-        with Cluster(tmp_path / "cluster", nodes=2, source=source, http=True) as cluster:
+    for asked in ({"http_base_port": neighbouring_ports(2)[0]}, {}):  # Nobody else's while they are down.
+        with Cluster(tmp_path / "cluster", nodes=2, source=source, http=True, **asked) as cluster:
             ports.append([node.http for node in cluster.status()])
             for node in cluster.status():
                 until(lambda node=node: get(node.http, "/geo/paris")[::2] == (200, b"France"), cluster.status)

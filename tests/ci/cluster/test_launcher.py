@@ -21,6 +21,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import ConfigError, LocalError, Unavailable
 from gossipkv.launcher import Cluster, NodeFailed, NotUp, control
 from gossipkv.launcher import local_cluster as launcher
+from tests.ports import neighbouring_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +198,8 @@ def until(holds) -> None:
 
 def test_everything_is_remembered(tmp_path):
     """After `down` nothing runs; the same directory brings the same cluster back, and may make it larger."""
-    first = Cluster(tmp_path, nodes=2, settings={"refresh_period": "200ms", "log_level": "debug"})
+    base = neighbouring_ports(2)[0]  # Nobody else's while they are down.
+    first = Cluster(tmp_path, nodes=2, base_port=base, settings={"refresh_period": "200ms", "log_level": "debug"})
     with first:
         addresses, processes = first.addresses, processes_of(first)
     assert not any(lives(process) for process in processes)
@@ -224,8 +226,9 @@ def test_a_long_path_is_no_obstacle(tmp_path):
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_ports_in_use(tmp_path, kind):
     """A port that TCP or UDP has in use is refused when asked for; one that was only remembered is replaced."""
-    with Cluster(tmp_path / "a", nodes=2) as cluster:
-        base = min(int(address.rpartition(":")[2]) for address in cluster.addresses)
+    base = neighbouring_ports(2)[0]  # Nobody else's until it is used here.
+    with Cluster(tmp_path / "a", nodes=2, base_port=base) as cluster:
+        assert cluster.addresses[0] == f"127.0.0.1:{base}"
     with socket.socket(type=kind) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", base))
