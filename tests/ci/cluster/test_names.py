@@ -12,7 +12,7 @@ import trio
 
 import gossipkv
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
-from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
 from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.test_cli import gossipkv as run
 from tests.ci.cluster.test_http import gateways, get
@@ -120,7 +120,7 @@ def assert_refused_puts(client, address):
             raise AssertionError("it was written")
 
     async def put():
-        async with gossipkv.connect(address) as waiting:
+        async with gossipkv.connect(address, timeout_ms=PATIENCE_S * 1000) as waiting:
             await waiting.table("capitals").put(b"k", b"v")
 
     with pytest.raises(BadRequest, match=re.escape(WRITES_ARE)):
