@@ -103,12 +103,11 @@ def test_peers_that_never_read(hurried: Victim) -> None:
     victim = hurried
     before = victim.counters()
     with victim.undisturbed(most_mib=20), contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(victim.connect(receive_buffer=4096)) for _ in range(20)]
+        peers, held = [stack.enter_context(victim.connect(receive_buffer=4096)) for _ in range(20)], []
         for peer in peers:
             with contextlib.suppress(ConnectionError):
                 peer.sendall(BIG * 100)
-            time.sleep(0.01)
-        held = []
+            held.append(victim.counters()["held_bytes"])
         while (now := victim.counters())["connections"] > 2:
             held.append(now["held_bytes"])
             time.sleep(0.05)
