@@ -201,9 +201,11 @@ def test_a_flood_of_connections(victim: Victim) -> None:
                 served += peer.recv(100) == PONG
         assert 290 <= served <= 300
     victim.until("closed_by_peer", before["closed_by_peer"] + served)
-    after = victim.counters()
+    give_up_s = time.monotonic() + PATIENCE_S
+    while (after := victim.counters())["connections"] > 3:  # Those that ask for counters are closed as well.
+        assert time.monotonic() < give_up_s, after
+        time.sleep(0.05)
     assert after["connections_refused"] - before["connections_refused"] == 1000 - served
-    assert after["connections"] <= 3
 
 
 @patient
