@@ -49,6 +49,7 @@ HERE = "tests/ci/cluster/test_pages.py::"
 NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
+UNBUILT = "has no version ready yet"
 MOMENT_S = 60
 PROGRAMS = ("curl", "nvim", "redis-cli", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
@@ -302,9 +303,9 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
 
 
 def is_for_later(typed: Typed, said: Said) -> bool:
-    """Whether a reader would look again: what members hear of each other, and what follows a signal, takes a moment."""
+    """Whether a reader would look again: a build, what members hear of each other, what follows a signal take time."""
     if said.status != 0:
-        return HEARD.search(typed.command) is not None
+        return HEARD.search(typed.command) is not None or UNBUILT in said.text
     return LOOKED_AT.search(typed.command) is not None and not is_shown(typed.shown or WILD, said.text)
 
 
