@@ -21,13 +21,15 @@ from tests.ci.cluster.views import LOGGED
 
 PAGE = (ROOT / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"`gossipkv ([^`\n]+)`(?:[^`\n]|`(?!gossipkv )[^`\n]*`|\n(?!\n))*\n\n```\n(.*?)```", re.DOTALL)
-SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1"}  # So a plan has something that has not begun.
-RECORDS = [(f"cart {number}", bytes(1000)) for number in range(1000)]
+# A move takes five seconds: a plan has something of each node that has not begun, also if it is asked for late.
+SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1", "table_transfer": "64KiB/s"}
+QUICKLY = {"max_moves": "64", "table_transfer": "64MiB/s"}
+RECORDS = [(f"cart {number}", bytes(3000)) for number in range(1000)]
 
 
 def plainly(text: str) -> list[list[str]]:
     """The words of each line, whatever the sizes, the numbers of moves and the widths; who is in a group is chance."""
-    text = re.sub(r"[\d.]+ KiB|\b\d{12,20}\b", "N KiB", text)  # Ids of partitions are drawn.
+    text = re.sub(r"[\d.]+ [KM]iB|\b\d{12,20}\b", "N KiB", text)  # Ids of partitions are drawn.
     text = re.sub(r"slot \d of|(?<=moves from )n\d", "N", text)
     text = re.sub(r"\d+ moves?|(?<=n4) +\d+(?= +N KiB)", " N moves", text)
     lines = [line.split() for line in text.splitlines()]
@@ -176,7 +178,7 @@ def test_the_page_does_what_it_says(tmp_path):
         for number in range(1, 6):
             cluster.kill(number)
         for number in range(1, 6):
-            cluster.start(number)
+            cluster.start(number, settings=QUICKLY)
         nodes.all_alive(range(1, 6))
         assert until(lambda: nodes.ask(5, "placement_nodes"), lambda found: found == named)
         comes_to_rest(cluster, nodes)
