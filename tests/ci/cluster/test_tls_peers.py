@@ -23,6 +23,7 @@ from tests.ci.cluster.test_http import gateways, get, until
 
 NOW = datetime.now(UTC)
 PARTITIONS = 11
+PATIENT = ("--proxy-timeout", "30s", "--proxy-stage-timeout", "500ms")  # Another node may have to wait for its turn.
 RECORDS = {f"key{number}": f"value{number}".encode() for number in range(200)}
 UUIDS = {name: uuid4() for name in ("n1", "n2", "n3")}
 
@@ -74,7 +75,7 @@ def started(place, source, name, environ, *options):
     (place / name).mkdir(exist_ok=True)
     return NodeProcess(
         place / name, "--node", name, "--shard-id", name[1:], "--http-listen", "127.0.0.1:0",
-        "--replication", "1", "--time-to-converge", "1s", *options,
+        "--replication", "1", "--time-to-converge", "1s", *PATIENT, *options,
         source=source, environ={**environ, "GOSSIPKV_TLS_LISTENERS": "listen"},
     )  # fmt: skip
 
