@@ -18,12 +18,11 @@ import pytest
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S
-from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.node_process import PATIENCE_S, PATIENT, NodeProcess
 from tests.ci.cluster.test_http import gateways, get, until
 
 NOW = datetime.now(UTC)
 PARTITIONS = 11
-PATIENT = ("--proxy-timeout", "30s", "--proxy-stage-timeout", "500ms")  # Another node may have to wait for its turn.
 RECORDS = {f"key{number}": f"value{number}".encode() for number in range(200)}
 UUIDS = {name: uuid4() for name in ("n1", "n2", "n3")}
 
