@@ -19,7 +19,7 @@ import pytest
 from gossipkv.access.users import digest_of, token_of
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unauthorized
-from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.ci.cluster.node_process import PATIENCE_S, PATIENT, NodeProcess
 from tests.ci.cluster.pages import blocks_of, is_shown
 from tests.ci.cluster.test_http import gateways
 from tests.ci.cluster.test_sealed_processes import keys
@@ -184,7 +184,8 @@ def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, byte
         )
         assert told["resp"].count(b"WRONGPASS") == 2
     local = f"config --users {path}", f"users list --file {path}", f"inspect {node.log.parent / 'data' / 'NODE'}"
-    for words in ("status --json", "members --json", "get geo key00", *local):
+    asked = (f"{words} --timeout {PATIENCE_S}s" for words in ("status --json", "members --json", "get geo key00"))
+    for words in (*asked, *local):
         told[words] = by_command(node.address, token, *words.split())
         assert b"key00" in told[words] or b"{" in told[words] or words in local, told[words]
     report = path.with_name("report.html")
@@ -210,7 +211,7 @@ def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
     ring, path = tmp_path / "keys", tmp_path / "users"
     keys("new", ring)
     users(path, first=FIRST)
-    options = ("--users", str(path), "--key-ring", str(ring), "--replication", "1", "--min-replication", "1")
+    options = ("--users", str(path), "--key-ring", str(ring), "--replication", "1", "--min-replication", "1", *PATIENT)
     places = [tmp_path / name for name in ("a", "b")]
     for place in places:
         place.mkdir()
