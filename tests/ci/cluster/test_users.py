@@ -32,12 +32,12 @@ FIRST, SECOND, WRONG, LEFT = (token_of(letter * 32) for letter in (b"1", b"2", b
 GONE_S = 1.0  # From the change of the file to the end of the connections.
 
 
-def users(path: Path, **tokens: str) -> None:
-    """Replace the file: each of them may read `geo` and see."""
+def users(path: Path, database: str = "geo", **tokens: str) -> None:
+    """Replace the file: each of them may read that database and see."""
     new = path.with_name("new")
     new.write_text(
         "".join(
-            f'[{name}]\nmay = ["read:geo", "see"]\ntoken = "sha256:{digest_of(token.encode()).hex()}"\n'
+            f'[{name}]\nmay = ["read:{database}", "see"]\ntoken = "sha256:{digest_of(token.encode()).hex()}"\n'
             for name, token in tokens.items()
         )
     )
@@ -251,7 +251,7 @@ def test_what_is_no_token_and_who_may_no_longer(tmp_path):
             assert by_http(site, "x" * (1 << 20)).startswith(b"HTTP/1.1 431 ")
             (shown,) = (block.text for block in blocks_of("docs/users/http.md") if block.language == "http")
             assert is_shown(shown, by_http(site).decode().replace("\r\n", "\n").replace("Connection: close\n", ""))
-            path.write_text(path.read_text().replace("read:geo", "read:secrets"))
+            users(path, "secrets", first=FIRST)
             until(lambda: client.call("get", "secrets", KEYS[0]))
             with pytest.raises(Unauthorized):
                 client.call("scan", "geo", {"limit": 10, "cursor": cursor})
