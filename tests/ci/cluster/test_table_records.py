@@ -27,7 +27,7 @@ HISTORY = [Write(b"k", b"1", DONE, 1.0, 2.0), Write(b"k", b"2", DONE, 3.0, 4.0),
 NODES = ("n1", "n2", "n3")
 
 
-def verified(cluster, index, timeout="2s"):
+def verified(cluster, index, timeout="60s"):
     """How the command ends that compares all copies, asked of a node, and what it says last."""
     command = [sys.executable, "-m", "gossipkv", "verify", "--table", TABLE, "--timeout", timeout]
     done = subprocess.run(
