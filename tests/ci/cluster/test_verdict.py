@@ -15,6 +15,7 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.test_datasets import PATIENCE_S, SETTINGS, connect, publish, running, wait_for, wait_whole
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
         (text,) = texts(told)
         assert "cannot build it: " in text
         assert "no TAB in the line 'no tabulator'" in text
-        assert shows(cluster, "1 thing is wrong. 2 databases, 3 members, all alive.")
+        until(lambda: shows(cluster, "1 thing is wrong. 2 databases, 3 members, all alive."), bool)
         for address in addresses_of(cluster):
             status, out, err = command(address, "--wait", "--timeout", "60s")
             assert status == 3
@@ -97,7 +98,8 @@ def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
             assert err.startswith("gossipkv: geo: version v2 does not come: ")
         status, out, err = command(address, "words", "--wait", "--timeout", "60s")
         assert (status, err) == (0, "")
-        assert json.loads(command(address, "words", "--verdict", "--json")[1])["level"] == "well"
+        words = "words", "--verdict", "--json"
+        until(lambda: json.loads(command(address, *words)[1])["level"], lambda level: level == "well")
 
 
 def test_an_owner_that_dies(tmp_path):
