@@ -135,6 +135,14 @@ def children():
     return [
         int(pid)
         for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-        if "gossipkv.dataset.build.build_child" in Path(f"/proc/{pid}/cmdline").read_text()
+        for pid in _read(task / "children").split()
+        if "gossipkv.dataset.build.build_child" in _read(Path(f"/proc/{pid}/cmdline"))
     ]
+
+
+def _read(path):
+    """What stands there; nothing of a thread, or a process, that has ended meanwhile."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
