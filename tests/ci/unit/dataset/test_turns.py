@@ -57,9 +57,8 @@ async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
     """`max_parallel_loads`, `throttle_loads`."""
     for database in "abcd":
         world.put("v1", b"a\t1\n" * 400_000, database=database)
-    most = 0
+    most, began = 0, trio.current_time()
     async with world.node(max_parallel_loads=2, throttle_loads=2 << 20) as library:
-        began = trio.current_time()
         while any(library.active(database) is None for database in "abcd"):
             most = max(most, len(children()))
             await trio.sleep(0.01)
