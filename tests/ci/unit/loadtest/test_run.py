@@ -268,8 +268,8 @@ def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
     with FakeNode(serving(right)) as node:
         result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
-    assert 100 <= result.totals.requests < 1000
-    assert result.totals.unsent < 1000  # Of 6,000: most of it had yet to come.
+    assert result.totals.requests > 0
+    assert 100 <= result.totals.requests + result.totals.unsent < 1000  # Of 6,000: most of it had yet to come.
     assert result.totals.lost == 0
     assert len(result.rounds) == 1
 
