@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Self
 
 import msgpack
@@ -65,19 +67,33 @@ class FakeNode:
         self.port = self.listener.getsockname()[1]
         self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self.behaviour = behaviour
-        self.accepted = 0
+        self._accepted = 0
+        self._accepting = threading.Lock()
         self.failures: list[BaseException] = []
         self.threads = [threading.Thread(target=self._accept, daemon=True)]
         self.sockets: list[socket.socket] = []
         self.threads[0].start()
 
-    def _accept(self) -> None:
+    @property
+    def accepted(self) -> int:
+        """How many have come; whom the thread has not got to yet is waited for."""
         while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            self.accepted += 1
+            with self._accepting:
+                if not self.threads[0].is_alive() or not self._has_come(0):
+                    return self._accepted
+            time.sleep(0.001)
+
+    def _has_come(self, within_s: float | None) -> bool:
+        return bool(select.select([self.listener], [], [], within_s)[0])
+
+    def _accept(self) -> None:
+        while self._has_come(None):
+            with self._accepting:
+                try:
+                    sock, _ = self.listener.accept()
+                except OSError:
+                    return
+                self._accepted += 1
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.sockets.append(sock)
             thread = threading.Thread(target=self._serve, args=(sock,), daemon=True)
@@ -111,8 +127,8 @@ class FakeNode:
         """Stop, and raise what went wrong in a thread."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
         self.threads[0].join(10)  # So that all that was accepted is known.
+        self.listener.close()
         for sock in self.sockets:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # SSLSocket's has its reader take records as plain.
