@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from gossipkv.client import patience
 from gossipkv.launcher import NodeStatus, unread
 from tests.unit.client.fake_node import FakeNode, answering
+from tests.unit.client.under_trio import LONG_MS
 
 DATABASES = [{"name": "geo", "kind": "dataset"}, {"name": "names"}, {"name": "records", "kind": "hash"}]
 STUCK = ("NOT_READY", "version 1 is in error", {})
@@ -14,7 +16,9 @@ COMING = ("NOT_READY", "version 1 is being built", {"coming": True})
 
 def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
-    monkeypatch.setattr(unread, "ANSWER_MS", 200)
+    assert unread.READ_MS < 1000 * patience.LEAST_LEFT_S  # So that the client does not wait for what is coming.
+    monkeypatch.setattr(unread, "READ_MS", LONG_MS)
+    monkeypatch.setattr(patience, "LEAST_LEFT_S", LONG_MS / 1000)
     answers = {"geo": [[None, "1"]], "names": STUCK}
     info = ("info", {"source_error": None})
     first = answering(info, ("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))
@@ -25,7 +29,13 @@ def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     with ExitStack() as stack:
         fakes = [*(stack.enter_context(each) for each in (FakeNode(first), FakeNode(second), silent)), gone]
         nodes = [NodeStatus(at, f"n{at}", each.address, "ready") for at, each in enumerate(fakes, 1)]
-        found = [*unread.unread(nodes)]
+
+        def asked():
+            for node in nodes:
+                monkeypatch.setattr(unread, "ANSWER_MS", 200 if node.address == silent.address else LONG_MS)
+                yield node
+
+        found = [*unread.unread(asked())]
     assert [each[:3] for each in found[:3]] == [
         ("names", "n1", STUCK[1]), ("the source", "n2", "/s: gone"), ("geo", "n2", COMING[1]),
     ]  # fmt: skip
