@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def beside() -> Iterator[tuple[Loop, socket.socket]]:
     while first.connection_count < 1 or counted(loop) < 1:
         first.round(never, 1000, 1000)
     try:
-        yield loop, next(client for client in clients if is_served(client))
+        yield loop, served(clients)
     finally:
         assert loop.core.turn is not None
         with loop.core.turn:
@@ -71,16 +72,13 @@ def counted(loop: Loop) -> int:
         return loop.connection_count
 
 
-def is_served(client: socket.socket) -> bool:
-    """Whether the thread answers it; nobody serves the first pump."""
-    client.sendall(rpc.request(1, "ping", []))
-    client.settimeout(0.2)
-    try:
-        return bool(client.recv(100))
-    except TimeoutError:
-        return False
-    finally:
-        client.settimeout(60)
+def served(clients: list[socket.socket]) -> socket.socket:
+    """The one that the thread answers; nobody serves the first pump."""
+    for client in clients:
+        client.sendall(rpc.request(1, "ping", []))
+    (client,), _, _ = select.select(clients, [], [], 60)
+    assert client.recv(100) == rpc.response(1, "pong")
+    return client
 
 
 @pytest.mark.parametrize("seed", range(3))
