@@ -186,18 +186,17 @@ def test_what_one_lane_fails_with_ends_all(tmp_path, error):
     assert build.left() == []
 
 
-def test_a_lane_that_is_behind_reads_no_more(tmp_path):
+def test_a_lane_that_is_behind_reads_no_more(tmp_path, monkeypatch):
     """It is at its second piece when another fails, and takes no third."""
-    trouble, pieces = Failures(SourceError("wrong", {})), []
+    trouble, pieces, stopped = Failures(SourceError("wrong", {})), [], threading.Event()
+    monkeypatch.setattr("gossipkv.dataset.build.lanes.Event", lambda: stopped)
     build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)], {1: trouble.fail})
 
     def pace(size_bytes):
         pieces.append(size_bytes)
         if len(pieces) == 2:
             trouble.begin()
-            for thread in threading.enumerate():
-                if thread.name.startswith("lane") and thread is not threading.current_thread():
-                    thread.join(0.2)  # It goes on to the end of its step, in which it says that all are to stop.
+            assert stopped.wait(60)
 
     with pytest.raises(SourceError):
         build.run(2, pace=pace)
