@@ -96,10 +96,10 @@ async def test_cancellation_ends_the_child_and_its_build(job):
 @pytest.mark.parametrize(("which", "children"), [(0, [3, 2]), (1, [5])], ids=["child", "build"])
 async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, children):
     """It is refused as a lone one would be, and may be tried again; the others go on, in a new child if need be."""
-    loads, begun, ends = Loads(1, 0), [], []
+    loads, begun, ends = Loads(1, SLOWLY), [], []
 
     async def build(number):
-        one, seen = job([b"a\t1\n" * 5_000] * 2, name=f"v{number}"), set()
+        one, seen = job(SLOW_FILES, name=f"v{number}"), set()
 
         def hear(progress):
             if progress.read_bytes and not seen:
@@ -107,9 +107,11 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
                 begun.append(started_by(os.getpid()))
                 if len(begun) == 3:
                     os.kill(begun[-1][which], signal.SIGKILL)
+                else:
+                    lift_the_throttle(loads)
 
         async with loads.turn():
-            loads._bytes_per_second = 100 * (len(begun) == 2)  # It does not end before it is killed.
+            loads._bytes_per_second = SLOWLY  # It does not end before it is looked at, or killed.
             try:
                 await build_in_child(one, memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0)
             except BuildError as error:
@@ -127,6 +129,12 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
     assert list(Counter(child for child, _ in begun).values()) == children
     assert len({one for _, one in begun}) == 5
     assert started_by(os.getpid()) == []
+
+
+def lift_the_throttle(loads):
+    """Whoever builds reads as fast as it goes."""
+    loads._bytes_per_second = 0
+    loads._count(0)
 
 
 async def test_a_child_that_died_while_it_was_idle_is_not_used(job):
@@ -214,8 +222,7 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
 
 def go_on(build, loads):
     """It is stopped no more, and reads as fast as it goes."""
-    loads._bytes_per_second = 0
-    loads._count(0)
+    lift_the_throttle(loads)
     os.kill(build, signal.SIGCONT)
 
 
