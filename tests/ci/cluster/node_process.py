@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 60
 # For `changed`: builds beside a serving node do not wait for whatever else runs on this machine.
 UNHURRIED = "from gossipkv.processes import niceness\nniceness.give_way = lambda *_: None"
-# Options: a read waits for another node's turn on a busy machine, where the usual 100 ms are soon over.
-PATIENT = ("--proxy-timeout", "30s", "--proxy-stage-timeout", "500ms")
+# A read waits for another node's turn on a busy machine, where the usual 100 ms are soon over.
+PATIENT = {"proxy_timeout": "30s", "proxy_stage_timeout": "500ms"}
+PATIENTLY = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
 
 
 class NodeProcess:

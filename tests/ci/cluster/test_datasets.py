@@ -15,7 +15,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, NotReady, TimedOut, UnknownDatabase
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster
-from tests.ci.cluster.node_process import NodeProcess
+from tests.ci.cluster.node_process import PATIENT, PATIENTLY, NodeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 120
 PARTITIONS = 8
 NAME = f"datasets-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
-PATIENT = {"proxy_timeout": "30s", "proxy_stage_timeout": "500ms"}  # A busy machine is no reason to give up.
-PATIENTLY = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
 SETTINGS = {
     "time_to_converge": "1s", "refresh_period": "200ms", "build_priority": "normal",
     "log_level": "info",

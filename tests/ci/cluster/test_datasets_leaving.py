@@ -6,13 +6,12 @@ import json
 import signal
 import time
 
-from tests.ci.cluster.node_process import NodeProcess
+from tests.ci.cluster.node_process import PATIENTLY, NodeProcess
 from tests.ci.cluster.node_process import wait_for as wait_at
 from tests.ci.cluster.test_datasets import (
     NAME,
     PARTITIONS,
     PATIENCE_S,
-    PATIENTLY,
     Load,
     connect,
     publish,

@@ -10,12 +10,21 @@ import pytest
 
 from gossipkv.errors import NotServed
 from gossipkv.keyspace.partitioner import partition
-from tests.ci.cluster.test_datasets import PARTITIONS, PATIENCE_S, connect, counters, running, wait_for, wait_whole
+from tests.ci.cluster.test_datasets import (
+    PARTITIONS,
+    PATIENCE_S,
+    TOGETHER,
+    connect,
+    counters,
+    running,
+    wait_for,
+    wait_whole,
+)
 from tests.preload import preload
 
 KEYS = [b"key%d" % number for number in range(40)]
 RECORDS = {key: key * 50_000 for key in KEYS}
-PATIENT = {"proxy_stage_timeout": "500ms", "frame_timeout": "10m", "output_timeout": "10m"}  # Nothing else ends it.
+SETTINGS = TOGETHER | {"frame_timeout": "10m", "output_timeout": "10m"}  # Nothing but the next owner ends a wait.
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library is loaded before libc")
@@ -28,7 +37,7 @@ def test_an_owner_that_stalls_amid_an_answer_fails_no_read(tmp_path, monkeypatch
     for number in range(PARTITIONS):
         held = [record for record in RECORDS.items() if partition("sequins", record[0], PARTITIONS) == number]
         (place / f"part-{number:05}.tsv").write_bytes(b"".join(b"%b\t%b\n" % record for record in held))
-    with running(tmp_path, 3, 2, PATIENT) as cluster:
+    with running(tmp_path, 3, 2, SETTINGS) as cluster:
         wait_for(cluster, "v1")
         wait_whole(cluster, "v1")
         asked = cluster.status()[0].address

@@ -18,7 +18,7 @@ import pytest
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S
-from tests.ci.cluster.node_process import PATIENCE_S, PATIENT, NodeProcess
+from tests.ci.cluster.node_process import PATIENCE_S, PATIENTLY, NodeProcess
 from tests.ci.cluster.test_http import gateways, get, until
 
 NOW = datetime.now(UTC)
@@ -74,7 +74,7 @@ def started(place, source, name, environ, *options):
     (place / name).mkdir(exist_ok=True)
     return NodeProcess(
         place / name, "--node", name, "--shard-id", name[1:], "--http-listen", "127.0.0.1:0",
-        "--replication", "1", "--time-to-converge", "1s", *PATIENT, *options,
+        "--replication", "1", "--time-to-converge", "1s", *PATIENTLY, *options,
         source=source, environ={**environ, "GOSSIPKV_TLS_LISTENERS": "listen"},
     )  # fmt: skip
 

@@ -14,13 +14,13 @@ import pytest
 
 from gossipkv.client import blocking
 from gossipkv.errors import NotReady, Unavailable
-from tests.ci.cluster.node_process import PATIENCE_S, PATIENT, NodeProcess, wait_for
+from tests.ci.cluster.node_process import PATIENCE_S, PATIENTLY, NodeProcess, wait_for
 from tests.ci.cluster.test_gossip_nodes import ask, command, eventually, joining, until
 from tests.ports import quiet_ports
 
 pytestmark = pytest.mark.timeout(300)
 
-QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off", "--pumps", "2", *PATIENT)
+QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off", "--pumps", "2", *PATIENTLY)
 KEYS = [b"key%03d" % number for number in range(200)]
 READ_BYTES = 5 * len(KEYS) * len(b"1 of key000")  # In each test at least, through each pump.
 

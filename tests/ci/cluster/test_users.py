@@ -19,7 +19,7 @@ import pytest
 from gossipkv.access.users import digest_of, token_of
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unauthorized
-from tests.ci.cluster.node_process import PATIENCE_S, PATIENT, NodeProcess
+from tests.ci.cluster.node_process import PATIENCE_S, PATIENTLY, NodeProcess
 from tests.ci.cluster.pages import blocks_of, is_shown
 from tests.ci.cluster.test_http import gateways
 from tests.ci.cluster.test_sealed_processes import keys
@@ -211,7 +211,17 @@ def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
     ring, path = tmp_path / "keys", tmp_path / "users"
     keys("new", ring)
     users(path, first=FIRST)
-    options = ("--users", str(path), "--key-ring", str(ring), "--replication", "1", "--min-replication", "1", *PATIENT)
+    options = (
+        "--users",
+        str(path),
+        "--key-ring",
+        str(ring),
+        "--replication",
+        "1",
+        "--min-replication",
+        "1",
+        *PATIENTLY,
+    )
     places = [tmp_path / name for name in ("a", "b")]
     for place in places:
         place.mkdir()
