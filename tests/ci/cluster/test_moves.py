@@ -22,7 +22,7 @@ def test_a_node_more_and_one_less(tmp_path):
     with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=1) as traffic:
             traffic.goes_on(0.5, LEAST)
-            nodes.ask(2, "add_node", "n5")
+            until(lambda: nodes.ask(2, "add_node", "n5"), lambda _: True)  # Not while it is suspected to be dead.
             grown = shares(nodes, range(1, 6), range(1, 6))
             traffic.goes_on(0.5, LEAST)
             nodes.ask(5, "remove_node", "n1")
@@ -43,7 +43,7 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
     with newcomer_to(tmp_path, slowly, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=3) as traffic:
             traffic.goes_on(0.5, LEAST)
-            nodes.ask(1, "add_node", "n5")
+            until(lambda: nodes.ask(1, "add_node", "n5"), lambda _: True)  # Not while it is suspected to be dead.
             until(lambda: coming(nodes, 1), bool)
             deaths = [restart(nodes, 5, asked=1)]
             until(lambda: sources(nodes, 1), bool)
