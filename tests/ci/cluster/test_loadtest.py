@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATIENCE_S = 120
+LOOKS = 4
 RECORDS = {f"key{number:04}": f"value {number}" for number in range(2000)}
 SETTINGS = {"refresh_period": "200ms", "time_to_converge": "500ms"}
 
@@ -237,6 +238,7 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
         line = line_of(str(cluster.addresses[0]), *options, "--report", tmp_path / "r.html", "--json")
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert " of 10 min: " in process.stderr.readline()
+            wait_until_watched(cluster, 1)
             put_version(source, "2", " anew")
             wait_for_line(process, "Truth of version 2: 2,000 records")
             cluster.kill(2)
@@ -265,6 +267,7 @@ def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
         line = line_of(str(cluster.addresses[0]), *options)
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert " of 10 min: " in process.stderr.readline()
+            wait_until_watched(cluster, 3)
             cluster.kill(3)
             wait_for_line(process, "n3 does not answer: UNAVAILABLE")
             cluster.send(1, signal.SIGSTOP)
@@ -282,6 +285,20 @@ def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text()
     assert frozen
     assert [detail for detail in frozen if f": Nothing was answered for {detail}</li>" not in page] == []
+
+
+def wait_until_watched(cluster: Cluster, index: int) -> None:
+    """Return when a node has answered who looks at it, so often that the first look is known: each asks for two things.
+
+    Else nobody asks a node of a still cluster for anything that Python answers, but for us.
+    """
+    with cluster.connect(index, timeout_ms=1000 * PATIENCE_S) as client:
+        give_up_s = time.monotonic() + PATIENCE_S
+        wanted = client.info()["counters"]["handed_off"] + 2 * LOOKS
+        while client.info()["counters"]["handed_off"] < wanted:
+            assert time.monotonic() < give_up_s
+            wanted += 1
+            time.sleep(0.1)
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
