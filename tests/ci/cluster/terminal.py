@@ -30,9 +30,11 @@ NODES, GATEWAYS = range(7070, 7090), range(8080, 8100)  # The ports of the pages
 PORT = re.compile(r"(?<![\d.])(?:70[78]\d|80[89]\d)(?![\d.])")
 LISTENS = re.compile(r"--(?:http-|resp-)?listen[ =]\S*?(\d+)(?=\s|$)")
 
-# What a reader has installed.  A cluster looks from 7070 and 8080 on, where the machine of a test may have another.
+# What a reader has installed.  A cluster looks from 7070 and 8080 on, where the machine of a test may have another; and
+# a node there may be held up for longer than the second that a request has unless told.
 COMMAND = """#!/bin/sh
 if [ "$1 $2" = "cluster up" ]; then shift 2; set -- cluster up --base-port {port} --http-base-port {http} "$@"; fi
+case "$1" in get|mget|scan|put|delete|refresh) set -- "$@" --timeout 30s;; esac
 exec {python} -m gossipkv "$@"
 """
 
