@@ -120,6 +120,7 @@ def test_an_owner_that_dies(tmp_path):
 def test_a_table_that_loses_its_majority(tmp_path):
     """Two of five are killed: the others name the partitions that take no writes, with one voice, and who decides."""
     with running(tmp_path, 5, 2) as cluster:
+        agreed(addresses_of(cluster), lambda told: told["text"].endswith(" 5 members, all alive."))
         with connect(addresses_of(cluster)[0]) as client:
             client.call(
                 "create_table", "carts", {"kind": "hash", "partitions": 16, "replication": 3}, timeout_ms=60_000
