@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,21 +226,17 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
 
 def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
     """A server that answers nothing for a second and then goes on: when, and for how long."""
-    goes_on = threading.Event()
-    goes_on.set()
+    asked, until_s = itertools.count(1), 0.0
 
     def held_up(method: str, keys: object) -> object:
-        goes_on.wait()
+        nonlocal until_s
+        if next(asked) == 100:
+            until_s = time.monotonic() + 2.25  # A whole second of the run is in that, whenever it begins.
+        time.sleep(max(0.0, until_s - time.monotonic()))
         return right(method, keys)
 
-    def note(progress: Progress) -> None:
-        if progress.second is not None and progress.second.requests == 0:
-            goes_on.set()
-        elif progress.second is not None and progress.second.t == 0:
-            goes_on.clear()
-
     with FakeNode(serving(held_up)) as node:
-        result = run_plan(plan(node, truth, steps=(Step(200, 4.0),), watch=False), note)
+        result = run_plan(plan(node, truth, steps=(Step(200, 4.0),), watch=False))
     (event,) = result.events
     assert (event.what, event.t > 0, result.ended) == ("frozen", True, "done")
     assert any(second.requests == 0 for second in result.seconds)
