@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 
@@ -23,6 +24,7 @@ def ends():
 def no_descriptor_free():
     """The process may have no further one, as long as the block lasts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # What others have left open would make room amid it.
     free = os.dup(0)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
