@@ -11,13 +11,13 @@ from gossipkv.errors import UnknownVersion
 
 if TYPE_CHECKING:
     from pathlib import Path
-from tests.ci.cluster.test_node_process import NodeProcess
+from tests.ci.cluster.test_node_process import NodeProcess, add
 
 
 def test_the_life_of_a_node(tmp_path: Path) -> None:
     """Builds and serves its source, sees a new version on SIGHUP, drains on SIGTERM, and serves again at once."""
+    add(tmp_path / "source", "geo", "1", b"paris\tFrance\nlima\tPeru\n", b"oslo\tNorway\n")
     with NodeProcess(tmp_path, "--refresh-period", "off") as node:
-        node.add("geo", "1", b"paris\tFrance\nlima\tPeru\n", b"oslo\tNorway\n")
         node.ready()
         node.until_active("geo", "1")
         with node.connect() as client:

@@ -35,7 +35,7 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
             traffic.goes_on(0.5, LEAST)
             deaths = [lose(nodes, 2, left=(1, 3, 4, 5))]
             traffic.goes_on(0.5, LEAST)
-            nodes.ask(1, "replace_node", "n2", "n5", {"force": True})
+            until(lambda: nodes.ask(1, "replace_node", "n2", "n5", {"force": True}), lambda _: True)
             replaced = shares(nodes, (1, 3, 4, 5), (1, 3, 4, 5))
             traffic.goes_on(0.5, LEAST)
             deaths.append(lose(nodes, 3, left=(1, 4, 5)))
@@ -77,7 +77,7 @@ def test_a_newcomer_gets_ranges(tmp_path):
         cluster.add()
         nodes.all_alive(range(1, 5))
         with traffic_at(nodes, seed=1) as traffic:
-            nodes.ask(1, "add_node", "n4")
+            until(lambda: nodes.ask(1, "add_node", "n4"), lambda _: True)  # Not while it is suspected to be dead.
             until(lambda: Counter(one.node for one in held(nodes, 1))["n4"], lambda count: count >= 2)
             traffic.goes_on(0.5, LEAST)
         assert traffic.failures() == ([], [])
