@@ -7,7 +7,8 @@ years, and none takes the variables from what child processes inherit.
     READY=1     it does what it was started for            STOPPING=1  it has begun to end
     WATCHDOG=1  it lives; due each WATCHDOG_USEC            STATUS=...  what it does, in words
 
-A message that cannot be sent at once is lost: a supervisor that takes nothing must not hold up those who are served.
+A message that cannot be sent at once is not waited for: a supervisor that takes nothing must not hold up those who are
+served.  That the process is ready, or ends, is said again with the next one, or it would be killed for not being ready.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Supervisor:
         """
         self._address = address
         self._status = ""
+        self._owed = ""  # What is yet to be told of the state.
         self._failure = ""
         self._log = Log("gossipkv.node")
         self.is_there: Final = address is not None
@@ -69,26 +71,29 @@ class Supervisor:
 
     def ready(self, status: str) -> None:
         """It does what it was started for."""
-        self._send("READY=1", status)
+        self._owed = "READY=1"
+        self._send("", status)
 
     def stopping(self, status: str) -> None:
         """It has begun to end."""
-        self._send("STOPPING=1", status)
+        self._owed = "STOPPING=1"
+        self._send("", status)
 
     def lives(self, status: str) -> None:
         """It has gone through a round of its work since the last time."""
-        if self.watches or status != self._status:
+        if self.watches or self._owed or status != self._status:
             self._send("WATCHDOG=1" if self.watches else "", status)
 
     def doing(self, status: str) -> None:
         """What it does now."""
         self._send("", status)
 
-    def _send(self, state: str, status: str) -> None:
+    def _send(self, sign: str, status: str) -> None:
         if self._address is None:
             return
         self._status = status
-        message = f"{state}\nSTATUS={' '.join(status.splitlines())}".lstrip()
+        lines = (self._owed, sign, f"STATUS={' '.join(status.splitlines())}")
+        message = "\n".join(line for line in lines if line)
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
@@ -100,7 +105,7 @@ class Supervisor:
                 self._log.warning("not_notified", reason=reason)
             self._failure = reason
         else:
-            self._failure = ""
+            self._owed = self._failure = ""
 
 
 NOBODY: Final = Supervisor()

@@ -30,4 +30,11 @@ MUTANTS_OF_THE_SUPERVISOR: tuple[Mutant, ...] = (
         "if not watchdog:",
         TOLD,
     ),
+    planted(
+        "that it is ready is lost where the queue was full",
+        f"{SUPERVISOR}.lives",
+        "if self.watches or self._owed or status != self._status:",
+        "if self.watches or status != self._status:",
+        TOLD,
+    ),
 )

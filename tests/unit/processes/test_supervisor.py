@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -99,6 +100,22 @@ def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.Log
     supervisor.doing("serves")
     supervisor.doing("serves")
     assert [line.levelno for line in caplog.records] == [logging.WARNING] * 2
+
+
+@pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000"}])
+def test_what_a_full_queue_did_not_take_is_said_again(told: socket.socket, watchdog: dict[str, str]) -> None:
+    """With the next message, even if nothing else is new: else a process that is ready is killed for not being it."""
+    supervisor = Supervisor.take({"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, contextlib.suppress(BlockingIOError):
+        other.settimeout(0)
+        while True:
+            other.sendto(b"", told.getsockname())
+    supervisor.ready("serves")
+    heard(told)
+    for _ in range(2):
+        supervisor.lives("serves")
+    lives = ["WATCHDOG=1\nSTATUS=serves"] if watchdog else []
+    assert heard(told) == ["READY=1\n" + (lives[0] if lives else "STATUS=serves"), *lives]
 
 
 def test_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
