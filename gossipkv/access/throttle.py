@@ -4,8 +4,8 @@ Five are, and each second one more is: a token bucket, kept as the one moment at
 
 Whoever has a right one never waits, also not beside others of its address that are wrong all the time: behind a
 balancer, or a network's one address, a client that was forgotten when tokens changed would else shut all of them out.
-What the pause spares is the node's time, and its log.  Tokens are kept by their length: nobody finds one of 2^256 at
-any speed, so it does no harm that addresses are forgotten once there are too many.
+The pause slows whoever tries again in a loop, which spares the node's time.  Tokens are kept by their length: nobody
+finds one of 2^256 at any speed, so it does no harm that addresses are forgotten once there are too many.
 """
 
 from __future__ import annotations

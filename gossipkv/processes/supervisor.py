@@ -72,23 +72,23 @@ class Supervisor:
     def ready(self, status: str) -> None:
         """It does what it was started for."""
         self._owed = "READY=1"
-        self._send("", status)
+        self._send(status)
 
     def stopping(self, status: str) -> None:
         """It has begun to end."""
         self._owed = "STOPPING=1"
-        self._send("", status)
+        self._send(status)
 
     def lives(self, status: str) -> None:
         """It has gone through a round of its work since the last time."""
         if self.watches or self._owed or status != self._status:
-            self._send("WATCHDOG=1" if self.watches else "", status)
+            self._send(status, "WATCHDOG=1" if self.watches else "")
 
     def doing(self, status: str) -> None:
         """What it does now."""
-        self._send("", status)
+        self._send(status)
 
-    def _send(self, sign: str, status: str) -> None:
+    def _send(self, status: str, sign: str = "") -> None:
         if self._address is None:
             return
         self._status = status
