@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests import tally as tallies
+from tests.seeded import Seeded
 from tests.skips import SkipReport, read_skips
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         message = f"not built, or older than their source: {names}.\nRun `make build` (or `pip install -e .`) first."
         raise pytest.UsageError(message)
     end_with_a_crashed_worker(config)
+    config.pluginmanager.register(Seeded(config), "gossipkv-seeded")
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
     tallies.begin(config)
 

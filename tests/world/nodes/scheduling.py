@@ -2,14 +2,17 @@
 
 Trio shuffles the tasks that are ready at the same time, so that nobody relies on their order.  It draws from a private
 `Random`, and sorts the tasks before it shuffles only under a private flag that its own tests with Hypothesis use.
-This is the one place that knows these names.  Whether they still do what is needed is shown by the test that runs a
-seed several times (`tests/simulation/test_whole_nodes_determinism.py`); if they are gone, the run is refused.
+This is the one place that knows these names: worlds use `run`, and every other test is seeded by `tests/seeded.py`.
+The names still do what is needed as long as the tests pass that run a seed several times
+(`tests/simulation/test_whole_nodes_determinism.py`, `tests/ci/tidy/test_seeded.py`); where they are gone, the run is
+refused.
 """
 
 from __future__ import annotations
 
 import gc
 import random
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +21,7 @@ import trio
 from trio.testing import MockClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 _FLAG = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _RANDOM = "_r"
@@ -41,17 +44,36 @@ def run(main: Callable[[], Awaitable[_Result]], seed: int, *, limit_s: float) ->
         SchedulerChanged: with this Trio there is no such thing.
         Stuck: it took longer.
     """
+    with seeded(seed), uncollected():
+        return trio.run(_within, main, limit_s, clock=MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def seeded(seed: int | str) -> Iterator[None]:
+    """Let the seed decide the order of tasks that are ready at the same time.
+
+    Raises:
+        SchedulerChanged: this Trio cannot be seeded.
+    """
     scheduler = find_scheduler()
     before, state = getattr(scheduler, _FLAG), getattr(scheduler, _RANDOM).getstate()
-    collects = gc.isenabled()
     setattr(scheduler, _FLAG, True)
     getattr(scheduler, _RANDOM).seed(seed)
-    gc.disable()  # When it runs depends on what the process did before, and what it finds may wake tasks.
     try:
-        return trio.run(_within, main, limit_s, clock=MockClock(autojump_threshold=0))
+        yield
     finally:
         setattr(scheduler, _FLAG, before)
         getattr(scheduler, _RANDOM).setstate(state)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Search for no garbage: the moment depends on what the process did before, and finalizers may wake tasks."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
         if collects:
             gc.enable()
 

@@ -1,0 +1,77 @@
+"""One number replays a test: pytest-randomly's seed also orders Trio's tasks and, in workers, hashes strings.
+
+pytest-randomly draws one seed for a run (`--randomly-seed=N` sets it), prints it in the head of the output and seeds
+`random` with it before each test.  This plugin does the same for Trio's scheduler (`tests/world/nodes/scheduling.py`).
+Both add the test's id to the seed, so neither the order of the tests nor the number of workers matters.  `-n` starts
+workers, and those get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the environment has one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+from pytest_trio.plugin import TrioFixture
+
+from tests.world.nodes.scheduling import seeded, uncollected
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+HASH_SEED = "PYTHONHASHSEED"
+VIRTUAL_CLOCKS = {"autojump_clock", "mock_clock"}  # The fixtures that give a test a clock of its own.
+
+
+def replay_command(seed: int, test: str) -> str:
+    """Return the command that runs one test again as it ran in this process."""
+    hash_seed = os.environ.get(HASH_SEED, "random")
+    prefix = "" if hash_seed == "random" else f"{HASH_SEED}={hash_seed} "
+    return f"{prefix}{os.path.basename(sys.executable)} -m pytest --randomly-seed={seed} '{test}'"
+
+
+def hash_by_name(fixture: TrioFixture) -> int:
+    """Return what orders the set of fixtures from which pytest-trio starts them; otherwise their addresses do."""
+    return crc32(fixture.name.encode())
+
+
+class Seeded:
+    """A pytest plugin: each test's tasks run in an order that the seed gives, and a failure prints its replay."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        TrioFixture.__hash__ = hash_by_name
+
+    @property
+    def _seed(self) -> int:
+        return self._config.getoption("randomly_seed", default=0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        """A fixture may run tasks as well."""
+        with seeded(f"{self._seed} {item.nodeid} setup"):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Seed the scheduler for the test alone: which fixtures were set up before depends on the tests before."""
+        with seeded(f"{self._seed} {item.nodeid}"):
+            if VIRTUAL_CLOCKS.isdisjoint(getattr(item, "fixturenames", ())):
+                return (yield)
+            with uncollected():
+                return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Say how the same order comes again."""
+        report = yield
+        if report.failed:
+            report.sections.append(("Replay", replay_command(self._seed, item.nodeid)))
+        return report
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self) -> None:
+        """Set what workers inherit, before the first one starts."""
+        os.environ.setdefault(HASH_SEED, str(self._seed % 2**32))
