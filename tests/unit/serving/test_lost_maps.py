@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gossipkv.storage.compression import Compression
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%04d" % number: b"%04d" % number * (number % 80) for number in range(0, 500, 2)} | {
@@ -62,7 +61,7 @@ class Served:
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A file on the disk, of either compression."""
     sigbus.install()
-    compression: Compression = request.param
+    compression: str = request.param
     path = tmp_path / f"{compression}.gkv"
     build(path, RECORDS.items(), compression=compression)
     return path

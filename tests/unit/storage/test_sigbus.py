@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer as Buffer
 
-    from gossipkv.storage.compression import Compression
 
 RECORDS = {b"key%04d" % number: (b"%04d" % number) * (number % 60) for number in range(0, 600, 2)} | {
     b"long": bytes(range(256)) * 40
@@ -57,7 +56,7 @@ def _outlive() -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path, way: Compression) -> Path:
+def path(tmp_path: Path, way: str) -> Path:
     """A file of some twenty pages, of each compression."""
     made = tmp_path / "f.gkv"
     compression = oracle.NONE if way == "none" else oracle.LZ4

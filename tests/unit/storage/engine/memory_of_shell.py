@@ -8,6 +8,7 @@ store on, the most that a child had, and what was merged, all in bytes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -21,7 +22,6 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import Overloaded
 from gossipkv.storage.engine import parent
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.child import Done
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import Store, open_store
 
@@ -39,6 +39,17 @@ def anonymous_bytes() -> int:
     """What is in memory and in no file (RssAnon)."""
     (kibibytes,) = re.findall(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
+
+
+def largest_child_bytes() -> int:
+    """What the largest child of this process has held at most (VmHWM), of those that run."""
+    most = 0
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():
+            with contextlib.suppress(OSError):
+                peaks = re.findall(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{child}/status").read_text(), re.MULTILINE)
+                most = max(most, *(int(kibibytes) * 1024 for kibibytes in peaks), 0)
+    return most
 
 
 async def briskly(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
@@ -62,10 +73,8 @@ async def main(directory: str, segment_bytes: int, batches: int, batch_bytes: in
     understand = parent.understand
 
     def listen(line: bytes) -> object:
-        said = understand(line)
-        if isinstance(said, Done):
-            children.append(said.peak_bytes)
-        return said
+        children.append(largest_child_bytes())
+        return understand(line)
 
     parent.understand = listen
     noise = random.Random(3).randbytes(VALUE_BYTES)
