@@ -9,10 +9,10 @@ import pytest
 from tests.nightly.mutants.compiled import source_of
 from tests.nightly.mutants.mutant import Edit, Mutant
 from tests.nightly.mutants.patched import is_compiled, module_of, patched_text
-from tests.nightly.mutants.table import MUTANTS
+from tests.nightly.mutants.table import BY_PROMISE, MUTANTS
 from tests.simulation.scenarios import SCENARIOS
 
-LEAST = 12
+MIN_ROWS = 10
 
 
 def source(module):
@@ -20,9 +20,15 @@ def source(module):
     return source_of(module).read_text()
 
 
-def test_there_are_enough():
-    """At least twelve, each with a name of its own and an aim that exists."""
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= LEAST
+@pytest.mark.parametrize("promise", [f"P{number}" for number in range(1, 11)])
+def test_each_promise_has_enough(promise):
+    """Ten rows at least guard each promise."""
+    assert len(BY_PROMISE[promise]) >= MIN_ROWS
+
+
+def test_each_has_a_name_and_an_aim():
+    """No two rows share a name, and every aim exists."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
         assert mutant.aims
         assert all(aim in SCENARIOS or aim.isdigit() or is_a_test(aim) for aim in mutant.aims), mutant.name

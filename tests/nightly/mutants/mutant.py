@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-GOSSIP = "gossipkv.gossip"
-DOCUMENT = "gossipkv.storage.document"
-
 
 class Edit(NamedTuple):
     """One line of a module, and what stands there instead."""
@@ -33,8 +30,3 @@ class Mutant(NamedTuple):
 def planted(name: str, place: str, line: str, instead: str, *aims: str, by: str = "property") -> Mutant:
     """Return a mutant of one line."""
     return Mutant(name, (Edit(place, line, instead),), aims, by)
-
-
-def planted_at(aim: str, *rows: tuple[str, str, str, str]) -> tuple[Mutant, ...]:
-    """Return mutants of one line each that one aim must see: the name, the place, the line, and what is instead."""
-    return tuple(planted(*row, aim) for row in rows)

@@ -1,0 +1,85 @@
+"""Bugs that make a read wait for others, or a node that stops fail reads (P1)."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted
+
+MUTANTS: tuple[Mutant, ...] = (
+    planted(
+        "suspected owners are not asked",
+        "gossipkv.serving._peers:Peers.next_owner",
+        "if not peer.known or rank > least:",
+        "if not peer.known or peer.state > 0 or rank > least:",
+        "tests/unit/serving/test_forwarding.py",
+    ),
+    planted(
+        "a restart waits until the list of members is still",
+        "gossipkv.dataset.cluster.convergence:Convergence.__init__",
+        "self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None",
+        "self._ring: frozenset[str] | None = None",
+        "tests/unit/dataset/cluster/test_convergence.py",
+    ),
+    planted(
+        "the owners of the active version are not written down",
+        "gossipkv.dataset.lifecycle.switching:Switching.note_owners",
+        "self.note_change()",
+        "pass",
+        "tests/unit/dataset/test_remembered.py",
+    ),
+    planted(
+        "a member that has left is not asked although it answers",
+        "gossipkv.dataset.cluster.routes:Routes._owner",
+        "return Owner(member.name, member.uuid, member.address)",
+        "return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)",
+        "tests/unit/dataset/cluster/test_others.py",
+    ),
+    planted(
+        "a leaving node does not wait for others to have its partitions",
+        "gossipkv.dataset.cluster.leaving:is_missed",
+        "if here_alone and (may_be_news or here_alone & holders.building_at(staying)):",
+        "if False:",
+        "tests/simulation/test_datasets.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
+    ),
+    planted(
+        "partitions of leaving nodes alone are left to time",
+        "gossipkv.dataset.cluster.shares:Shares.step",
+        "mine |= self._left_to_this(holders, reassignment, ring)",
+        "pass",
+        "tests/simulation/test_datasets.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
+    ),
+    planted(
+        "a leaving node forgets the gates that it has answered",
+        "gossipkv.dataset.cluster.leaving:is_missed",
+        "if version not in active and not (may_be_news and is_newer):",
+        "if version not in active:",
+        "tests/unit/dataset/cluster/test_leaving.py",
+    ),
+    planted(
+        "a read waits for the register",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if seen.config > replication.maps.get(copy.identity.table, 0):",
+        "if seen.config >= replication.maps.get(copy.identity.table, 0):",
+        "tests/unit/table/test_ready_on_the_way.py",
+    ),
+    planted(
+        "a late node waits for owners that do not answer",
+        "gossipkv.dataset.cluster.gates:Gates._waits_for_newer_until_ms",
+        "return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms",
+        "return now_ms + self._terms.grace_ms",
+        "tests/unit/dataset/cluster/test_gate_waits.py",
+    ),
+    planted(
+        "reads end when a sync fails",
+        "gossipkv.storage.engine.reading:Reading._check",
+        "self.engine.check_readable()",
+        "self.engine.check_open()",
+        "tests/unit/storage/engine/test_store_faults.py",
+    ),
+    planted(
+        "a draining node says that it is ready",
+        "gossipkv.http.health:READY",
+        '("draining", False, "is not draining", "is draining, and about to end"),',
+        '("draining", True, "is not draining", "is draining, and about to end"),',
+        "tests/unit/http/test_health.py",
+    ),
+)

@@ -1,0 +1,92 @@
+"""Bugs that violate the causal order of a session (P5)."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted
+
+MUTANTS: tuple[Mutant, ...] = (
+    planted(
+        "a read adds the dot without its dependencies",
+        "gossipkv.table.token:seen_in",
+        'return merged(own, *map(decode_body, bodies - {b""}))',
+        "return own",
+        "tests/unit/table/test_sessions.py",
+    ),
+    planted(
+        "a read adds the dependencies without the dot",
+        "gossipkv.table.token:seen_in",
+        "own = {table: Seen(config, clock.of(dots.items()))}",
+        'own = {table: Seen(config, b"")}',
+        "tests/unit/table/test_sessions.py",
+    ),
+    planted(
+        "a newer config's origin is ignored",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if seen.config > replication.maps.get(copy.identity.table, 0):",
+        "if False:",
+        "tests/unit/table/test_readiness.py",
+    ),
+    planted(
+        "a copy answers by the map from before its load",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if copy in replication.replicas.loading.unplaced:",
+        "if False:",
+        "tests/unit/table/test_readiness.py",
+    ),
+    planted(
+        "a copy is ready with whatever it has",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):",
+        "if False:",
+        "tests/unit/table/test_sessions.py",
+    ),
+    planted(
+        "a scan passes tombstones without a word",
+        "gossipkv.table.scans:TableScans.page",
+        "passed.append(data)",
+        "passed += [data] if record.value(data) is not None else []",
+        "tests/unit/table/test_readiness.py",
+    ),
+    planted(
+        "a newer map settles rows and does not say so",
+        "gossipkv.table.settling:Settling._without_settled",
+        "return merged(only(token, keep), by)",
+        "return only(token, keep)",
+        "tests/unit/table/test_readiness.py",
+    ),
+    planted(
+        "a newer map collects tombstones and does not say so",
+        "gossipkv.replication.collecting:Collecting._collect",
+        "copy.taken_config = copy.config",
+        "pass",
+        "tests/unit/table/test_readiness.py",
+    ),
+    planted(
+        "a write waits for nothing",
+        "gossipkv.table.writes:Writes._write_here",
+        "self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
+        "self._originate(batch, deadline, on_answer)",
+        "tests/unit/table/test_sessions.py",
+    ),
+    planted(
+        "a write depends on nothing",
+        "gossipkv.table.writes:Writes._depending",
+        "if not token:",
+        "if True:",
+        "tests/unit/table/test_sessions.py",
+    ),
+    planted(
+        "rows that one child has settled are left out for its sibling",
+        "gossipkv.table.settling:_settled",
+        "return Seen(copy.config, clock.named(settled(replicas, copy), copy.assigned))",
+        "return Seen(copy.config, settled(replicas, copy))",
+        "tests/unit/table/test_divided_sessions.py",
+    ),
+    planted(
+        "nobody is told that a write is lost",
+        "gossipkv.table.readiness:_ends_are_known",
+        "if end is not None and clock.counter(seen, assignment) > end:",
+        "if False:",
+        "tests/unit/table/test_ready_on_the_way.py",
+    ),
+)

@@ -1,0 +1,174 @@
+"""Bugs by which a register, or a map whose head is in one, stops being linearizable (P6)."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
+
+MUTANTS: tuple[Mutant, ...] = (
+    planted(
+        "a quorum is one acceptor",
+        "gossipkv.register.configuration:_is_majority",
+        "return 2 * sum(member in of for member in members) > len(members)",
+        "return any(member in of for member in members)",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+    ),
+    Mutant(
+        "a promise is ignored",
+        (
+            Edit(
+                "gossipkv.register.acceptor:_judge_accept",
+                "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):",
+                "if record.accepted is not None and ballot <= record.accepted:",
+            ),
+            Edit(
+                "gossipkv.register.acceptor:_judge_accept",
+                "return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.conflict)",
+                "return Verdict.OK, Record(max(ballot, record.promise), ballot, value, record.conflict)",
+            ),
+        ),
+        (
+            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+        ),
+        "property",
+    ),
+    planted(
+        "an acceptor answers before the sync",
+        "gossipkv.register.acceptor:Acceptor._answer",
+        "if appended is None:",
+        "if True:",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+    ),
+    Mutant(
+        "a disk that was lost or put back answers under the old id",
+        (
+            Edit(
+                "gossipkv.register.acceptor:Acceptor.receive",
+                "if request.to != self.me:",
+                "if False:",
+            ),
+            Edit(
+                "gossipkv.register.acceptor:Acceptor.receive",
+                "reply = Reply(verdict, register, self.me, request.number, request.ballot, told)",
+                "reply = Reply(verdict, register, request.to, request.number, request.ballot, told)",
+            ),
+        ),
+        (
+            (
+                "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[disks "
+                "are lost and put back]"
+            ),
+        ),
+        "property",
+    ),
+    planted(
+        "a ballot is used twice",
+        "gossipkv.register.proposer:Proposer._propose",
+        "counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)",
+        "counter = min(max(self._top.counter + 1, self._heard.counter), MOST_COUNTER - 1)",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+    ),
+    Mutant(
+        "an unknown change is said not to be applied",
+        (
+            Edit(
+                "gossipkv.register.proposer:Proposer._give_up",
+                "if pending.sent:",
+                "if False:",
+            ),
+            Edit(
+                "gossipkv.register.proposer:Proposer._refuse",
+                "end = End.UNKNOWN if pending.sent else End.REFUSED",
+                "end = End.REFUSED",
+            ),
+        ),
+        (
+            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+        ),
+        "property",
+    ),
+    planted(
+        "a generation is ignored",
+        "gossipkv.register.proposer:Proposer._is_deposed",
+        "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict",
+        "return False",
+        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[forces]",
+    ),
+    planted(
+        "phase 2 goes on without a quorum of the new value",
+        "gossipkv.register.proposer:Proposer._accepted",
+        "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):",
+        "elif base.acceptors.is_quorum(accepted):",
+        "tests/unit/register/test_changes_of_acceptors.py",
+    ),
+    planted(
+        "phase 2 goes on without a quorum of the value that it changes",
+        "gossipkv.register.proposer:Proposer._accepted",
+        "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):",
+        "elif value.acceptors.is_quorum(accepted):",
+        "tests/unit/register/test_changes_of_acceptors.py",
+    ),
+    Mutant(
+        "a majority of the survivors forces a register",
+        (
+            Edit(
+                "gossipkv.register.force:Force._move",
+                "case Kind.PREPARE if self._failed:",
+                "case Kind.PREPARE if False:",
+            ),
+            Edit(
+                "gossipkv.register.force:Force._move",
+                "case Kind.PREPARE if is_answered:",
+                "case Kind.PREPARE if 2 * len(self._answered) > len(self._survivors):",
+            ),
+        ),
+        ("tests/unit/register/test_force.py::test_a_majority_of_survivors_is_not_enough",),
+        "property",
+    ),
+    planted(
+        "a store that is behind goes on",
+        "gossipkv.register.seen:Seen._check",
+        "if self.behind or self.has_been(position):",
+        "if True:",
+        "tests/nightly/unit/register/test_older_copies.py",
+    ),
+    planted(
+        "a node that was found behind forgets it with the process",
+        "gossipkv.register.shell:Registers._close_behind",
+        'self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})',
+        "self._space.close(why, {})",
+        "tests/unit/register/test_shell.py::test_a_store_that_is_behind_decides_nothing",
+    ),
+    planted(
+        "a page is unpinned while a swap may name it",
+        "gossipkv.register.metadata.server:Metadata._settle",
+        "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))",
+        "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
+        "tests/unit/register/metadata/test_server.py::test_nothing_goes_that_a_swap_may_name",
+    ),
+    planted(
+        "a head is accepted without its pages",
+        "gossipkv.register.metadata.server:Metadata._holds",
+        "return is_here",
+        "return True",
+        "tests/unit/register/metadata/test_transactions.py::test_nobody_accepts_a_head_without_its_pages",
+    ),
+    planted(
+        "any node founds the catalogue",
+        "gossipkv.table.founding:may_not_found",
+        "if record.drew != cluster_id:",
+        "if False:",
+        "tests/unit/table/test_founding.py",
+    ),
+    planted(
+        "an id is taken for the operation that had it before",
+        "gossipkv.register.metadata.operations:_judge",
+        "if kept is not None and kept.is_of(operation.digest):",
+        "if kept is not None:",
+        "tests/unit/register/metadata/test_operations.py::test_an_id_that_is_used_again_for_another_operati"
+        "on_is_refused",
+    ),
+)

@@ -1,0 +1,115 @@
+"""Bugs by which damage is not found, or a wrong value is served (P8)."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted
+
+MUTANTS: tuple[Mutant, ...] = (
+    planted(
+        "the salt of a segment is ignored",
+        "gossipkv.storage.engine._log:seed_of",
+        "return crc32c_of(salted, 8, 0)",
+        "return 0",
+        "tests/unit/storage/engine/test_store_damage.py",
+    ),
+    planted(
+        "damage is taken for a tail",
+        "gossipkv.storage.engine.recovery:_Recovery._judge",
+        "if claimed >= least:",
+        "if False:",
+        "tests/unit/storage/engine/test_store_damage.py",
+    ),
+    planted(
+        "a segment that is missing in the middle is not missed",
+        "gossipkv.storage.engine.recovery:_Recovery._kept_names",
+        "if manifest.kept:",
+        "if False:",
+        "tests/unit/storage/engine/test_store_damage.py::test_damage_in_log_that_is_kept_for_readers",
+    ),
+    planted(
+        "checked pages are never forgotten",
+        "gossipkv.dataset.scrub.scrub:Scrub._forget_in_slices",
+        "version.forget_checks((begin + slice_) % slices, slices)",
+        "pass",
+        "tests/unit/dataset/scrub/test_scrub.py",
+    ),
+    planted(
+        "the verdict of the child that reads back is ignored",
+        "gossipkv.dataset.scrub.scrub:Scrub._read_back_whole",
+        "self._on_damage(version, damage)",
+        "pass",
+        "tests/unit/dataset/scrub/test_scrub.py",
+    ),
+    planted(
+        "a damaged file is passed over",
+        "gossipkv.dataset.scrub.read_back:read_back",
+        "on_damage(_damage(str(path), error))",
+        "pass",
+        "tests/unit/dataset/scrub/test_read_back.py",
+    ),
+    planted(
+        "a damaged version is trusted",
+        "gossipkv.dataset.lifecycle.copies:Copies.damaged",
+        "version.distrust()",
+        "pass",
+        "tests/unit/dataset/test_database.py",
+    ),
+    planted(
+        "a damaged copy is added to",
+        "gossipkv.dataset.lifecycle.copy_states:Copy.lacks",
+        "if self.share is None or self.here is None or self.damaged:",
+        "if self.share is None or self.here is None:",
+        "tests/unit/dataset/lifecycle/test_verdicts.py",
+    ),
+    planted(
+        "a get does not look whether its file is whole",
+        "gossipkv.serving._published:PublishedTable.end_get",
+        "if not is_whole(<SortedFile>lookup.file):",
+        "if False:",
+        "tests/unit/serving/test_lost_maps.py",
+    ),
+    planted(
+        "a scan does not look whether its files are whole",
+        "gossipkv.serving._scan_page:page_run",
+        "return result if all_whole(page) else PAGE_DAMAGED",
+        "return result",
+        "tests/unit/serving/test_lost_maps.py",
+    ),
+    planted(
+        "partitions of another identity are added",
+        "gossipkv.dataset.local.store:VersionStore.add_partitions",
+        "if built.identity != known.identity:",
+        "if False:",
+        "tests/unit/dataset/local/test_partial_versions.py",
+        by="assertion of Manifest.joined",
+    ),
+    planted(
+        "the manifest is replaced before the partitions are renamed",
+        "gossipkv.dataset.local.store:VersionStore.add_partitions",
+        "for file in built.files_here:",
+        """write_manifest(self.files, target, known.joined(built))
+            for file in built.files_here:""",
+        "tests/unit/dataset/local/test_partial_versions.py",
+    ),
+    planted(
+        "nobody hears of damage for which others answer",
+        "gossipkv.serving._asking:note_damage",
+        "put_bin(told, version.data, version.size)",
+        "told.end = 0",
+        "tests/unit/serving/test_damaged_here.py",
+    ),
+    planted(
+        "a lower key counts as one in order",
+        "gossipkv.storage._record_sorter:follows",
+        "return compare_keys(at + RECORD_HEADER_SIZE, <Py_ssize_t> load32(at + 4), key, size) <= 0",
+        "return True",
+        "tests/unit/storage/test_record_sorter.py",
+    ),
+    planted(
+        "a load test counts a wrong value as no failure",
+        "gossipkv.loadtest.judgement:_bad",
+        "if totals.wrong:",
+        "if False:",
+        "tests/unit/loadtest/test_judgement.py",
+    ),
+)

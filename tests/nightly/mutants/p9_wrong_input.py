@@ -1,0 +1,92 @@
+"""Bugs that let wrong input pass, or have it harm others (P9)."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted
+
+MUTANTS: tuple[Mutant, ...] = (
+    planted(
+        "both lengths of a body are taken",
+        "gossipkv.http.exchange:Exchange._read_head",
+        'if b"content-length" in headers and b"transfer-encoding" in headers:',
+        "if False:",
+        "tests/unit/http/test_exchange.py",
+    ),
+    planted(
+        "a folded header is taken",
+        "gossipkv.http.exchange:Exchange._judge_head",
+        "if _FOLD.search(head) is not None:",
+        "if False:",
+        "tests/unit/http/test_exchange.py",
+    ),
+    planted(
+        "a value of a header may have any byte",
+        "gossipkv.serving._http_requests:read_field",
+        "if has_control(begin, stop):",
+        "if False:",
+        "tests/unit/serving/test_http.py",
+    ),
+    planted(
+        "a client may select one database more than there are",
+        "gossipkv.serving._resp_commands:take_word_of_connection",
+        "elif not 0 <= number <= core.resp_name_count:",
+        "elif not 0 <= number <= core.resp_name_count + 1:",
+        "tests/unit/serving/test_resp.py",
+    ),
+    planted(
+        "records of other partitions are believed",
+        "gossipkv.serving._scan_merge:read_records",
+        "if not is_of(&home, &key):",
+        "if False:",
+        "tests/unit/serving/test_scan_merge.py",
+    ),
+    planted(
+        "a page of another version is believed",
+        "gossipkv.serving.scan_merge:read_answer",
+        "case [cursor, version.name]:",
+        "case [cursor, str()]:",
+        "tests/unit/serving/test_scan_elsewhere.py",
+    ),
+    planted(
+        "a change that a peer sends along is not checked",
+        "gossipkv.register.metadata.ledger:Ledger.append_checked",
+        "check_change(self.read, self.kind, offer.base, offer.changed, offer.config)",
+        "pass",
+        "tests/unit/register/metadata/test_ledger.py::test_what_is_no_change_of_its_base",
+    ),
+    planted(
+        "a time that is far ahead is taken",
+        "gossipkv.replication.accepted:sift",
+        "is_lately = -most_ahead_ms <= now_ms - ms_of(write.time) <= LATEST_MS",
+        "is_lately = now_ms - ms_of(write.time) <= LATEST_MS",
+        "tests/unit/table/test_accepting.py",
+    ),
+    planted(
+        "a child begins beyond its parent's end",
+        "gossipkv.register.metadata.partitions:_fault_of_children",
+        "bounds = firsts if after is None else [*firsts, after]",
+        "bounds = firsts",
+        "tests/unit/register/metadata/test_dividing.py",
+    ),
+    planted(
+        "a deletion without bounds is let through",
+        "gossipkv.client.deletion:RangeDeletion.__init__",
+        "if not (start or prefix) and end is None:",
+        "if False:",
+        "tests/unit/client/test_deletion.py",
+    ),
+    planted(
+        "an answer that a defect cut off looks whole",
+        "gossipkv.http.connection:Connection._next",
+        "raise trio.BrokenResourceError from error",
+        "return None",
+        "tests/unit/http/test_gateway.py",
+    ),
+    planted(
+        "an answer is said before its turn",
+        "gossipkv.serving._owed:say_answers",
+        "if id == 0 and owed.parts == 1:",
+        "if owed.parts == 1:",
+        "tests/unit/serving/test_resp_forwarding.py",
+    ),
+)
