@@ -3,8 +3,7 @@
 * Extensions older than their source stop the run: a test of yesterday's compiled code proves nothing.
 * Every skipped test is printed with its reason, and one that `tests/skips.txt` does not list fails the run.
 
-Which tests run when is told by their folder: README's line collects `testpaths` of pyproject.toml, `.ci/run` what is
-in `tests/ci` as well, and `make nightly` the rest (docs/development/contributing.md).
+`tests/tiers.py` tells which tests run when.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests import tally as tallies
+from tests import tiers
 from tests.seeded import Seeded
 from tests.skips import SkipReport, read_skips
 
@@ -95,6 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(message)
     end_with_a_crashed_worker(config)
     config.pluginmanager.register(Seeded(config), "gossipkv-seeded")
+    config.pluginmanager.register(tiers, "gossipkv-tiers")
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
     tallies.begin(config)
 

@@ -82,7 +82,7 @@ def legs() -> list[Leg]:
         ),
         Leg("nodes", tests=(*both, "-k", "whole_nodes", "tests/simulation")),
         Leg("searches", tests=(*both, "tests/nightly/simulation")),
-        Leg("units", tests=(*both, "tests/nightly/unit")),
+        Leg("units", tests=(*both, "-m", "night", "tests/unit")),
         Leg("properties", tests=(*both, "--hypothesis-profile=explore", "tests/unit")),
         Leg("fuzz", tests=(*both, "--hypothesis-profile=explore", "tests/nightly/fuzz")),
         Leg("crashes", tests=(*both, "tests/nightly/crashes")),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ci.unit.serving.test_tls_cut import allocated
+from tests.unit.serving.test_tls_cut_slow import allocated
 from tests.nightly.fuzz.frames import FRAMES, numbers
 from tests.nightly.fuzz.tls_records import WRONG, Fuzzed
 

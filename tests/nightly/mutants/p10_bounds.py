@@ -17,7 +17,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.gossip.membership.namesakes:Namesakes._look",
         "self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)",
         "self._rest_ms = self._profile.probe_interval_ms",
-        "tests/nightly/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",
+        "tests/unit/gossip/membership/test_namesakes_night.py::test_a_flood_of_claims_costs_little",
     ),
     planted(
         "any number of parts is sent",

@@ -10,7 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.register.configuration:_is_majority",
         "return 2 * sum(member in of for member in members) > len(members)",
         "return any(member in of for member in members)",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
     ),
     Mutant(
         "a promise is ignored",
@@ -27,8 +27,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         (
-            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
         ),
         "property",
     ),
@@ -37,8 +37,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.register.acceptor:Acceptor._answer",
         "if appended is None:",
         "if True:",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
     ),
     Mutant(
         "a disk that was lost or put back answers under the old id",
@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             (
-                "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[disks "
+                "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[disks "
                 "are lost and put back]"
             ),
         ),
@@ -67,8 +67,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.register.proposer:Proposer._propose",
         "counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)",
         "counter = min(max(self._top.counter + 1, self._heard.counter), MOST_COUNTER - 1)",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
     ),
     Mutant(
         "an unknown change is said not to be applied",
@@ -85,8 +85,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         (
-            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[a bad net]",
-            "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
+            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
+            "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
         ),
         "property",
     ),
@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.register.proposer:Proposer._is_deposed",
         "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict",
         "return False",
-        "tests/nightly/unit/register/test_small_world.py::test_nothing_that_was_told_is_untrue[forces]",
+        "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[forces]",
     ),
     planted(
         "phase 2 goes on without a quorum of the new value",
@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.register.seen:Seen._check",
         "if self.behind or self.has_been(position):",
         "if True:",
-        "tests/nightly/unit/register/test_older_copies.py",
+        "tests/unit/register/test_older_copies_night.py",
     ),
     planted(
         "a node that was found behind forgets it with the process",

@@ -23,6 +23,7 @@ import pytest
 from tests.nightly.mutants import compiled
 from tests.nightly.mutants.compiled import source_of
 from tests.nightly.mutants.table import MUTANTS
+from tests.tiers import TIERS
 
 TESTS = Path(__file__).parents[2]
 
@@ -151,10 +152,10 @@ def in_tests(frame):
 
 
 def properties(path):
-    """What the tests of properties in this file say, and those of it that are run at night."""
+    """What the tests of properties in this file say, and those of the slow and the night's file beside it."""
     said = Properties()
-    at_night = path.replace("tests/unit/", "tests/nightly/unit/", 1)
-    paths = [path, at_night] if Path(at_night).exists() and at_night != path else [path]
+    others = [path.removesuffix(".py") + f"_{tier}.py" for tier in TIERS]
+    paths = [path, *(other for other in others if Path(other).exists())]
     quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-profile=planted"]
     pytest.main([*quiet, *paths], plugins=[said])
     return next(iter(said.broken + said.raised), {})

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 UNIT = Path(__file__).parents[1]
-TREES = (UNIT, UNIT.parent / "nightly" / "unit")  # What takes long is run at night.
 PAGE = UNIT.parents[1] / "docs" / "development" / "gossip-pitfalls.md"
 ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
 
@@ -33,9 +32,8 @@ def rows() -> list[tuple[set[str], list[str]]]:
 def docstrings() -> dict[str, str]:
     """What the tests of gossip and of shard ids say, by the page's name for them."""
     return {
-        f"{path.relative_to(tree).as_posix().removeprefix('gossip/')}::{node.name}": ast.get_docstring(node) or ""
-        for tree in TREES
-        for path in (*tree.joinpath("gossip").rglob("test_*.py"), tree / "placement" / "test_shard_claim.py")
+        f"{path.relative_to(UNIT).as_posix().removeprefix('gossip/')}::{node.name}": ast.get_docstring(node) or ""
+        for path in (*UNIT.joinpath("gossip").rglob("test_*.py"), *UNIT.joinpath("placement").glob("test_shard_claim*.py"))
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }

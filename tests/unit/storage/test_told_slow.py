@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("told.c")
-INCLUDE = Path(__file__).parents[4] / "src_ext"
+INCLUDE = Path(__file__).parents[3] / "src_ext"
 ROUNDS = 20_000  # Where the thread told first and gave the page then, some 2,500 of them found nothing.
 
 

@@ -1,4 +1,4 @@
-"""A store on a file system of its own that is filled by others: `python -m tests.ci.unit.storage.small_disk DIR HOW`.
+"""A store on a file system of its own that is filled by others: `python -m tests.unit.storage.small_disk DIR HOW`.
 
 The file system is mounted in a namespace, so no right is needed where users may make namespaces; it goes with the
 process.  What is asked of the store is said line by line, as JSON.
@@ -22,7 +22,7 @@ from gossipkv.storage.engine.shell import Batch, Store, open_store
 
 MIB = 1 << 20
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
-MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift && exec "$0" -m tests.ci.unit.storage.small_disk "$@"'
+MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift && exec "$0" -m tests.unit.storage.small_disk "$@"'
 OPTIONS = Options(segment_bytes=MIB, table_log=0, file_bytes=MIB)
 VALUE = 50_000
 KEPT, GONE = 1, 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ci.unit.storage import small_disk
-from tests.ci.unit.storage.test_small_disk import is_relieved
+from tests.unit.storage import small_disk
+from tests.unit.storage.test_small_disk_slow import is_relieved
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ci.unit.storage import small_disk
+from tests.unit.storage import small_disk
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -1,0 +1,44 @@
+"""The tier of a test: README's line, `slow` (continuous integration) or `night`.
+
+The name of its file tells it, so that a file that is not selected is not imported: `test_x.py` is in the line,
+`test_x_slow.py` and `test_x_night.py` run with `-m slow` and `-m night`, or where a command names them.  All of
+`tests/ci` is slow, all of `tests/nightly` is the night's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+
+TIERS = ("slow", "night")
+FOLDERS = {"ci": "slow", "nightly": "night"}
+TESTS = Path(__file__).parent
+
+
+def suffix(path: Path) -> str | None:
+    """The tier that the name of a file tells."""
+    return next((tier for tier in TIERS if path.stem.endswith(f"_{tier}")), None)
+
+
+def tier_of(path: Path) -> str:
+    """The tier of a file: its suffix, else its folder, else the line."""
+    folders = (tier for folder, tier in FOLDERS.items() if path.is_relative_to(TESTS / folder))
+    return suffix(path) or next(folders, "line")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that `-m` cannot select; without `-m`, those whose name tells another tier."""
+    arguments = {config.invocation_params.dir / argument.partition("::")[0] for argument in config.args}
+    if collection_path.suffix != ".py" or collection_path in arguments:
+        return None
+    if not (selected := config.option.markexpr):
+        return suffix(collection_path) is not None or None
+    tier = tier_of(collection_path)
+    return not Expression.compile(selected).evaluate(lambda name, **_: name == tier) or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test with its tier."""
+    item.add_marker(tier_of(item.path))
