@@ -40,7 +40,6 @@ BUDGETS: dict[str, float] = {
     "tests/ci/deploy": 4,
     "tests/ci/simulation": 105,
     "tests/ci/tidy": 50,
-    "tests/ci/unit": 100,
 }
 
 
