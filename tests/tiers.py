@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from _pytest.mark.expression import Expression
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 TIERS = ("slow", "night")
 FOLDERS = {"ci": "slow", "nightly": "night"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.serving.test_tls_cut_slow import allocated
 from tests.nightly.fuzz.frames import FRAMES, numbers
 from tests.nightly.fuzz.tls_records import WRONG, Fuzzed
+from tests.unit.serving.test_tls_cut_slow import allocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,6 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 UNIT = Path(__file__).parents[1]
 PAGE = UNIT.parents[1] / "docs" / "development" / "gossip-pitfalls.md"
@@ -29,11 +33,17 @@ def rows() -> list[tuple[set[str], list[str]]]:
     return [(issues(where), re.findall(r"`([^`]+)`", tests)) for _, where, tests in cells]
 
 
+def files() -> Iterator[Path]:
+    """The tests of gossip and of shard ids, those of the night too."""
+    yield from UNIT.joinpath("gossip").rglob("test_*.py")
+    yield from UNIT.joinpath("placement").glob("test_shard_claim*.py")
+
+
 def docstrings() -> dict[str, str]:
     """What the tests of gossip and of shard ids say, by the page's name for them."""
     return {
         f"{path.relative_to(UNIT).as_posix().removeprefix('gossip/')}::{node.name}": ast.get_docstring(node) or ""
-        for path in (*UNIT.joinpath("gossip").rglob("test_*.py"), *UNIT.joinpath("placement").glob("test_shard_claim*.py"))
+        for path in files()
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
