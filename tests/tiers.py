@@ -8,9 +8,9 @@ The name of its file tells it, so that a file that is not selected is not import
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from _pytest.mark.expression import Expression
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest
