@@ -21,7 +21,7 @@ from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest.load_child import dial, wrong_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from gossipkv.loadtest._dialect import Dialect
@@ -120,13 +120,17 @@ class Outcome:
 class Traffic:
     """Open connections to one server, for one run after another.
 
+    Args:
+        dialect: How the server is asked; of several, which have the same records, each connection takes the next.
+
     Raises:
         Unavailable: a connection cannot be had.
     """
 
-    def __init__(self, address: str | Address, dialect: Dialect, load: Load) -> None:
+    def __init__(self, address: str | Address, dialect: Dialect | Sequence[Dialect], load: Load) -> None:
         self.load = load
         where = parse_address(address) if isinstance(address, str) else address
+        several = isinstance(dialect, list)
         with contextlib.ExitStack() as stack:
             sockets = [
                 stack.enter_context(dial(where, load.timeout_s, number, load.connections))
@@ -139,6 +143,7 @@ class Traffic:
                 batch=load.batch,
                 timeout_ms=int(load.timeout_s * MILLISECONDS),
                 seed=load.seed,
+                targets=[number % len(dialect) for number in range(load.connections)] if several else None,
             )
 
     def __enter__(self) -> Self:
@@ -158,8 +163,19 @@ class Traffic:
         """
         self._generator.close(reset=reset)
 
-    def run(self, *, duration_s: float | None = None, requests: int | None = None) -> Outcome:
+    def run(
+        self,
+        *,
+        duration_s: float | None = None,
+        requests: int | None = None,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Outcome:
         """One run; it has ended when the last request was answered or lost.
+
+        Args:
+            duration_s: Ask no more after this time.
+            requests: Ask no more than this.
+            until: Ask no more once this is true; it is called now and then.
 
         Connections that broke in an earlier run stay broken.
         """
@@ -169,7 +185,8 @@ class Traffic:
             requests=requests or 0,
         )
         while self._generator.step(SLICE_MS):
-            pass
+            if until():
+                self._generator.stop()
         return self._outcome()
 
     def _outcome(self) -> Outcome:

@@ -254,12 +254,14 @@ ROWS = {
         goals.NETWORK_FORWARDED_BATCHED, partial(forwarded, in_flight=1, owners=2, batch=one_core.BATCH), 20_000, 3_000
     ),
     "lone": Work(goals.NETWORK_ROUND_TRIP, partial(loaded, connections=1), 15_000, 5_000),
-    "databases": Work(goals.NETWORK_DATABASES, partial(loaded, in_flight=16, calls=True), 150_000, 10_000),
+    "databases": Work(
+        "`databases`, 64 connections, 16 in flight, CPU", partial(loaded, in_flight=16, calls=True), 150_000, 10_000
+    ),
     "blocking": Work(goals.CLIENT_GET, partial(working, work="blocking", asks_node=True), 20_000, 10_000),
     "trio": Work(goals.CLIENT_TASKS, partial(working, work="trio", asks_node=True), 60_000, 10_000),
     "lookup": Work(goals.GET_HIT_SMALL, partial(working, work="lookup"), 1_000_000, 200_000),
     "build": Work(goals.SEQUENCE_SHORT, built, 1_000_000, 200_000),
-    "simulation": Work(goals.SIMULATED_RUNS, simulated, 10, 1),
+    "simulation": Work("CPU of a simulated run of a minute", simulated, 10, 1),
     "scan": Work("beside the ten: scan of a node, per record", scanned, 1_000_000, 500_000),
 }
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from tests.bench import building, data, goals, machine, reading, verification
 from tests.bench.measurement import OURS
-from tests.bench.peers.leveldb import LevelDB
 from tests.bench.peers.lmdb import Lmdb
 from tests.bench.peers.ours import GossipKV, GossipKVCompressed
 from tests.bench.peers.python_dict import PythonDict
-from tests.bench.peers.rocksdb import RocksDB, RocksDBCompressed, RocksDBCompressedSmallCache, RocksDBMapped
+from tests.bench.peers.rocksdb import RocksDB, RocksDBCompressed
 from tests.bench.peers.tinycdb import TinyCDB
 
 if TYPE_CHECKING:
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from tests.bench.peers.base import Engine
 
 # Ours comes first everywhere.
-READ_SMALL = (GossipKV, Lmdb, TinyCDB, PythonDict, RocksDB, RocksDBMapped, LevelDB)
+READ_SMALL = (GossipKV, Lmdb, TinyCDB, PythonDict, RocksDB)
 READ_LARGE = (GossipKV, Lmdb, TinyCDB, RocksDB)
-READ_COMPRESSED = (GossipKVCompressed, Lmdb, RocksDBCompressed, RocksDBCompressedSmallCache)
+READ_COMPRESSED = (GossipKVCompressed, Lmdb, RocksDBCompressed)
 BUILD = (GossipKV, RocksDB, Lmdb, TinyCDB)
 LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
 

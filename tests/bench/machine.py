@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_BYTES = 512  # Of `st_blocks`, whatever the file system.
-PACKAGES = ("lmdb", "rocksdict", "plyvel", "lz4", "msgpack", "trio", "cython")
+PACKAGES = ("lmdb", "rocksdict", "lz4", "msgpack", "trio", "cython")
 
 
 def _processor() -> str:
@@ -40,8 +40,9 @@ def describe() -> str:
     """One line: processor, kernel, Python, and the packages that take part."""
     cores = os.cpu_count()
     packages = ", ".join(filter(None, map(_version, PACKAGES)))
+    kernel = ".".join(platform.release().split(".")[:2])
     return (
-        f"{cores} x {_processor()}, {_memory_gib():.0f} GiB, {platform.system()} {platform.release()}, "
+        f"{cores} x {_processor()}, {_memory_gib():.0f} GiB, {platform.system()} {kernel}, "
         f"Python {platform.python_version()}; {packages}"
     )
 
@@ -73,6 +74,16 @@ def size_on_disk(path: Path) -> int:
     os.sync()
     files = [each.stat() for each in (path.rglob("*") if path.is_dir() else [path]) if not each.is_dir()]
     return sum(min(each.st_size, each.st_blocks * BLOCK_BYTES) for each in files)
+
+
+def forget(directory: Path) -> None:
+    """Drop all files below a directory from the page cache."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
 
 
 def say(line: str) -> None:

@@ -7,7 +7,6 @@ disturbs both sides of it; the median over the rounds is reported, with the leas
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import dataclass
 from math import inf
 from statistics import median
@@ -59,11 +58,10 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The figures of a row: `samples[side]` has one of each round, in `unit`."""
+    """The figures of a row: `samples[side]` has one of each round."""
 
     row: Row
     samples: dict[str, list[float]]
-    unit: str = ""
 
     def ratio(self, peer: str) -> Ratio:
         """Over the rounds."""
@@ -90,23 +88,19 @@ class Bench:
         self.core = core
         self.notes: list[str] = []
         self._samples: dict[Row, dict[str, list[float]]] = {}
-        self._of: Counter[Row] = Counter()
 
     def add(self, row: Row, figure: float, side: str = "") -> None:
         """Take in one round's figure of a side; none: ours."""
         self._samples.setdefault(row, {row.ours: []}).setdefault(side or row.ours, []).append(figure)
 
-    def count(self, row: Row, failed: int, of: int) -> None:
-        """Take in what must not have happened, and of how many."""
-        self.add(row, failed)
-        self._of[row] += of
+    def compare(self, title: Row, sides: Mapping[str, Callable[[], Figures]], rounds: int, *, warm: int = 1) -> None:
+        """Let every side do its work once a round, in another order each time; the first `warm` rounds do not count.
 
-    def compare(self, title: str, sides: Mapping[str, Callable[[], Figures]], rounds: int, *, warm: int = 1) -> None:
-        """Have every side do its work once a round, in another order each time; the first `warm` rounds do not count.
-
-        Each returns its figure of the row `title`, or those of several rows.
+        Each returns its figure of the row `title`, or those of several rows.  A side that is not ours and for which
+        the row has no limit takes no part.
         """
         machine.say(f"  {title}")
+        sides = {name: side for name, side in sides.items() if name == title.ours or name in title.limits}
         chance = random.Random(f"{SEED} {title}")
         for number in range(warm + rounds):
             found = {name: sides[name]() for name in chance.sample([*sides], len(sides))}
@@ -124,7 +118,4 @@ class Bench:
 
     def measurements(self) -> list[Measurement]:
         """All rows, as they came."""
-        return [
-            Measurement(row, samples, f"of {self._of[row]:,}" if row in self._of else row.unit)
-            for row, samples in self._samples.items()
-        ]
+        return [Measurement(row, samples) for row, samples in self._samples.items()]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.bench import goals
-from tests.bench.chase import Chase
 from tests.bench.data import SEED, fresh
 from tests.bench.measurement import WrongAnswerError
 
@@ -127,7 +126,6 @@ SMALL = (
 )
 LARGE = (
     Reading(goals.GET_HIT_LARGE, hits, any_present),
-    Reading(goals.GET_MISS_LARGE, misses, any_absent),
     Reading(goals.GET_MANY_LARGE, batches, any_present),
 )
 COMPRESSED = (Reading(goals.GET_COMPRESSED, hits, any_present),)
@@ -139,7 +137,4 @@ def compare(
     """`rounds` interleaved rounds of each row, by those engines that can."""
     for reading in readings:
         sides = {each.name: reading.side(each, data, queries) for each in engines if reading.takes(each)}
-        if goals.TWO_MISSES in reading.row.limits:
-            chase = Chase(data.raw_bytes, SEED)
-            sides[goals.TWO_MISSES] = lambda chase=chase: chase.time(queries)
         bench.compare(reading.row, sides, rounds)

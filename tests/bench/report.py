@@ -1,4 +1,4 @@
-"""The table: a row for each peer, in Markdown, so that what is read on a terminal can stand in the documentation."""
+"""The table: a line for each peer of a row, in Markdown, as it stands in `docs/development/figures`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _verdict(value: float, limit: float | None) -> tuple[str, str]:
 
 
 def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
-    row, unit = measurement.row, measurement.unit
+    row, unit = measurement.row, measurement.row.unit
     ours = measurement.typical(row.ours)
     own_limit = row.limits.get(ITSELF)
     if own_limit is not None or not measurement.peers:
@@ -62,28 +62,25 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def text(measurements: Iterable[Measurement], notes: Iterable[str]) -> str:
-    """Where the figures come from, the table, and what there is to say beside it."""
-    told = "\n".join(f"- {note}." for note in dict.fromkeys(notes))
-    return f"{machine.describe()}.\n\n{table(measurements)}\n\n{told}"
+def page(part: str, measurements: Iterable[Measurement], notes: Iterable[str]) -> str:
+    """Return the page of a part: its command, the machine, the table, and notes."""
+    said = "".join(f"- {note}.\n" for note in dict.fromkeys(notes))
+    command = f"`python -m tests.bench --only {part}`"
+    return f"# {part}\n\n{command} on {machine.describe()}.\n\n{table(measurements)}\n\n{said}"
 
 
-def write_into(path: Path, text: str, place: str) -> None:
-    """Put `text` between the marks of a Markdown file."""
-    first, last = f"<!-- {place} -->", f"<!-- /{place} -->"
-    before, begin, rest = path.read_text().partition(first)
-    _, end, after = rest.partition(last)
-    if not end:
-        raise ValueError(f"{path}: expected a line {first} and after it a line {last}")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+def lines_of(page: str) -> list[list[str]]:
+    """Return the cells of each line of a page's table, but for its head."""
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
-def write_json(path: Path, parameters: dict[str, object], measurements: Iterable[Measurement]) -> None:
-    """Every figure of every round, for whoever wants to draw or compare."""
+def write_json(path: Path, measurements: Iterable[Measurement]) -> None:
+    """Write every figure of every round."""
     rows = [
         {
             "row": each.row,
-            "unit": each.unit,
+            "unit": each.row.unit,
             "ours": each.row.ours,
             "samples": each.samples,
             "ratios": {peer: each.ratio(peer)._asdict() | {"goal": each.row.limits.get(peer)} for peer in each.peers},
@@ -91,5 +88,4 @@ def write_json(path: Path, parameters: dict[str, object], measurements: Iterable
         }
         for each in measurements
     ]
-    told = {"machine": machine.describe(), "parameters": parameters, "rows": rows}
-    path.write_text(json.dumps(told, indent=2) + "\n")
+    path.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,39 @@ def write_database(
     root.mkdir(parents=True, exist_ok=True)
     staging.rename(root / name)
     return first
+
+
+class Versions:
+    """Databases of which each version has the same records, is written aside, and appears by one rename."""
+
+    def __init__(self, directory: Path, names: list[str], records: list[Record], files: int = FILES) -> None:
+        self.names = names
+        self.source = directory / "source"
+        self._aside = directory / "aside"
+        self._records = records
+        self._files = files
+        self._count = 0
+
+    def write(self) -> str:
+        """Write the next version of each database where no node looks."""
+        self._count += 1
+        version = f"{self._count:04}"
+        for name in self.names:
+            write_text(self._aside / version / name, self._records, self._files, by_hash(self._files))
+        os.sync()
+        return version
+
+    def show(self, name: str, version: str) -> None:
+        """Make a version that was written appear at the source."""
+        (self.source / name).mkdir(parents=True, exist_ok=True)
+        (self._aside / version / name).rename(self.source / name / version)
+
+    def show_first(self) -> str:
+        """Write the first version of each database, and make all of them appear."""
+        version = self.write()
+        for name in self.names:
+            self.show(name, version)
+        return version
 
 
 def write_sequence_files(directory: Path, records: list[Record], files: int) -> list[Path]:

@@ -2,16 +2,13 @@
 
 The yardstick is physical: ISA-L inflates the blocks of the same files, and their bytes are copied once.  A build needs
 the first, and has to keep every record until it has seen the last one.  The copy goes into memory that the process
-has not touched before, as that of a build; beside it stands the same into memory that it has.  Both run in a warm
-process, and nothing is written.  Ours is charged the processor time of all processes that a build starts, from the
-start of the interpreter, and so are the others that sort (`sorters`); what a build of one record takes stands in a row
-of its own.
+has not touched before, as that of a build.  It runs in a warm process, and nothing is written.  Ours is charged the
+processor time of all processes that a build starts, from the start of the interpreter.
 """
 
 from __future__ import annotations
 
 import compileall
-import gzip
 import mmap
 import random
 from functools import partial
@@ -23,7 +20,7 @@ from isal import isal_zlib
 import gossipkv
 from tests.bench import data, goals, sources
 from tests.bench.building import remove
-from tests.bench.datasets import build_process, sorters
+from tests.bench.datasets import build_process
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.oracle import sequence_file
 
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Bench, Row
 
 MICROSECONDS = 1e6
-MILLISECONDS = 1e3
 
 # A consonant and a vowel, spelled as in the CMU Pronouncing Dictionary.
 CONSONANTS = b"B D F G K L M N P R S T V W Y Z".split()
@@ -68,7 +64,6 @@ def measure(bench: Bench, *, short: int = 2_000_000, long: int = 1_000_000, roun
 def _measure(bench: Bench, row: Row, truth: list[Record], rounds: int) -> None:
     place = bench.directory / row
     paths = sources.write_sequence_files(place / "source" / "words" / "1", truth, sources.FILES)
-    sources.write_sequence_files(place / "one" / "words" / "1", truth[:1], 1)
     packed = [each for path in paths for each in _compressed(path.read_bytes())]
     sizes = [len(isal_zlib.decompress(each)) for each in packed]
     bench.notes.append(
@@ -77,57 +72,33 @@ def _measure(bench: Bench, row: Row, truth: list[Record], rounds: int) -> None:
     )
     if {each for path in paths for each in sequence_file.read(path.read_bytes())} != set(truth):
         raise WrongAnswerError("the oracle does not read what it wrote")
-    _build_s(place, "source", truth)  # Once, what is built is checked.
-    touched = memoryview(bytearray(sum(sizes)))
+    _build_s(place, truth)  # Once, what is built is checked.
     ways = {
-        OURS: partial(_build_s, place, "source"),
-        goals.INFLATE_AND_PASS: partial(_inflate_s, packed, sizes, None),
-        goals.INFLATE_AND_PASS_AGAIN: partial(_inflate_s, packed, sizes, touched),
+        OURS: partial(_build_s, place),
+        goals.INFLATE_AND_COPY: partial(_inflate_s, packed, sizes),
     }
-    if row in {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG}:
-        lines = _write_lines(place, paths)
-        ways |= {name: partial(_sort_s, name, lines, place / "sorted") for name in sorters.installed()}
     each = {name: lambda way=way: way() * MICROSECONDS / len(truth) for name, way in ways.items()}
     bench.compare(row, each, rounds)
-    if row == goals.SEQUENCE_SHORT:
-        bench.compare(goals.SEQUENCE_START, {OURS: lambda: _build_s(place, "one") * MILLISECONDS}, rounds)
     remove(place)
 
 
-def _build_s(place: Path, source: str, truth: list[Record] | None = None) -> float:
+def _build_s(place: Path, truth: list[Record] | None = None) -> float:
     target = place / "built"
-    cost = build_process.run(build_process.job_of(place / source, "words", target))
+    cost = build_process.run(build_process.job_of(place / "source", "words", target))
     if truth is not None:
         sources.check_all(target, truth)
     remove(target)
     return cost.cpu_s
 
 
-def _inflate_s(packed: list[bytes], sizes: list[int], room: memoryview | None) -> float:
+def _inflate_s(packed: list[bytes], sizes: list[int]) -> float:
     begin = process_time()
-    if room is None:
-        room = memoryview(mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    room = memoryview(mmap.mmap(-1, sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     at = 0
     for each, size in zip(packed, sizes, strict=True):
         room[at : at + size] = isal_zlib.decompress(each, bufsize=size)
         at += size
     return process_time() - begin
-
-
-def _write_lines(place: Path, paths: list[Path]) -> Path:
-    """The same files as gzipped lines."""
-    directory = place / "lines"
-    directory.mkdir()
-    for path in paths:
-        with gzip.open(directory / f"{path.name}.gz", "wb", compresslevel=6) as file:
-            file.writelines(b"%b\t%b\n" % each for each in sequence_file.read(path.read_bytes()))
-    return directory
-
-
-def _sort_s(name: str, lines: Path, target: Path) -> float:
-    taken_s = sorters.run(name, lines, target)
-    remove(target)
-    return taken_s
 
 
 def _compressed(content: bytes) -> Iterator[bytes]:

@@ -1,10 +1,9 @@
-"""What a get by HTTP costs a node; beside it MessagePack-RPC, a constant by nginx, and a dictionary by FastAPI."""
+"""What a get by HTTP costs a node; beside it MessagePack-RPC, and a constant by nginx."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
@@ -28,17 +27,14 @@ def gets(bench: Bench, *, keys: int = 100_000, run_s: float = 1.5, rounds: int =
     with ExitStack() as stack:
         ours, itself = stack.enter_context(http.node_by_http(bench.directory / "node", records, cores))
         asked: list[Server] = [ours, replace(itself, name=goals.MESSAGEPACK)]
-        for name, missing, command, has in (
-            (goals.NGINX, http.nginx_missing, partial(http.nginx, bench.directory / "nginx"), http.constants(records)),
-            (goals.FASTAPI, http.fastapi_missing, partial(http.fastapi, keys), records),
-        ):
-            if bench.takes_part(name, missing()):
-                address = Address("127.0.0.1", free_port())
-                asked.append(stack.enter_context(http.peer(name, address, command(address), has, cores)))
+        if bench.takes_part(goals.NGINX, http.nginx_missing()):
+            address = Address("127.0.0.1", free_port())
+            command = http.nginx(bench.directory / "nginx", address)
+            asked.append(stack.enter_context(http.peer(goals.NGINX, address, command, http.constants(records), cores)))
         stack.enter_context(machine.pinned(cores.load))
         rows.compare(bench, goals.HTTP_NODE, asked, Shape(CONNECTIONS, run_s=run_s), rounds)
     bench.notes.append(
         f"HTTP get of a node: {CONNECTIONS} connections, values of {data.SMALL_VALUE_BYTES} bytes, every one checked; "
         "the node and its gateway together, on a core that is theirs and each peer's in turn; nginx (one process) "
-        "answers constant bytes, FastAPI on uvicorn (one process, httptools, uvloop) the same values from a dictionary"
+        "answers constant bytes"
     )

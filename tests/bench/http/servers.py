@@ -1,18 +1,15 @@
-"""The HTTP servers that take part: a node, a gateway, and what others would put in front of values or a constant."""
+"""The HTTP servers that take part: a node, and nginx, which answers a constant."""
 
 from __future__ import annotations
 
 import shutil
 import socket
-import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from tests.bench import goals
 from tests.bench.processes import (
     DATABASE,
     NO_POLLING,
@@ -23,7 +20,6 @@ from tests.bench.processes import (
     node,
     pin,
     process,
-    serving,
     wait_for,
 )
 from tests.load import HttpDialect
@@ -38,20 +34,6 @@ if TYPE_CHECKING:
 GATEWAY_MODULE = "gossipkv.http"
 VALUE = b"x" * 100  # What the peers answer to whatever is asked.
 NGINX_TLS = "ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command NumTickets 1;"
-QUART_NEEDS = ("quart_trio", "hypercorn")
-FASTAPI_NEEDS = ("fastapi", "uvicorn", "httptools", "uvloop")
-
-
-@dataclass(frozen=True)
-class Child(Server):
-    """A process that another one has started, and that is measured alone."""
-
-    number: int = 0
-
-    @property
-    def pid(self) -> int:
-        """Its own number."""
-        return self.number
 
 
 @dataclass(frozen=True)
@@ -91,51 +73,9 @@ def node_by_http(directory: Path, records: list[Record], cores: Cores) -> Iterat
         yield NodeByHttp(served.name, served.process, address, dialect, gateways), served
 
 
-@contextmanager
-def gateway_alone(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[Server, Server]]:
-    """A node where the load runs, and a gateway in front of it, alone on the server's core."""
-    with node(directory, records, replace(cores, server=cores.load)) as served:
-        command = [sys.executable, "-m", "gossipkv", "http", "--node", str(served.address), "--listen", "127.0.0.1:0"]
-        with serving(command, name=goals.GATEWAY, core=cores.server) as gateway:
-            yield served, replace(gateway, dialect=HttpDialect(DATABASE, str(gateway.address), records))
-
-
-@contextmanager
-def gateway(directory: Path, records: list[Record], cores: Cores) -> Iterator[tuple[Server, Child]]:
-    """A node with its gateway: the node where the load runs, the gateway alone on the server's core."""
-    address = Address("127.0.0.1", free_port())
-    spread = replace(cores, server=cores.load)
-    with node(directory, records, spread, "--http-listen", str(address)) as served:
-        dialect = HttpDialect(DATABASE, str(address), records)
-        (number,) = children_with(served.pid, GATEWAY_MODULE)
-        pin(number, cores.server)
-        _wait_until_it_listens(address)
-        yield served, Child(goals.GATEWAY, served.process, address, dialect, number)
-
-
-def quart_missing() -> str | None:
-    """What must be installed before it can take part."""
-    return None if all(map(find_spec, QUART_NEEDS)) else "pip install quart-trio hypercorn"
-
-
-def fastapi_missing() -> str | None:
-    """What must be installed before it can take part."""
-    return None if all(map(find_spec, FASTAPI_NEEDS)) else f"pip install {' '.join(FASTAPI_NEEDS)}"
-
-
 def nginx_missing() -> str | None:
     """What must be installed before it can take part."""
     return None if shutil.which("nginx") else "apt-get install nginx"
-
-
-def quart(address: Address) -> list[str]:
-    """Constant bytes by quart-trio, on this port."""
-    return [sys.executable, "-u", "-m", "tests.bench.http.quart_app", str(address.port), VALUE.decode()]
-
-
-def fastapi(count: int, address: Address) -> list[str]:
-    """So many records of `data.make` by FastAPI on uvicorn, on this port."""
-    return [sys.executable, "-u", "-m", "tests.bench.http.fastapi_app", str(address.port), str(count)]
 
 
 def nginx(directory: Path, address: Address, pair: Pair | None = None) -> list[str]:

@@ -13,7 +13,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.bench import data, engines, goals, machine
-from tests.bench.datasets.restart import forget
 from tests.bench.measurement import WrongAnswerError
 from tests.bench.memory import cgroup, disk, reader
 from tests.bench.memory import engines as short
@@ -60,7 +59,7 @@ def _contestant(kind: type[Engine], path: Path, records: int, memory_bytes: int,
     """A child in a group that may have `memory_bytes` beyond what the child takes at its start."""
     cache_bytes = int(memory_bytes * CACHE_SHARE) - FILTER_BYTES * records
     command = [sys.executable, "-m", "tests.bench.memory.reader", kind.name, str(path), str(records)]
-    forget(path if path.is_dir() else path.parent)
+    machine.forget(path if path.is_dir() else path.parent)
     with cgroup.made(kind.name.replace(" ", "-")) as group:
         child = subprocess.Popen(
             group.command(*command, str(max(cache_bytes, KIB * KIB)), str(runs)),
@@ -106,14 +105,14 @@ def measure(
     memory_bytes = max(records * data.RECORD_BYTES // RATIO, LEAST_BYTES)
     packed_bytes = max(kept[short.COMPRESSED[0].name] // RATIO, LEAST_BYTES)
     plain = (
-        (reader.UNIFORM, goals.LARGER_GET, goals.LARGER_GET_P99, goals.LARGER_GET_PAGES),
-        (reader.ZIPF, goals.LARGER_ZIPF, goals.LARGER_ZIPF_P99, goals.LARGER_ZIPF_PAGES),
-        (reader.BATCHES, goals.LARGER_MANY, None, None),
-        (reader.SCANS, goals.LARGER_SCAN, None, None),
+        (reader.UNIFORM, goals.LARGER_GET, goals.LARGER_GET_PAGES),
+        (reader.ZIPF, goals.LARGER_ZIPF, goals.LARGER_ZIPF_PAGES),
+        (reader.BATCHES, goals.LARGER_MANY, None),
+        (reader.SCANS, goals.LARGER_SCAN, None),
     )
     packed = (
-        (reader.UNIFORM, goals.LARGER_LZ4, goals.LARGER_LZ4_P99, goals.LARGER_LZ4_PAGES),
-        (reader.ZIPF, goals.LARGER_LZ4_ZIPF, None, goals.LARGER_LZ4_ZIPF_PAGES),
+        (reader.UNIFORM, goals.LARGER_LZ4, goals.LARGER_LZ4_PAGES),
+        (reader.ZIPF, goals.LARGER_LZ4_ZIPF, goals.LARGER_LZ4_ZIPF_PAGES),
     )
     for kinds, size_bytes, asked in ((short.PLAIN, memory_bytes, plain), (short.COMPRESSED, packed_bytes, packed)):
         with ExitStack() as stack:
@@ -122,14 +121,13 @@ def measure(
                 for kind in kinds
                 if kind.name in paths
             ]
-            for shape, row, p99, pages in asked:
+            for shape, row, pages in asked:
                 ordered = shape in {reader.BATCHES, reader.SCANS}
                 contestants = [each for each in opened if not ordered or short.ALL[each.name].ordered]
                 for each in contestants:
                     each.turn(shape, warm_s, 0)  # It does not count, and fills caches.
                 sides = {
-                    each.name: partial(_figures, each, shape, turn_s, count(1), (row, p99, pages))
-                    for each in contestants
+                    each.name: partial(_figures, each, shape, turn_s, count(1), (row, pages)) for each in contestants
                 }
                 bench.compare(row, sides, rounds, warm=0)
                 for seed in range(rounds) if row == goals.LARGER_GET else ():
@@ -150,5 +148,5 @@ def _figures(
     rows: tuple[Row | None, ...],
 ) -> dict[Row, float]:
     turn = contestant.turn(shape, turn_s, next(seeds))
-    figures = (turn.unit_us, turn.p99_us, turn.unit_pages)
+    figures = (turn.unit_us, turn.unit_pages)
     return {row: figure for row, figure in zip(rows, figures, strict=True) if row is not None}

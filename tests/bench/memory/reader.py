@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import sys
-from array import array
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -40,13 +37,11 @@ SECOND_NS, MICROSECOND_NS = 1e9, 1e3
 
 
 class Turn(NamedTuple):
-    """What a turn found.  A unit is a get, a key of a batch, or a record of a scan; times are of calls."""
+    """The outcome of a turn.  A unit is a get, a key of a batch, or a record of a scan; times are of calls."""
 
     units: int
     busy_ns: int
-    p99_us: float
     pages: float  # Read from the disk, of 4 KiB.
-    faults: int  # That waited for the disk.
 
     @property
     def unit_us(self) -> float:
@@ -73,12 +68,12 @@ class Asker:
         self._count = count
         self._runs = [(start.encode(), right) for start, right in runs]
         self._units = 0
-        self._calls_ns = array("Q")
+        self._busy_ns = 0
 
     def turn(self, shape: str, seconds: float, seed: int) -> Turn:
         """Ask for so long, of `seconds` that are all spent waiting for the store."""
-        self._units, self._calls_ns = 0, array("Q")
-        before_pages, before_faults = pages_read(), _faults()
+        self._units = self._busy_ns = 0
+        before_pages = pages_read()
         chooser = KeyChooser(ZIPF if shape == ZIPF else UNIFORM, self._count, seed=seed)
         rng = random.Random(seed)
         end_ns = perf_counter_ns() + int(seconds * SECOND_NS)
@@ -90,36 +85,27 @@ class Asker:
                     self._batch(chooser.draws(BATCH))
                 case _:
                     self._gets(chooser.draws(CHUNK))
-        ordered = sorted(self._calls_ns)
-        return Turn(
-            units=self._units,
-            busy_ns=sum(ordered),
-            p99_us=ordered[len(ordered) * 99 // 100] / MICROSECOND_NS,
-            pages=pages_read() - before_pages,
-            faults=_faults() - before_faults,
-        )
+        return Turn(self._units, self._busy_ns, pages_read() - before_pages)
 
     def _gets(self, numbers: list[int]) -> None:
         get = self._engine.get
         keys = [mixed_key_of(number) for number in numbers]
-        found, moments = [], [perf_counter_ns()]
-        for key in keys:
-            found.append(get(key))
-            moments.append(perf_counter_ns())
-        self._calls_ns.extend(after - before for before, after in pairwise(moments))
+        begin_ns = perf_counter_ns()
+        found = [get(key) for key in keys]
+        self._busy_ns += perf_counter_ns() - begin_ns
         self._check(numbers, found)
 
     def _batch(self, numbers: list[int]) -> None:
         keys = [mixed_key_of(number) for number in numbers]
         begin_ns = perf_counter_ns()
         found = self._engine.get_many(keys)
-        self._calls_ns.append(perf_counter_ns() - begin_ns)
+        self._busy_ns += perf_counter_ns() - begin_ns
         self._check(numbers, values_of(found))
 
     def _scan(self, start: bytes, right: int) -> None:
         begin_ns = perf_counter_ns()
         found = self._engine.first(start, RUN)
-        self._calls_ns.append(perf_counter_ns() - begin_ns)
+        self._busy_ns += perf_counter_ns() - begin_ns
         self._units += len(found)
         if checksum(found) != right:
             raise WrongAnswerError(f"{self._engine.name}: the records from {start!r} are not those that were written")
@@ -128,10 +114,6 @@ class Asker:
         self._units += len(numbers)
         if found != [object_of(number) for number in numbers]:
             raise WrongAnswerError(f"{self._engine.name}: a wrong value among those of {numbers}")
-
-
-def _faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
     ConstantDialect   requests and answers of a fixed size that mean nothing: the kernel's share
     CallDialect       a method of a node without parameters, whose result is known
-    MemcachedDialect  the text protocol of memcached
 """
 
 cimport cython
@@ -18,18 +17,13 @@ from gossipkv.loadtest._dialect cimport (
     UNASKED,
     Dialect,
     Reply,
-    Slot,
     Window,
     reply_begin,
-    reply_value,
     window_find,
     window_oldest,
 )
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport HEAD_BYTES, Cursor, put, put_bytes, put_request, take_response
-
-cdef enum:
-    LONGEST_VALUE = 1 << 20  # memcached takes no longer one.
+from gossipkv.wire._message cimport HEAD_BYTES, Cursor, put_bytes, put_request, take_response
 
 
 @cython.final
@@ -101,82 +95,3 @@ cdef class CallDialect(Dialect):
             return GARBAGE
         reply.size = cursor.at + self.expected_size - data
         return COMPLETE
-
-
-cdef inline int take_text(Cursor* cursor, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """Exactly these bytes."""
-    cdef Py_ssize_t here = min(size, cursor.end - cursor.at)
-    if memcmp(cursor.at, text, here) != 0:
-        return GARBAGE
-    cursor.at += here
-    return COMPLETE if here == size else PARTIAL
-
-
-cdef inline int take_number(Cursor* cursor, Py_ssize_t* number) noexcept nogil:
-    """Digits, behind which something stands."""
-    number[0] = 0
-    while cursor.at < cursor.end and 48 <= cursor.at[0] <= 57 and number[0] <= LONGEST_VALUE:
-        number[0] = 10 * number[0] + cursor.at[0] - 48
-        cursor.at += 1
-    return COMPLETE if cursor.at < cursor.end else PARTIAL
-
-
-@cython.final
-cdef class MemcachedDialect(Dialect):
-    r"""`get <key> <key> ...\r\n`, and for each of them in turn `VALUE <key> 0 <size>\r\n<value>\r\n`; then `END\r\n`.
-
-    Every key has a value: a key that is left out is garbage, as is an error.
-    """
-
-    def __cinit__(self, records):
-        self.in_order = True
-        self.keep(records)
-
-    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 5 + <Py_ssize_t>batch * (self.longest_key + 1)
-
-    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
-        cdef uint32_t i
-        put_bytes(out, <const uint8_t*>b"get", 3)
-        for i in range(count):
-            put(out, 32)
-            put_bytes(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
-        put_bytes(out, <const uint8_t*>b"\r\n", 2)
-
-    cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        cdef Cursor cursor = Cursor(data, data + size)
-        cdef uint32_t at = window_oldest(window)
-        cdef const Slot* slot
-        cdef uint32_t i
-        cdef int result
-        if at == NO_SLOT:
-            return UNASKED
-        reply_begin(reply, at)
-        slot = window.slots + at
-        reply.keys = slot.count
-        for i in range(slot.count):
-            result = self.take_value(&cursor, window.keys[<Py_ssize_t>at * window.batch + i], reply)
-            if result != COMPLETE:
-                return result
-        result = take_text(&cursor, <const uint8_t*>b"END\r\n", 5)
-        reply.size = cursor.at - data
-        return result
-
-    cdef int take_value(self, Cursor* cursor, uint32_t key, Reply* reply) noexcept nogil:
-        cdef Py_ssize_t size
-        cdef int result = take_text(cursor, <const uint8_t*>b"VALUE ", 6)
-        if result == COMPLETE:
-            result = take_text(cursor, self.records[key].key, self.records[key].key_size)
-        if result == COMPLETE:
-            result = take_text(cursor, <const uint8_t*>b" 0 ", 3)
-        if result == COMPLETE:
-            result = take_number(cursor, &size)
-        if result == COMPLETE:
-            result = take_text(cursor, <const uint8_t*>b"\r\n", 2)
-        if result != COMPLETE:
-            return result
-        if cursor.end - cursor.at < size:
-            return PARTIAL
-        reply_value(reply, self.records, key, cursor.at, size)
-        cursor.at += size
-        return take_text(cursor, <const uint8_t*>b"\r\n", 2)

@@ -6,9 +6,7 @@ server that answers a constant of the same size shows what of it is the kernel's
 
 from __future__ import annotations
 
-import signal
-import sys
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -19,13 +17,12 @@ import msgpack
 
 from gossipkv.address import Address
 from tests.bench import data, goals, machine
-from tests.bench.asking import Client, node_get, node_value, redis_get, redis_value
 from tests.bench.measurement import OURS
-from tests.bench.network import inline_pump, rows, servers
+from tests.bench.network import rows, servers
 from tests.bench.network.rows import Shape
-from tests.bench.processes import DATABASE, NO_POLLING, Cores, call, free_port, node, pin, serving
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, call, free_port, node
 from tests.bench.sources import VERSION
-from tests.load import RedisDialect, RpcDialect
+from tests.load import RedisDialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,18 +30,12 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
     from tests.bench.measurement import Bench
     from tests.bench.processes import Server
-    from tests.load import Traffic
 
 KIB = 1024
 SETTLE_S = 0.2
 BATCH = 100
 ID = 0xFFFF  # As long as those of most requests of a run.
 MILLISECOND_NS = 1e6
-MILLISECOND_US = 1e3
-LONG_KEY = b"long"
-LONG_SHARE = 10  # Chunks of a run of short requests to one pair: a long answer takes its time.
-LONG_VALUE_BYTES = 8 << 20
-LONG_TAILS = (VERSION.encode(), b"\r\n")  # Of a node's answer, and of redis'.
 KEY, VALUE = b"k" * 16, b"v" * data.SMALL_VALUE_BYTES
 GET_BYTES = len(msgpack.packb([0, ID, "get", [DATABASE, KEY]]))
 ANSWER_BYTES = len(msgpack.packb([1, ID, None, [VALUE, VERSION]]))
@@ -128,47 +119,6 @@ def forwarded(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: i
     )
 
 
-def behind(bench: Bench, *, keys: int = KEYS, chunks: int = CHUNKS, rounds: int = ROUNDS) -> None:
-    """How long a get takes that is asked right after a long value, each by a client of its own.
-
-    Between two nodes they share a connection.  Beside it the same with nothing before it, and servers that have both.
-    """
-    records = [*data.make(keys).records, (LONG_KEY, b"v" * LONG_VALUE_BYTES)]
-    key, value = records[0]
-    with (
-        ExitStack() as stack,
-        peers(bench, records) as both,
-        servers.asker(bench.directory / "asker", records, CORES, 1) as asker,
-    ):
-
-        def side(server: Server, *, waits: bool = True) -> Callable[[], float]:
-            long, short = (stack.enter_context(closing(Client(server.address))) for _ in range(2))
-            is_redis = server.name == goals.REDIS
-            ask = redis_get if is_redis else partial(node_get, DATABASE)
-            decode = redis_value if is_redis else node_value
-
-            def time_ms() -> float:
-                if waits:
-                    long.send(ask(LONG_KEY))
-                elapsed_ns = short.time(ask(key), value, decode)
-                if waits:
-                    long.receive(_long_answer)
-                return elapsed_ns / MILLISECOND_NS
-
-            return lambda: median(time_ms() for _ in range(1 + chunks // LONG_SHARE))
-
-        sides = {asker.name: side(asker), goals.FIRST: side(asker, waits=False)}
-        sides |= {server.name: side(server) for server in both}
-        bench.compare(goals.NETWORK_BEHIND, sides, rounds)
-
-
-def _long_answer(reply: bytes) -> bytes:
-    """The answer with the long value, when all of it is there."""
-    if len(reply) < LONG_VALUE_BYTES or not reply.endswith(LONG_TAILS):
-        raise ValueError("half an answer")
-    return reply
-
-
 def connections(
     bench: Bench,
     *,
@@ -235,35 +185,6 @@ def round_trip(
             rows.compare(bench, row, asked, Shape(count, run_s=run_s), rounds)
 
 
-def thread(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """A node in which a thread computes: what a read waits for, and what needs the interpreter's lock."""
-    module = ("-m", "tests.bench.network.node_with_thread")
-    with node(bench.directory / "node", data.make(keys).records, CORES, *NO_POLLING, module=module) as server:
-        pin(server.pid, None)  # The thread may have a core: it is the lock that is measured.
-        with machine.pinned(CORES.load):
-            for row, asked in (
-                (goals.NETWORK_THREAD, server),
-                (goals.NETWORK_THREAD_PYTHON, called_databases(server)),
-            ):
-                with rows.open_traffic(asked, Shape(1)) as traffic:
-                    quiet = partial(_p99_ms, asked, traffic, run_s)
-                    beside = partial(_beside_thread, server, quiet)
-                    bench.compare(row, {OURS: beside, goals.WITHOUT: quiet}, rounds)
-
-
-def _p99_ms(server: Server, traffic: Traffic, run_s: float) -> float:
-    return rows.run(server, traffic, run_s).p99_us / MILLISECOND_US
-
-
-def _beside_thread(server: Server, run: Callable[[], float]) -> float:
-    server.process.send_signal(signal.SIGUSR1)
-    sleep(SETTLE_S)
-    figure = run()
-    server.process.send_signal(signal.SIGUSR1)
-    sleep(SETTLE_S)
-    return figure
-
-
 def lone(bench: Bench, *, keys: int = KEYS, idle_s: float = 5.0, rounds: int = ROUNDS) -> None:
     """What a node uses that nobody asks anything."""
     with node(bench.directory / "node", data.make(keys).records, CORES) as server:
@@ -274,19 +195,6 @@ def lone(bench: Bench, *, keys: int = KEYS, idle_s: float = 5.0, rounds: int = R
             return (server.cpu_ns() - before_ns) / MILLISECOND_NS / idle_s
 
         bench.compare(goals.NETWORK_LONE, {OURS: used_ms}, rounds)
-
-
-def handed_off(bench: Bench, *, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """Requests that Python answers: with the least that it can do, and a real method of a node."""
-    shape = Shape(64, 16, run_s=run_s)
-    command = [sys.executable, "-m", "tests.bench.network.inline_pump"]
-    dialect = RpcDialect(inline_pump.DATABASE, inline_pump.RECORDS)
-    with serving(command, dialect=dialect, core=CORES.server) as server, machine.pinned(CORES.load):
-        rows.compare(bench, goals.NETWORK_HANDED_OFF, [server], shape, rounds)
-    with node(bench.directory / "node", data.make(100).records, CORES, *NO_POLLING) as server:
-        called = called_databases(server)
-        with machine.pinned(CORES.load):
-            rows.compare(bench, goals.NETWORK_DATABASES, [called], shape, rounds)
 
 
 def called_databases(server: Server) -> Server:

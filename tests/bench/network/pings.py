@@ -6,29 +6,21 @@ ping is answered is what the ping has waited for, whatever else the machine does
 
 from __future__ import annotations
 
-import os
 import random
-import select
 import signal
 import socket
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING, NamedTuple
+from time import sleep
+from typing import TYPE_CHECKING
 
 import msgpack
 
-from gossipkv.address import Address
 from tests.bench import data, goals, machine
-from tests.bench.asking import percentile
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.network.rows import TIMEOUT_S
-from tests.bench.network.secured import Certified
-from tests.bench.network.servers import allow_descriptors
-from tests.bench.processes import DATABASE, NO_POLLING, Cores, free_port, node, pin
-from tests.bench.sources import VERSION
-from tests.unit.serving.secured import Client as TlsClient
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,94 +64,7 @@ def measure(
                 own, *others = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
                 check = partial(_check, values=dict(records))
                 wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), check)
-                bench.compare(row, {OURS: lambda wait=wait: wait().cpu_ns / MILLISECOND_NS}, rounds)
-
-
-def of_pumps(
-    bench: Bench, *, keys: int = 100_000, batches: tuple[int, int] = (64, 3_600), pings: int = 40, rounds: int = 5
-) -> None:
-    """By the clock, of two pumps and of one: each has a core, for whoever asks only waits meanwhile."""
-    records, rng = data.make(keys).records, random.Random(data.SEED)
-    chosen = [rng.choices(records, k=batches[1]) for _ in range(batches[0])]
-    requests = [[msgpack.packb([0, 0, "get_many", [DATABASE, [key for key, _ in batch]]])] for batch in chosen]
-    answers = [msgpack.packb([1, 0, None, [[value for _, value in batch], VERSION]]) for batch in chosen]
-    expected = {request: answer for (request,), answer in zip(requests, answers, strict=True)}
-
-    def check(connection: socket.socket, requests: list[bytes]) -> None:
-        answer, received = expected[requests[0]], bytearray()
-        while len(received) < len(answer):
-            received += connection.recv(RECEIVE_BYTES)
-        if received != answer:
-            raise WrongAnswerError("that is no batch, or a wrong one")
-
-    with ExitStack() as stack:
-        sides = {}
-        for name, pumps in ((goals.ONE_PUMP, 1), (OURS, 2)):
-            options = (*NO_POLLING, "--pumps", str(pumps))
-            server = stack.enter_context(
-                node(bench.directory / f"of-{pumps}", records, Cores.of_this_machine(), *options)
-            )
-            pin(server.pid, None)
-            *others, own = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
-            wait = partial(_wait, server, own, dict(zip(others, requests, strict=True)), check)
-            sides[name] = lambda wait=wait: percentile([wait().wall_ns for _ in range(pings)], 0.99)
-        bench.compare(goals.PUMPS_PING, sides, rounds)
-    bench.notes.append(
-        f"{goals.PUMPS_PING}: of {pings} pings, each behind {batches[0]} batches that came while the node stood still"
-    )
-
-
-def beside_handshakes(bench: Bench, *, count: int = 1_000, rounds: int = 5) -> None:
-    """Pings one after another while so many clients, who come at once, are owed an answer by the node.
-
-    Their hellos, and later what ends their handshakes, arrive while it stands still; nobody else computes then.
-    """
-    allow_descriptors()
-    certified, address = Certified.in_directory(bench.directory / "certificates"), Address("127.0.0.1", free_port())
-    options = ("--resp-listen", str(address), "--tls-listeners", "resp_listen", *certified.of_node)
-    options += ("--frame-timeout", "5m")  # So long the clients have, who are slow.
-    cores = Cores.of_this_machine()
-    with (
-        node(bench.directory / "node", data.make(1_000).records, cores, *NO_POLLING, *options) as server,
-        machine.pinned(cores.load),
-    ):
-
-        def p99_ms() -> float:
-            with ExitStack() as stack:
-                own = stack.enter_context(_connected(server))
-                sockets = [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
-                for each in sockets:
-                    each.settimeout(0)
-                clients = [TlsClient(each, certified.context) for each in sockets]
-                waited_ns = [used_ns for _ in range(2) for used_ns in _pinged_meanwhile(server, own, clients)]
-                if not all(client.is_shaken for client in clients):
-                    raise WrongAnswerError("a handshake was not done")
-            return sorted(waited_ns)[int(0.99 * len(waited_ns))] / MILLISECOND_NS
-
-        bench.compare(goals.TLS_PING, {OURS: p99_ms}, rounds)
-
-
-def _pinged_meanwhile(server: Server, own: socket.socket, clients: list[TlsClient]) -> list[int]:
-    """What the node computed before each ping that came before all of these had their answer."""
-    used_ns: list[int] = []
-    waiting = select.poll()
-    with _stopped(server):
-        for client in clients:
-            client.advance()
-            waiting.register(client.socket, select.POLLIN)
-    with _first_on_its_core():
-        while not used_ns or len(waiting.poll(0)) < len(clients):
-            used_ns.append(_wait(server, own, {}, partial(_check, values={})).cpu_ns)
-    return used_ns
-
-
-@contextmanager
-def _first_on_its_core() -> Iterator[None]:
-    """Have this process hear a pong when it is there, if it may: what a node computes until then counts."""
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    yield
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+                bench.compare(row, {OURS: wait}, rounds)
 
 
 def _connected(server: Server) -> socket.socket:
@@ -176,34 +81,25 @@ def _hear_pong(connection: socket.socket) -> None:
         raise WrongAnswerError("that is no pong")
 
 
-class Wait(NamedTuple):
-    """How long a ping waited, and what the node computed meanwhile."""
-
-    wall_ns: int
-    cpu_ns: int
-
-
 def _wait(
     server: Server,
     own: socket.socket,
     others: dict[socket.socket, list[bytes]],
     check: Callable[[socket.socket, list[bytes]], None],
-) -> Wait:
-    """Of a ping that came last."""
+) -> float:
+    """Milliseconds of processor time that the node takes before it answers a ping that came last."""
     with _stopped(server):
         for each, requests in others.items():
             each.sendall(b"".join(requests))
         own.sendall(PING)
         sleep(ARRIVED_S)
         before_ns = server.cpu_ns()
-        began_ns = perf_counter_ns()
     _hear_pong(own)
-    wall_ns = perf_counter_ns() - began_ns
     with _stopped(server):
         used_ns = server.cpu_ns() - before_ns
     for each, requests in others.items():
         check(each, requests)
-    return Wait(wall_ns, used_ns)
+    return used_ns / MILLISECOND_NS
 
 
 @contextmanager

@@ -13,14 +13,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from tests.bench import data, goals, machine
-from tests.bench.asking import redis_get
 from tests.bench.http import servers as http
-from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
 from tests.bench.network import servers
 from tests.bench.network.rows import MICROSECOND_NS, TIMEOUT_S
 from tests.bench.processes import DATABASE, NO_POLLING, Cores, free_port, node
@@ -40,8 +39,6 @@ HOST = "localhost"
 SELECT = b"*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n"
 BURSTS = 1_000  # Asked again and again, each time over another connection.
 RECEIVE_BYTES = 1 << 16
-KIB = 1024
-SETTLE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class Client:
                 raise WrongAnswerError(f"{server.name} has no such database")
         self._bursts = cycle(
             (
-                b"".join(redis_get(key) for key, _ in burst),
+                b"".join(servers.redis_get(key) for key, _ in burst),
                 b"".join(b"$%d\r\n%b\r\n" % (len(value), value) for _, value in burst),
             )
             for burst in bursts
@@ -218,22 +215,3 @@ def _handshake_us(server: Server, context: ssl.SSLContext, ticket: ssl.SSLSessio
             with suppress(OSError):  # Who does not say farewell.
                 connection.unwrap()
     return (server.cpu_ns() - before_ns) / MICROSECOND_NS / count
-
-
-def memory(bench: Bench, *, connections: int = 2_000) -> None:
-    """What a node grows by for each connection that has been asked over once, and is idle."""
-    servers.allow_descriptors()
-    records = data.make(1_000).records
-    certified = Certified.in_directory(bench.directory / "certificates")
-    with node_by_resp(bench.directory / "node", records, *certified.of_node) as server:
-
-        def grown_kib() -> float:
-            with closing(Client(server, records, 64, 1, certified.context)) as few:  # What is allocated once for all.
-                few.turn()
-                before_bytes = server.resident_bytes()
-            with closing(Client(server, records, connections, 1, certified.context)) as many:
-                many.turn()
-                sleep(SETTLE_S)
-                return (server.resident_bytes() - before_bytes) / KIB / connections
-
-        bench.compare(goals.TLS_MEMORY, {OURS: grown_kib}, 1, warm=0)

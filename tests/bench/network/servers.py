@@ -6,16 +6,15 @@ import resource
 import shutil
 import socket
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from tests.bench import compiled, goals
-from tests.bench.asking import redis_set
 from tests.bench.cluster import nodes
-from tests.bench.processes import DATABASE, MOST_CONNECTIONS, Server, free_port, pin, process, serving, wait_for
+from tests.bench.processes import DATABASE, MOST_CONNECTIONS, Server, free_port, pin, process, serving
 from tests.bench.sources import write_database
 from tests.load import RedisDialect, RpcDialect
 
@@ -61,6 +60,16 @@ def asker(
         yield replace(asker, name=name, dialect=RpcDialect(DATABASE, records))
 
 
+def redis_get(key: bytes) -> bytes:
+    """Return a GET in RESP."""
+    return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(key), key)
+
+
+def redis_set(key: bytes, value: bytes) -> bytes:
+    """Return a SET in RESP."""
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
+
+
 def redis_missing() -> str | None:
     """What must be installed before redis-server can take part."""
     return None if shutil.which("redis-server") else "apt-get install redis-server"
@@ -92,30 +101,6 @@ def _tell(address: Address, requests: list[bytes], taken: bytes) -> None:
                 received += connection.recv(1 << 16)
             if received != expected:
                 raise RuntimeError("a server did not take a record")
-
-
-def memcached_missing() -> str | None:
-    """What must be installed before memcached can take part."""
-    return None if shutil.which("memcached") else "apt-get install memcached"
-
-
-@contextmanager
-def memcached(records: list[Record], threads: int) -> Iterator[Server]:
-    """One with so many threads and room for all records, which runs where the system wants it."""
-    address = Address("127.0.0.1", free_port())
-    command = ["memcached", "-t", str(threads), "-m", "1024", "-c", str(MOST_CONNECTIONS), "-u", "nobody"]
-    command += ["-l", address.host, "-p", str(address.port)]
-    with process(["sh", "-c", 'echo ready to begin; exec "$@"', "sh", *command]) as (running, _):
-        wait_for(lambda: _listens(address), goals.MEMCACHED)
-        asked = (b"set %b 0 0 %d\r\n%b\r\n" % (key, len(value), value) for key, value in records)
-        _tell(address, list(asked), b"STORED\r\n")
-        yield Server(goals.MEMCACHED, running, address)
-
-
-def _listens(address: Address) -> bool:
-    with suppress(ConnectionRefusedError), socket.create_connection(address):
-        return True
-    return False
 
 
 @contextmanager

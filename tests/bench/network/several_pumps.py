@@ -1,4 +1,4 @@
-"""Two pumps on two cores, beside one, and memcached with two threads: clients are on the same two, as processes.
+"""Two pumps on two cores, beside one: clients are on the same two cores, as processes.
 
 What two cores can do at most follows from a run of one pump, in which nobody waits for a core: a request takes so much
 of the server's processor time, and so much of its client's, and two cores have twice a second of both.
@@ -10,26 +10,22 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
 from multiprocessing import get_context
-from time import process_time, sleep
+from time import process_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.bench import data, goals, machine
 from tests.bench.measurement import OURS
 from tests.bench.network import rows
 from tests.bench.network.rows import MICROSECONDS, Shape
-from tests.bench.network.servers import memcached, memcached_missing, protocols
 from tests.bench.processes import DATABASE, NO_POLLING, Cores, Server, node, pin
 from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-    from gossipkv.loadtest._dialect import Dialect
     from tests.bench.measurement import Bench
 
 PUMPS = 2
-KIB = 1024
 SHAPES = (Shape(64), Shape(64, 16), Shape(16, 1, 100))
 
 
@@ -41,8 +37,8 @@ class Run(NamedTuple):
     client_us: float
 
 
-def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: int = 7, idle_s: float = 5.0) -> None:
-    """Requests a second, and processor time of the server a request; what a further pump takes at rest."""
+def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: int = 7) -> None:
+    """Requests a second, and processor time of the server a request."""
     records = data.make(keys).records
     with ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(PUMPS, get_context("spawn")))
@@ -56,8 +52,6 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
             servers.append(server)
         one, several = servers
         order = [(goals.ONE_PUMP, one), (OURS, several)]
-        if bench.takes_part(goals.MEMCACHED, memcached_missing()):
-            order.append((goals.MEMCACHED, stack.enter_context(memcached(records, PUMPS))))
         shapes = [replace(shape, run_s=run_s) for shape in SHAPES]
         for (wall, cpu), shape in zip(goals.PUMPS, shapes, strict=True):
             machine.say(f"  {wall}")
@@ -67,15 +61,8 @@ def measure(bench: Bench, *, keys: int = 100_000, run_s: float = 1.0, rounds: in
                     alone, together = runs[goals.ONE_PUMP], runs[OURS]
                     bench.add(wall, together.wall_us)
                     bench.add(wall, (alone.server_us + alone.client_us) / PUMPS, goals.BOTH_CORES)
-                    if goals.MEMCACHED in runs:
-                        bench.add(wall, runs[goals.MEMCACHED].wall_us, goals.MEMCACHED)
-                        bench.add(cpu, runs[goals.MEMCACHED].server_us, goals.MEMCACHED)
                     bench.add(cpu, together.server_us)
                     bench.add(cpu, alone.server_us, goals.ONE_PUMP)
-        sides = {OURS: partial(_rest_ms, several, idle_s), goals.ONE_PUMP: partial(_rest_ms, one, idle_s)}
-        bench.compare(goals.PUMPS_REST, sides, min(rounds, 3))
-        grown = (several.resident_bytes() - one.resident_bytes()) / KIB / KIB / (PUMPS - 1)
-        bench.add(goals.PUMPS_MEMORY, grown)
     cores = len(os.sched_getaffinity(0))
     bench.notes.append(
         f"pumps: {keys:,} records, {PUMPS} pumps, {PUMPS} clients as processes, all on the same {cores} cores; what "
@@ -98,21 +85,8 @@ def _run(pool: ProcessPoolExecutor, keys: int, server: Server, shape: Shape) -> 
 
 def ask(name: str, address: Address, keys: int, shape: Shape) -> tuple[int, float, float]:
     """Ask as a client of its own: how many were answered, in which time, and its processor time; all are checked."""
-    server = Server(name, None, address, _dialect(name, keys))
+    server = Server(name, None, address, RpcDialect(DATABASE, data.make(keys).records))
     with rows.opened_for_once(server, shape) as traffic:
         began_s = process_time()
         outcome = rows.checked(traffic.run(duration_s=shape.run_s), server.name)
         return outcome.requests, outcome.duration_s, process_time() - began_s
-
-
-@cache
-def _dialect(name: str, keys: int) -> Dialect:
-    records = data.make(keys).records
-    return protocols().MemcachedDialect(records) if name == goals.MEMCACHED else RpcDialect(DATABASE, records)
-
-
-def _rest_ms(server: Server, idle_s: float) -> float:
-    """Milliseconds of processor time a second that a node takes which nobody asks anything."""
-    before_ns = server.cpu_ns()
-    sleep(idle_s)
-    return (server.cpu_ns() - before_ns) / 1e6 / idle_s

@@ -1,4 +1,4 @@
-"""RocksDB through rocksdict: read through its block cache, read through a map, and in lz4 blocks."""
+"""RocksDB through rocksdict: read through its block cache, plain and in lz4 blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class RocksDB(Engine):
         "2 GiB block cache (holds all); built by sorting, SstFileWriter and a moving ingest, synced"
     )
     compressed: ClassVar[bool] = False
-    mapped: ClassVar[bool] = False
     cache_bytes: ClassVar[int] = CACHE_BYTES
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +61,6 @@ class RocksDB(Engine):
         options.set_block_based_table_factory(cls.blocks())
         kind = rocksdict.DBCompressionType
         options.set_compression_type(kind.lz4() if cls.compressed else kind.none())
-        options.set_allow_mmap_reads(cls.mapped)
         return options
 
     @classmethod
@@ -89,26 +87,9 @@ class RocksDB(Engine):
         self._db.close()
 
 
-class RocksDBMapped(RocksDB):
-    """The quickest way of RocksDB to read what is in memory: beside the goals, for honesty."""
-
-    name = "RocksDB mapped"
-    settings = "as RocksDB, but allow_mmap_reads: uncompressed blocks are read in place"
-    mapped = True
-
-
 class RocksDBCompressed(RocksDB):
     """lz4 with the cache holding every block unpacked."""
 
     name = "RocksDB lz4"
     settings = "as RocksDB with lz4, the 2 GiB cache holding every block unpacked"
     compressed = True
-
-
-class RocksDBCompressedSmallCache(RocksDB):
-    """lz4 with little cache: what compression is for."""
-
-    name = "RocksDB lz4, 4 MiB"
-    settings = "as RocksDB with lz4, with a block cache of 4 MiB, for data larger than memory as ours is"
-    compressed = True
-    cache_bytes = 4 << 20

@@ -1,7 +1,9 @@
 """The rows about a stream: thousands of transactions one after another on one table, and etcd asked for as many.
 
 What a burst hides is here: what a node learns of its own commits, what it lets go of, and what it tells the others.
-Each transaction must be done; after the last of a round it is measured when every node shows it.
+One server is asked by `metadata_transact` for operations that give a partition to a node that nobody is (`assign`), or
+take it away again (`unassign`), each of which changes one leaf of the map.  Each must be done, and at the end the map
+has what was done and nothing else; after the last of a round it is measured when every node shows it.
 """
 
 from __future__ import annotations
@@ -11,19 +13,24 @@ from contextlib import ExitStack
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
-from tests.bench.measurement import OURS
-from tests.bench.processes import cpu_ns
+from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.processes import cpu_ns, wait_for
 from tests.bench.register import etcd
-from tests.bench.register.transactions import SERVERS, Map
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.bench.measurement import Bench, Row
 
+SERVERS = 3
 PARTITIONS = 64
+TIMEOUT_MS = 60_000
 
 
 def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None:
@@ -49,7 +56,7 @@ def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None
 def _ours(servers: nodes.Nodes, table: Map, count: int) -> dict[Row, float]:
     processes = nodes.processes(servers.cluster)
     used_ns = sum(map(cpu_ns, processes))
-    took_ms, _ = table.one_by_one(count)
+    took_ms = table.one_by_one(count)
     used_ns = sum(map(cpu_ns, processes)) - used_ns
     return {
         goals.SUSTAINED_P50: took_ms,
@@ -59,10 +66,114 @@ def _ours(servers: nodes.Nodes, table: Map, count: int) -> dict[Row, float]:
 
 
 def _theirs(peer: etcd.Etcd, count: int) -> dict[Row, float]:
-    used_ns, took_s = sum(map(cpu_ns, peer.processes)), []
-    for _ in range(count):
+    took_ms, used_us = peer.transact(count)
+    return {goals.SUSTAINED_P50: took_ms, goals.SUSTAINED_CPU: used_us}
+
+
+class Place(NamedTuple):
+    """A partition of a table."""
+
+    key: bytes
+    partition: int
+
+
+class Asked(NamedTuple):
+    """An operation, and what it does at a key: an assignment is there then; None: none is."""
+
+    operation: Operation
+    key: bytes
+    assignment: int | None
+
+
+class Map:
+    """A table, and what was done to its map."""
+
+    def __init__(self, servers: nodes.Nodes, partitions: int, chance: random.Random) -> None:
+        self.partitions = partitions
+        self.count = 0  # Operations that were done.
+        self.done: dict[bytes, int] = {}  # The assignment that each key was given.
+        self._nodes = servers
+        self._chance = chance
+        self._name = f"table{partitions}"
+        options = {"kind": "hash", "partitions": partitions, "replication": SERVERS}
+        made = servers.call(1, "create_table", self._name, options)
+        self._register = bytes.fromhex(made["table"])
+        self._config = made["config"]
+        self._places = [Place(told["start"], told["id"]) for told in self._read()]
+        if len(self._places) != partitions:
+            raise WrongAnswerError(f"the table has {len(self._places)} partitions, not {partitions}")
+
+    def _read(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        start: bytes | None = b""
+        while start is not None:
+            told = self._nodes.call(1, "partition_map", self._name, {"start": start})
+            found += told["partitions"]
+            start = told["next"]
+        return found
+
+    def _next(self) -> Asked:
+        """An assignment somewhere; where there is one, its end."""
+        place = self._chance.choice(self._places)
+        assignment = self.done.get(place.key)
+        if assignment is None:
+            new = self._chance.getrandbits(63) + 1
+            return self._asked("assign", place, new, self._chance.randbytes(16), 0)
+        return self._asked("unassign", place, assignment)
+
+    def _asked(self, name: str, place: Place, assignment: int, *more: object) -> Asked:
+        id_ = self._chance.randbytes(OPERATION_ID_BYTES)
+        operation = Operation(id_, self._config, name, 1, (*place, assignment, *more))
+        return Asked(operation, place.key, assignment if more else None)
+
+    def _take(self, asked: Asked, told: list[object]) -> None:
+        id_, outcome, code, message = told
+        if id_ != asked.operation.id or outcome != Outcome.DONE:
+            raise WrongAnswerError(f"an operation ended as {outcome}: {code} {message}")
+        self.count += 1
+        if asked.assignment is None:
+            del self.done[asked.key]
+        else:
+            self.done[asked.key] = asked.assignment
+
+    def _sequence(self, operation: Operation) -> int:
+        """The config id by now, as a full round at the server shows it."""
+        outcome = self._nodes.call(1, "metadata_outcome", self._register, operation.id, operation.base)
+        if outcome != Outcome.DONE:
+            raise WrongAnswerError(f"an operation that was done is told as {outcome}")
+        return self._nodes.call(1, "partition_map", self._name, {"limit": 1})["config"]
+
+    def one_by_one(self, count: int) -> float:
+        """Do so many transactions, each with its answer; returns the median of their milliseconds."""
+        took_s: list[float] = []
+        for _ in range(count):
+            asked = self._next()
+            sent = [self._register, [asked.operation.encode()], TIMEOUT_MS]
+            begin_s = perf_counter()
+            answer = self._nodes.call(1, "metadata_transact", *sent)
+            took_s.append(perf_counter() - begin_s)
+            self._take(asked, *answer)
+            self._config += 1
+        if (config := self._sequence(asked.operation)) != self._config:
+            raise WrongAnswerError(f"{count} transactions led to {config}, not {self._config}")
+        return 1000 * median(took_s)
+
+    def shown_s(self, numbers: Iterable[int]) -> float:
+        """Seconds from now until each of these nodes shows what was done last."""
         begin_s = perf_counter()
-        peer.swap(b"one", bytes(etcd.VALUE_BYTES))
-        took_s.append(perf_counter() - begin_s)
-    used_ns = sum(map(cpu_ns, peer.processes)) - used_ns
-    return {goals.SUSTAINED_P50: 1000 * median(took_s), goals.SUSTAINED_CPU: used_ns / 1e3 / count}
+        for number in numbers:
+            wait_for(partial(self._is_shown, number), f"node {number} to show {self._config} of {self._name}")
+        return perf_counter() - begin_s
+
+    def _is_shown(self, number: int) -> bool:
+        return self._nodes.call(number, "partition_map", self._name, {"limit": 1})["config"] >= self._config
+
+    def check(self) -> None:
+        """Raise WrongAnswerError if the map has not just what was done."""
+        found = {}
+        for told in self._read():
+            for one in told["assignments"]:
+                if one["state"] == "PROPOSED":
+                    found[told["start"]] = int(one["id"], 16)
+        if found != self.done:
+            raise WrongAnswerError(f"{len(self.done)} assignments were done, and the map has {len(found)}")

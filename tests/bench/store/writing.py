@@ -1,15 +1,14 @@
 """The rows about writing: puts and batches that are on the disk when they return.
 
 All sides are open at once in one process and write the same records to directories of one file system, in turn and in
-another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks, and threads
-where RocksDB gathers what they write, each with one put in flight.  At the end every record is asked for on every side,
+another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks, each with
+one put in flight, and beside them stands RocksDB's own benchmark.  At the end every record is asked for on every side,
 and must be the last that was written.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 from contextlib import AsyncExitStack
 from functools import partial
 from time import perf_counter_ns
@@ -67,18 +66,12 @@ async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int
                 goals.STORE_PUT_BATCH: partial(_in_batches, rocks.write_batch),
             }
             sides[goals.ROCKSDB] = _Side(rocks.get, works)
-            grouped = rocksdb.RocksStore(bench.directory / "grouped", sync=True)
-            stack.callback(grouped.close)
-            bench.notes.append(f"{goals.ROCKSDB_GROUPS}: {rocksdb.GROUPS_SETTINGS}")
-            works = {goals.STORE_PUT_WRITERS: _in_tasks(rocksdb.RocksGroups(grouped).write_each, writers)}
-            sides[goals.ROCKSDB_GROUPS] = _Side(grouped.get, works)
-        if bench.takes_part(goals.ROCKSDB_THREADS, rocksdb.RocksThreads.missing()):
-            threads = rocksdb.RocksThreads(bench.directory / "threads")
-            stack.callback(threads.close)
-            bench.notes.append(f"{goals.ROCKSDB_THREADS}: {rocksdb.THREADS_SETTINGS}")
-            works = {goals.STORE_PUT_WRITERS: partial(_in_threads, threads.write_each, writers)}
-            sides[goals.ROCKSDB_THREADS] = _Side(threads.get, works)
         await trio.to_thread.run_sync(_compare, bench, keys, counts, sides, rounds)
+        if bench.takes_part(goals.DB_BENCH, rocksdb.bench_missing()):
+            puts = counts[goals.STORE_PUT_WRITERS] // writers
+            for number in range(rounds):
+                took_us = rocksdb.many_writers_us(bench.directory / f"{number}", writers, puts)
+                bench.add(goals.STORE_PUT_WRITERS, took_us, goals.DB_BENCH)
 
 
 def _compare(bench: Bench, keys: int, counts: dict[Row, int], sides: dict[str, _Side], rounds: int) -> None:
@@ -140,14 +133,6 @@ def _in_tasks(write_each: Callable[[list[Record]], Awaitable[None]], writers: in
 def _in_batches(write: Work, records: list[Record]) -> None:
     for first in range(0, len(records), BATCH):
         write(records[first : first + BATCH])
-
-
-def _in_threads(write_each: Work, writers: int, records: list[Record]) -> None:
-    threads = [threading.Thread(target=write_each, args=(records[number::writers],)) for number in range(writers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _fresh(keys: list[bytes], count: int, chance: random.Random) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The rows about tables of very many ranges: what a division of one takes, and what each takes of a node's memory.
+"""The rows about tables of very many ranges: a division of one, the memory of each, and the range of a key.
 
 The ranges are made by divisions into 64, many in a transaction, as no request to make a table holds so many bounds.
 """
@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from contextlib import ExitStack, closing
 from functools import partial
 from random import Random
+from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata.known import known_of
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, decode_root
-from gossipkv.register.metadata.partitions import MOST_CHILDREN
+from gossipkv.register.metadata.partitions import MAP, MOST_CHILDREN, RANGE, Table, first_body
+from gossipkv.register.metadata.tree import Tree
+from gossipkv.table.route import Route
 from gossipkv.table.splitting import DIVIDE, division
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
@@ -198,3 +201,30 @@ def _memory_kib(asked: Nodes, settle_s: float) -> float:
     assert process is not None
     memtable = asked.call(NUMBER, "info")["tables"]["counters"]["memtable_bytes"]
     return float((anonymous_bytes(process) - memtable) / KIB)
+
+
+def route(bench: Bench, *, partitions: int = 100_000, few: int = 16, gets: int = 20_000, rounds: int = 5) -> None:
+    """Which partition a key is in, of many ranges and of few."""
+    machine.say(f"  {goals.ROUTE}")
+    many_, few_ = _ranges(partitions), _ranges(few)
+    keys = [data.key_of(number * 7919) for number in range(gets)]
+    for _ in range(rounds):
+        for ranges, side in ((many_, ""), (few_, goals.FEW_RANGES)):
+            took = []
+            for key in keys:
+                began = perf_counter()
+                place = ranges.place(key)
+                took.append(perf_counter() - began)
+                if not place.first <= key:
+                    raise WrongAnswerError(f"{key!r} is not in the range from {place.first!r} on")
+            bench.add(goals.ROUTE, median(took) * 1e6, side)
+
+
+def _ranges(count: int) -> Route:
+    keys = sorted({data.key_of(number) for number in range(count - 1)})
+    partitions = {}
+    for number, first in enumerate([b"", *keys]):
+        hosts = (Assignment(3 * number + slot, bytes([slot]) * 16, slot, State.AVAILABLE) for slot in range(3))
+        partitions[first] = Partition(number, tuple(hosts))
+    changed = first_body(Table(bytes(16), "t", RANGE, 3, 0), partitions, 1 << 48 | 1)
+    return Route(Tree.opened(changed.pages.__getitem__, changed.root, MAP.name))

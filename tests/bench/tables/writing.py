@@ -17,9 +17,9 @@ import msgpack
 
 from gossipkv.address import Address
 from tests.bench import data
-from tests.bench.asking import redis_set
 from tests.bench.cluster import nodes
 from tests.bench.measurement import WrongAnswerError
+from tests.bench.network.servers import redis_set
 from tests.bench.processes import free_port, process, wait_for
 
 if TYPE_CHECKING:

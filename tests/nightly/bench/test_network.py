@@ -53,31 +53,6 @@ def test_a_call_is_compared_as_it_is_encoded() -> None:
         assert generator.tally.broken() == {"garbage": 1}
 
 
-def test_memcached_answers_in_order() -> None:
-    """Each value behind its key, wherever what came is cut; a wrong value is counted, and a key left out is garbage."""
-    records = [record for record in RECORDS if record[1] is not None]
-    dialect = servers.protocols().MemcachedDialect(records)
-    values = {b"key-1": b"VALUE key-1 0 5\r\nvalue\r\n", b"key-2": b"VALUE key-2 0 0\r\n\r\n"}
-
-    def told(server: socket.socket, generator: Generator, answer: bytes) -> None:
-        for at in range(len(answer)):
-            server.send(answer[at : at + 1])
-            generator.step_at(0)
-
-    for wrong in (0, 1):
-        with asked(dialect, batch=3) as (generator, server, sent):
-            assert sent.startswith(b"get ")
-            keys = sent[4:-2].split(b" ")
-            answer = b"".join(values[key] for key in keys) + b"END\r\n"
-            told(server, generator, answer.replace(b"\r\nvalue", b"\r\nother") if wrong else answer)
-            assert generator.tally.answered == 1
-            assert generator.tally.wrong == wrong * keys.count(b"key-1") > wrong - 1
-    with asked(dialect) as (generator, server, _):
-        server.send(b"END\r\n")
-        generator.step_at(0)
-        assert generator.tally.broken() == {"garbage": 1}
-
-
 def test_the_floor_answers_each_request_once() -> None:
     """So many bytes for so many, however they are cut."""
     with (
