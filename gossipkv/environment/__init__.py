@@ -3,10 +3,9 @@
 Read in this order:
 
     seam.py         what the program asks of the world: clock, randomness, files, sockets, threads, signals, memory
-    real_files.py   the real clock and files: all that a process which only builds needs
+    real_files.py   the real clock and files, also past the system's cache: all that a process which only builds needs
     memory.py       how much memory there is for mapped files, as the kernel tells it
     cores.py        how many processor cores there are
-    direct_files.py the same files past the system's cache: what lies on the disk
     private_file.py small files that their owner alone may read
     trio_loop.py    Trio's place of sleep, which a serving loop may take
     trio_world.py   the real sockets, threads and signals, which wait under Trio; `cli` alone imports it

@@ -5,13 +5,12 @@ All of it is as of the last step of the database's core, which is such a view an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.dataset.cluster.contents import to_follow
 from gossipkv.dataset.cluster.gates import Gates
-from gossipkv.dataset.cluster.leaving import is_missed
 from gossipkv.dataset.cluster.others import Others
-from gossipkv.dataset.cluster.publication import Publication
+from gossipkv.dataset.cluster.publication import COALESCED_MS, Publication
 from gossipkv.dataset.cluster.refutations import Refutations
 from gossipkv.dataset.cluster.retiring import Retiring, needed_by
 from gossipkv.dataset.cluster.routes import Routes
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Sealed, Seals
     from gossipkv.placement.statement import Named
+
+PROBE_INTERVALS: Final = 2  # In which others hear that this node leaves, and this node what they say to that.
 
 
 class Conflict(NamedTuple):
@@ -138,10 +139,32 @@ class DatabaseView:
         return version not in self._copies or self._retiring.is_free(version, now_ms=self._now_ms)
 
     def is_missed(self, *, now_ms: int) -> bool:
-        """Whether this node, which is about to leave, alone has what is active, and who stays may come to have it."""
-        return is_missed(
-            self._survey, self.membership, probe_interval_ms=self.terms.probe_interval_ms, now_ms=now_ms
-        )  # fmt: skip
+        """True if this node, which leaves, alone has a part of what is active, and a node that stays may get it.
+
+        A node that is stopped says that it leaves (beside its claim of a place in the ring) and goes on answering.
+        From then on it counts in no gate, others ask it after all that stay, and what only it has they build at once
+        (`shares`).  It goes when each partition of what is active where members stay has an owner that stays; or when
+        nobody who stays builds what is missing, which is known once they have had the time to say so; at once, if
+        nobody stays.
+
+        Until then also what is newer than what is active there counts: a gate may have passed by what this node had
+        answered, and the word of the switch be on its way.
+        """
+        survey, membership = self._survey, self.membership
+        own, staying, since_ms = membership.own.name, membership.staying, membership.leaving_since_ms
+        assert since_ms is not None, "it does not leave"
+        active = {survey.needs_of(name).active for name in staying}
+        may_be_news = now_ms < since_ms + COALESCED_MS + PROBE_INTERVALS * self.terms.probe_interval_ms
+        for version, published in survey.published.items():
+            is_newer = any(each is None or version > each for each in active)
+            if version not in active and not (may_be_news and is_newer):
+                continue
+            for identity in published:
+                holders = survey.availability(identity).holders
+                here_alone = holders.at_least(1, {own}) - holders.at_least(1, staying)
+                if here_alone and (may_be_news or here_alone & holders.building_at(staying)):
+                    return True
+        return False
 
     def refuted(self, digest: str) -> tuple[str, ...]:
         """Return the functions that no build of these files may rely on."""

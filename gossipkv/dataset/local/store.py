@@ -1,7 +1,12 @@
 """What a node has built: the versions on its disk, and which of them it answers with.
 
     active/<database>                 document: the version that requests get which name none, and who held it
-    refuted/<database>                document: which partition functions strays have refuted
+    refuted/<database>                document: which partition functions strays have refuted, so that no later start
+                                      relies on them: kind REFUTED, format 1: `database`; `refuted`: [digest,
+                                      [function, ...]] for each digest of a source, in the order of notice
+    RING                              document: whose ids the ring was made of last, so that a restart need not wait
+                                      until it knows who is there: kind RING, format 1: `claims`: [name of a node,
+                                      its shard id] for each that had one
     datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
     building/<database>/<version>/    a build that is going on
     removing/<database>/<version>/    a version that is being deleted
@@ -27,29 +32,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.local import active as active_document
-from gossipkv.dataset.local import refuted as refuted_document
-from gossipkv.dataset.local import ring as ring_document
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
-from gossipkv.storage.document import decode, read_document, read_file, write_document
+from gossipkv.storage.document import decode, read_document, read_file, text, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import PurePath
 
     from gossipkv.dataset.local.active import Active
-    from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.storage.document import Body
+    from gossipkv.storage.document import Body, Json
 
 _ACTIVE, _REFUTED, _RING, _DATASETS = "active", "refuted", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
+_REFUTED_KIND, _RING_KIND = "REFUTED", "RING"
 # All that it keeps in the data directory.
 NAMES = (_ACTIVE, _REFUTED, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
+
+Refuted = dict[str, tuple[str, ...]]  # By digest, each sorted.
 
 
 @final
@@ -150,14 +155,18 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _REFUTED / database
-        body = self._read(path, refuted_document.KIND)
-        return {} if body is None else refuted_document.from_body(database, body, str(path))
+        body, name = self._read(path, _REFUTED_KIND), str(path)
+        if body is None:
+            return {}
+        if text(body, "database", name) != database:
+            raise Corrupt(name, 0, f"the document is not about {database}")
+        return dict(_refuted_row(row, name) for row in _rows(body, "refuted", name))
 
     def set_refuted(self, database: str, refuted: Refuted) -> None:
         """Durable when it returns.  Raises StorageError."""
         assert is_name(database), database
-        body = refuted_document.to_body(database, refuted)
-        self._write(self.path / _REFUTED / database, refuted_document.KIND, body)
+        rows: list[Json] = [[digest, list(functions)] for digest, functions in refuted.items()]
+        self._write(self.path / _REFUTED / database, _REFUTED_KIND, {"database": database, "refuted": rows})
 
     # The ring
 
@@ -169,12 +178,13 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _RING
-        body = self._read(path, ring_document.KIND)
-        return {} if body is None else ring_document.from_body(body, str(path))
+        body = self._read(path, _RING_KIND)
+        return {} if body is None else dict(_ring_row(row, str(path)) for row in _rows(body, "claims", str(path)))
 
     def set_ring(self, claims: Mapping[str, str]) -> None:
         """Durable when it returns.  Raises StorageError."""
-        self._write(self.path / _RING, ring_document.KIND, ring_document.to_body(claims))
+        rows: list[Json] = [[name, shard_id] for name, shard_id in claims.items()]
+        self._write(self.path / _RING, _RING_KIND, {"claims": rows})
 
     # The life of a version
 
@@ -332,6 +342,29 @@ class VersionStore:
             return self.files.list_directory(self.path / directory)
         except OSError as error:
             raise storage_error(error, self.path / directory, "cannot be read") from error
+
+
+def _rows(body: Body, field: str, name: str) -> list[Json]:
+    rows = body.get(field)
+    if not isinstance(rows, list):
+        raise Corrupt(name, 0, f"'{field}' should be a list")
+    return rows
+
+
+def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
+    match row:
+        case [str(digest), [*told]]:
+            functions = tuple(function for function in told if isinstance(function, str))
+            if len(functions) == len(told):
+                return digest, functions
+    raise Corrupt(name, 0, "'refuted' has one that is no digest with names of functions")
+
+
+def _ring_row(row: Json, name: str) -> tuple[str, str]:
+    match row:
+        case [str(node), str(shard_id)]:
+            return node, shard_id
+    raise Corrupt(name, 0, "'claims' has one that is no name with a shard id")
 
 
 def _with_share(manifest: Manifest, share: PartitionSet) -> Manifest:

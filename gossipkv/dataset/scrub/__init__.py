@@ -9,11 +9,9 @@ halves, and what either finds is damage:
 
 Read in this order:
 
-    read_back.py          a version compared with its checksums, as it lies on the disk
-    read_back_child.py    the program that does that beside a node
-    parent.py             the node's side of it
-    schedule.py           which version is read back next, when, and how fast
-    scrub.py              both halves, for as long as the node runs
+    read_back.py    the program that compares a version with its checksums, as it lies on the disk
+    parent.py       the node's side of it
+    scrub.py        which version is read back next, when, and how fast; both halves, for as long as the node runs
 
 Rejected: one thread that touches all mapped pages (it would pull all of a disk through the cache that reads need, and
 see the cache only); a checksum at every read (twice the price of a get); trust in the disk's own checksums (they are

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from gossipkv.dataset.scrub.read_back import Job, Outcome
-from gossipkv.dataset.scrub.read_back_child import Order
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way
@@ -45,13 +45,13 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
         OSError: no child can be started.
     """
     async with (
-        child.running("gossipkv.dataset.scrub.read_back_child") as (process, worn),
+        child.running("gossipkv.dataset.scrub.read_back") as (process, worn),
         trio.open_nursery() as nursery,
     ):
         errors: list[bytes] = []
         nursery.start_soon(child.collect_errors, process, errors)
         nursery.start_soon(_give_way, process)
-        outcome = await _converse(process, Order(job, worn), on_damage)
+        outcome = await _converse(process, [*astuple(job), worn], on_damage)
         await process.wait()
         nursery.cancel_scope.cancel()
     if isinstance(outcome, Outcome):
@@ -68,12 +68,14 @@ async def _give_way(process: trio.Process) -> None:
         await trio.sleep(GIVE_WAY_PAUSE_S)
 
 
-async def _converse(process: trio.Process, order: Order, on_damage: Callable[[Corrupt], None]) -> Outcome | str | None:
+async def _converse(
+    process: trio.Process, order: list[object], on_damage: Callable[[Corrupt], None]
+) -> Outcome | str | None:
     """Its last word: an outcome, or what went wrong; None when it ended without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which its silence says as well.
-        await process.stdin.send_all(order.to_line())
+        await process.stdin.send_all(json.dumps(order).encode() + b"\n")
     lines = Lines()
     last: Outcome | str | None = None
     async for part in process.stdout:

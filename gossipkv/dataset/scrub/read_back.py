@@ -1,15 +1,31 @@
-"""A version read back: its manifest and each of its files, every byte compared with a checksum."""
+"""The program that reads a version back, each byte compared with a checksum: `python -m gossipkv.dataset.scrub.read_back`.
+
+It runs in a process of its own: checksums of a disk's content beside the serving loop would hold up reads.  It imports
+no Trio, so that it starts quickly.
+
+    standard input   one line: the order, [directory, database, version, bytes a second, descriptor of the leash]
+    standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each file that is, then
+                     {"done": [files, bytes, whether the cache was passed by]} or {"error": ...}
+    the leash        as of a build
+"""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+import json
+import sys
+import time
+from dataclasses import astuple, dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.local.manifest import MANIFEST, PartitionFile
 from gossipkv.dataset.local.version import read_version
+from gossipkv.environment.real_files import DirectFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.processes import leash
+from gossipkv.processes.pace import Pace
+from gossipkv.processes.talk import say
 from gossipkv.storage.label import CheckedBody, OpenFile, read_label
 
 if TYPE_CHECKING:
@@ -118,3 +134,36 @@ def _damage(name: str, error: Corrupt | UnsupportedFormat) -> Corrupt:
         return error
     offset = error.details.get("offset")
     return Corrupt(name, offset if isinstance(offset, int) else 0, error.message)
+
+
+def main() -> int:
+    """Read back what standard input orders; 0 when it was read to its end, whatever was found."""
+    *order, worn = json.loads(sys.stdin.buffer.readline())
+    leash.wear(worn)
+    job = Job(*order)
+    files = DirectFiles()
+    pace = Pace(job.bytes_per_second)
+
+    def wait(size_bytes: int) -> None:
+        time.sleep(pace.take(size_bytes, time.monotonic()))
+
+    try:
+        counts = read_back(files, job, wait=wait, on_damage=_tell)
+    except OSError as error:
+        _say({"error": f"{error.filename or job.directory}: {error.strerror}"})
+        return 1
+    _say({"done": astuple(Outcome(*counts, files.bypasses_cache))})
+    return 0
+
+
+def _tell(damage: Corrupt) -> None:
+    expected, got = damage.details.get("expected"), damage.details.get("got")
+    _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
+
+
+def _say(message: object) -> None:
+    say(json.dumps(message).encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,9 @@
 """Both halves of the scrub, for as long as a node runs: checks are forgotten in slices, versions are read back in turn.
 
+A version is due three quarters of a period after it was built or last read back; all that are due at once are read
+within the quarter that is left.  So between two readings of one byte there is at most a period, and small data is not
+read much more often than that, however many versions there are.
+
 Everything is done on Trio's thread but what waits for the disk.  A version that is let go, or built again, while it is
 read back is read back no further: what its files say then is of no matter.
 """
@@ -16,10 +20,9 @@ import trio
 from gossipkv.dataset.local.scrubbed import Scrubbed, write_scrubbed
 from gossipkv.dataset.scrub.parent import ReadBackError
 from gossipkv.dataset.scrub.read_back import Job
-from gossipkv.dataset.scrub.schedule import bytes_per_second, next_due, put_off
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
@@ -37,6 +40,38 @@ LEAST_SLICE_MS: Final = 100
 # Between two looks at what is due and still open: at most so long, and often enough in a short period.
 LONGEST_LOOK_S: Final = 60.0
 LOOKS_A_PERIOD: Final = 40
+
+# A pass over little data need not take a quarter of a day: even an old disk has thirty times as much to give,
+LEAST_BYTES_PER_SECOND: Final = 4 << 20
+# and one over very much data takes longer than the period rather than all that a disk has.
+MOST_BYTES_PER_SECOND: Final = 256 << 20
+
+RETRIES_A_PERIOD: Final = 16
+
+
+def due_ms(version: Version, period_ms: int) -> int:
+    """When it is to be read back, by the wall clock."""
+    return version.checked_ms + period_ms * 3 // 4
+
+
+def put_off(version: Version, now_ms: int, period_ms: int) -> None:
+    """Make it due again soon, since the system refused; meanwhile others have their turn."""
+    version.checked_ms = now_ms - period_ms * 3 // 4 + period_ms // RETRIES_A_PERIOD
+
+
+def next_due(versions: Iterable[Version], now_ms: int, period_ms: int) -> Version | None:
+    """The version that is due for the longest time, if any is.  A clock that was set back puts none off for long."""
+    waiting: dict[Version, int] = {}
+    for version in versions:
+        version.checked_ms = min(version.checked_ms, now_ms)
+        waiting[version] = due_ms(version, period_ms)
+    first = min(waiting, key=lambda version: (waiting[version], version.database, version.name), default=None)
+    return first if first is not None and waiting[first] <= now_ms else None
+
+
+def bytes_per_second(size_bytes: int, period_ms: int) -> int:
+    """How fast to read if there are so many bytes in all."""
+    return min(MOST_BYTES_PER_SECOND, max(LEAST_BYTES_PER_SECOND, size_bytes * 4_000 // period_ms))
 
 
 @final

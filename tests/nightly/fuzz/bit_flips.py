@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.dataset.local import active, manifest, refuted
+from gossipkv.dataset.local import active, manifest
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
@@ -40,7 +40,7 @@ ACTIVE = active.Active(
 DOCUMENTS = {
     "MANIFEST": manifest.to_body(manifest.Manifest(IDENTITY, 3, 9, "none", FILES)),
     "ACTIVE": active.to_body("db", ACTIVE),
-    "REFUTED": refuted.to_body("db", {"d" * 64: ("sequins", "text")}),
+    "REFUTED": {"database": "db", "refuted": [["d" * 64, ["sequins", "text"]]]},
     "NODE": {"cluster": "c", "node": "n1", "uuid": "0" * 32, "epoch": 7},
 }
 STEP = 1_000_003  # A prime that divides no number of bits here.

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.environment.direct_files import BUFFER_BYTES, DirectFiles
-from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.real_files import BUFFER_BYTES, DirectFiles, RealFiles
 
 SIZE = 2 * BUFFER_BYTES + 12_345
 
