@@ -3,7 +3,7 @@
 Read in this order:
 
     profile.py      the constants, by network
-    member.py       one member as others know it, and which of two statements about it is newer
+    member.py       one member as others know it, which of two statements about it is newer, and what becomes of it
     effects.py      what a core asks of its shell; protocols.py: what gossip needs of those around it
     packets/        the messages byte by byte, plain and sealed
     membership/     who is alive: SWIM with Lifeguard

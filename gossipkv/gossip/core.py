@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.anti_entropy.exchange import Exchange
-from gossipkv.gossip.anti_entropy.transport import Transport
+from gossipkv.gossip.anti_entropy.exchange import Exchange, Transport
 from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.inbox import Inbox
 from gossipkv.gossip.member import REACHABLE, Member, State, member_id

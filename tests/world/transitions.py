@@ -6,9 +6,8 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.gossip.member import State
-from gossipkv.gossip.membership import beliefs, states
-from gossipkv.gossip.membership.states import Said
+from gossipkv.gossip.member import NEXT, Said, State
+from gossipkv.gossip.membership import beliefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ def name(key: Key) -> str:
     return f"{'UNKNOWN' if state is None else state.name} + {said.name}"
 
 
-ALL: Final = frozenset(map(name, states.NEXT))
+ALL: Final = frozenset(map(name, NEXT))
 
 
 @final

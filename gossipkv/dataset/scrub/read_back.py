@@ -1,7 +1,7 @@
-"""The program that reads a version back, each byte compared with a checksum: `python -m gossipkv.dataset.scrub.read_back`.
+"""The program that reads a version back, each byte compared with a checksum, in a process of its own.
 
-It runs in a process of its own: checksums of a disk's content beside the serving loop would hold up reads.  It imports
-no Trio, so that it starts quickly.
+It is `python -m gossipkv.dataset.scrub.read_back`: checksums of a disk's content beside the serving loop would hold up
+reads.  It imports no Trio, so that it starts quickly.
 
     standard input   one line: the order, [directory, database, version, bytes a second, descriptor of the leash]
     standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each file that is, then

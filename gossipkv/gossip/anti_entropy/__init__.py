@@ -4,5 +4,5 @@ Read in this order:
 
     state_hash.py   eight bytes that are equal where the same is known
     differences.py  what each tells of what it knows, what each lacks, and how it is told
-    exchange.py     when, with whom, and what becomes of it; transport.py: on what way
+    exchange.py     when, with whom, on what way, and what becomes of it
 """

@@ -2,7 +2,6 @@
 
 Read in this order:
 
-    states.py       the automaton: what becomes of a member when something is said about it
     members.py      the table of members; beliefs.py: how what is said changes it
     lifeguard.py    how a node doubts itself before it accuses
     detector.py     probes; contact.py: whether anybody is heard at all

@@ -2,7 +2,7 @@
 
 Everything said about a member, by whomever and in whatever packet, comes through `hear_record` or `hear_verdict`; what
 is said of this node goes on to its identity.  What it found out itself comes through `unanswered`.  All three ask the
-table in `states.py`.
+table `NEXT`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
+from gossipkv.gossip.member import GONE, NEXT, REACHABLE, Rank, Said, State
 from gossipkv.gossip.membership.lifeguard import NOBODY, Suspicion, silence_ms
-from gossipkv.gossip.membership.states import NEXT, Said
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Verdict
 

@@ -3,8 +3,7 @@
 Read in this order:
 
     limits.py       what may be published: under which paths, and how much of one owner
-    branch.py       one owner's keys: versions, tombstones, and why nothing withdrawn comes back
-    tree.py         all branches, and what readers see; index.py and watch.py are how
-    hot.py          fresh changes as rumours
-    tombstone_gc.py when tombstones may go
+    branch.py       one owner's keys: versions, tombstones and when they may go, why nothing withdrawn comes back
+    tree.py         all branches, what readers see of them, and fresh changes as rumours
+    watch.py        who is told when keys below a path change
 """

@@ -10,17 +10,17 @@ owner's keys ever stand in the way of another's.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import GONE, State
-from gossipkv.gossip.packets.messages import Head
-from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, least_bytes
-from gossipkv.gossip.tree.hot import Hot
-from gossipkv.gossip.tree.index import Index
+from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta, Head
+from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, TombstoneGc, chunks, least_bytes
 from gossipkv.gossip.tree.limits import TreeLimits, check_path, item_bytes, wrong_path
-from gossipkv.gossip.tree.tombstone_gc import TombstoneGc
 from gossipkv.gossip.tree.watch import Watch, Watches
 
 if TYPE_CHECKING:
@@ -28,8 +28,112 @@ if TYPE_CHECKING:
 
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.packets.messages import Delta
+
+
+MOST_CHANGES = 16  # More are a burst: the first who asks gets them in fewer bytes than all get rumours.
+MOST_VERSIONS = 64  # Beyond it nobody looks how many of them are still there.
+MOST_BYTES = 600  # The tree's share of a packet, so that one owner's changes fit beside a full share of membership.
+
+
+@final
+class Hot:
+    """The rumours of the tree.
+
+    The part is a delta over the last few changes, so that who missed one packet takes the next without a gap.  When
+    there is more than a packet should carry, it is a HEAD: where the branch is, for others to ask.
+    """
+
+    __slots__ = ("_since", "rumours")
+
+    def __init__(self) -> None:
+        self.rumours = Rumours()
+        self._since: dict[bytes, int] = {}
+
+    def step(self, owner: bytes, branch: Branch, before: int) -> None:
+        """Tell that a branch went on from version `before`."""
+        since = min(before, self._since[owner]) if owner in self.rumours else before
+        self._since[owner] = since
+        self.rumours.add(owner, _part(owner, branch, since))
+
+    def head(self, owner: bytes, branch: Branch) -> None:
+        """Tell only where a branch is, unless more is being told."""
+        if owner not in self.rumours:
+            self._since[owner] = branch.version
+            self.rumours.add(owner, messages.head(Head(owner, branch.epoch, branch.version)))
+
+    def forget(self, owner: bytes) -> None:
+        """Tell no more of an owner's."""
+        self.rumours.remove(owner)
+        self._since.pop(owner, None)
+
+
+def _part(owner: bytes, branch: Branch, since: int) -> bytes:
+    version = branch.version
+    if since >= branch.floor and version - since <= MOST_VERSIONS:
+        changes = branch.changes(since)
+        size = sum(len(change.path) + len(change.value or b"") for change in changes)
+        if len(changes) <= MOST_CHANGES and size <= MOST_BYTES:  # Before it is made: a part has not room for any size.
+            delta = Delta(
+                owner, branch.epoch, branch.floor, since, version, version, reset=False, changes=tuple(changes)
+            )
+            part = messages.delta(delta)
+            if len(part) <= MOST_BYTES:
+                return part
+    return messages.head(Head(owner, branch.epoch, version))
+
+
+BEHIND: Final = "0"  # The character after "/": what is below a name stands before that.
+
+
+@final
+class Index:
+    """Paths and their owners.
+
+    For each owner its paths in order: a word a key, whatever a path looks like.  (A tree of segments costs a liar's key
+    of sixteen of them fifteen times of what it is counted with.)  What stands below a path stands together, and what is
+    deeper than its children is stepped over by bisection: a list of children costs a step for each name at each owner.
+    """
+
+    __slots__ = ("_paths",)
+
+    def __init__(self) -> None:
+        self._paths: dict[bytes, list[str]] = {}
+
+    def add(self, owner: bytes, paths: Iterable[str]) -> None:
+        """An owner has these keys now."""
+        mine = self._paths.setdefault(owner, [])
+        for path in paths:
+            insort(mine, path)
+
+    def remove(self, owner: bytes, paths: Iterable[str]) -> None:
+        """An owner has these keys no more."""
+        mine = self._paths.get(owner, [])
+        for path in paths:
+            place = bisect_left(mine, path)
+            assert mine[place : place + 1] == [path], (mine[place : place + 1], path)
+            del mine[place]
+        if not mine:
+            self._paths.pop(owner, None)
+
+    def names(self, path: str) -> set[str]:
+        """The names directly below."""
+        return {name for name, _, _ in self._below(path)}
+
+    def leaves(self, path: str) -> list[tuple[str, bytes]]:
+        """The names of the keys directly below and who has them."""
+        return [(name, owner) for name, owner, is_key in self._below(path) if is_key]
+
+    def _below(self, path: str) -> Iterator[tuple[str, bytes, bool]]:
+        """Each name directly below, whose it is, and whether it is a key; a key with keys below it comes twice."""
+        prefix = f"{path}/" if path else ""
+        begin = len(prefix)
+        for owner, mine in self._paths.items():
+            place = bisect_left(mine, prefix)
+            end = bisect_left(mine, path + BEHIND, place) if path else len(mine)
+            while place < end:
+                name, slash, _ = mine[place][begin:].partition("/")
+                yield name, owner, not slash
+                place = bisect_left(mine, prefix + name + BEHIND, place, end) if slash else place + 1
 
 
 class TreeEntry(NamedTuple):

@@ -175,7 +175,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.storage.engine.committing": "waits for a group that is written",
     "gossipkv.storage.engine.parent": "waits for the child process that merges",
     "gossipkv.gossip.shell.agent": "waits for datagrams, for the timers of the core, for requests over TCP",
-    "gossipkv.gossip.shell.tcp_request": "waits for one answer over TCP",
     "gossipkv.gossip.shell.persistence": "waits for the disk, and for another attempt",
     "gossipkv.gossip.shell.seeds": "waits for the name service",
     "gossipkv.register.space": "writes what was decided in the order in which it came, waits for room",

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.gossip.member import State
-from gossipkv.gossip.membership.states import NEXT, Said
+from gossipkv.gossip.member import NEXT, Said, State
 from gossipkv.gossip.profile import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "gossip.md").read_text(encoding="utf-8")

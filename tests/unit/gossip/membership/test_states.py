@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.membership.states import NEXT, Said
+from gossipkv.gossip.member import NEXT, Said, State, member_id
 from tests.unit.gossip.membership.believing import Believer, member
 
 ALIVE, SUSPECT, DEAD, LEFT = State

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 import pytest
 
@@ -10,13 +10,11 @@ from gossipkv.errors import BadRequest
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Delta
+from gossipkv.gossip.packets.messages import Delta, Head, Part
 from gossipkv.gossip.tree.branch import DeltaOutcome, joined
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.tree.tree import MOST_BYTES, MOST_CHANGES, Index, Tree
 from tests.unit.gossip.tree.linked import member
-
-if TYPE_CHECKING:
-    from gossipkv.gossip.tree.limits import TreeLimits
 
 ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 
@@ -252,3 +250,160 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)
     assert (delta.reset, delta.floor, delta.since, delta.target) == (True, 3, 0, 3)
+
+
+def told(made: Tree) -> list[Part]:
+    """What rides on the next packet."""
+    parts = made.rumours.take(1300, 8)
+    return [part for sent in parts for part in messages.read_parts(sent, 0)]
+
+
+def test_a_change_is_a_delta_on_the_way() -> None:
+    """Small enough to ride: a key of sixty bytes makes a part of less than a hundred."""
+    made = tree()
+    made.publish("partitions/geo/2026/00012@10.0.0.1:7070", b"x" * 20)
+    (part,) = made.rumours.take(1300, 8)
+    assert len(part) < 100
+    (delta,) = messages.read_parts(part, 0)
+    assert isinstance(delta, Delta)
+    assert (delta.owner, delta.since, delta.reach, delta.target) == (ME, 0, 1, 1)
+
+
+def test_changes_shortly_after_ride_together() -> None:
+    """So who missed one packet has no gap at the next."""
+    made = tree()
+    made.publish("k/1")
+    told(made)
+    made.publish("k/2")
+    made.withdraw("k/1")
+    (delta,) = told(made)
+    assert isinstance(delta, Delta)
+    assert (delta.since, delta.target) == (0, 3)
+    assert [(change.path, change.value) for change in delta.changes] == [("k/2", b""), ("k/1", None)]
+
+
+def test_what_was_told_often_enough_is_done() -> None:
+    """And what comes then begins anew, without the old."""
+    made = tree()
+    made.publish("k/1")
+    for _ in range(8):
+        assert told(made)
+    assert not told(made)
+    made.publish("k/2")
+    (delta,) = told(made)
+    assert isinstance(delta, Delta)
+    assert delta.since == 1
+
+
+def test_the_longest_values_in_a_burst() -> None:
+    """Sixteen of them are more than a part can have; that is found out before the part is made."""
+    made = tree(TreeLimits(max_entry_bytes=32_768, max_branch_bytes=1 << 20, protocol_branch_bytes=1 << 20))
+    for number in range(MOST_CHANGES):
+        made.publish(f"k/{number}", bytes(32_768 - 8))
+    (head,) = told(made)
+    assert isinstance(head, Head)
+    assert head.version == MOST_CHANGES
+
+
+def test_a_burst_is_a_head() -> None:
+    """More changes than a packet should carry are asked for; one key too large for its share likewise."""
+    made = tree()
+    for number in range(MOST_CHANGES):
+        made.publish(f"k/{number}")
+    assert isinstance(told(made)[0], Delta)
+    made.publish("one/more")
+    assert told(made) == [Head(ME, 1, MOST_CHANGES + 1)]
+    for number in range(500):
+        made.publish(f"k/{number}")
+    assert told(made) == [Head(ME, 1, made.head(ME).version)]
+    large = tree()
+    large.publish("k", bytes(MOST_BYTES))
+    assert told(large) == [Head(ME, 1, 1)]
+
+
+def test_a_delta_below_the_floor_is_a_head() -> None:
+    """Collected tombstones are not to be told as if they had not been."""
+    made = tree()
+    made.publish("k/1")
+    made.withdraw("k/1")
+    for id_ in (ANN, member_id("ben")):
+        made.acknowledged(id_)
+    assert not made.has_tombstones
+    made.publish("k/2")
+    assert told(made) == [Head(ME, 1, 3)]
+
+
+def test_what_was_heard_as_a_rumour_is_told_on_as_one() -> None:
+    """From the version that was here to the one that is now."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    publish(made, "ann", "k/1", "k/2")
+    (delta,) = told(made)
+    assert isinstance(delta, Delta)
+    assert (delta.owner, delta.since, delta.target) == (ANN, 0, 2)
+
+
+def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
+    """Most have it already; those who do not, ask."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    while told(made):
+        pass
+    change = messages.Change(2, "k/2", b"")
+    made.apply(Delta(ANN, 1, 0, 1, 2, 2, reset=False, changes=(change,)), fresh=False)
+    assert told(made) == [Head(ANN, 1, 2)]
+
+
+def test_the_dead_are_not_talked_about() -> None:
+    """What is to be told of a branch goes with its owner."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    made.on_member(member("ann", state=State.DEAD))
+    assert not told(made)
+    made.tell_head(ANN)
+    assert not told(made)
+
+
+OWNERS = (b"one", b"two")
+NAMES = ("a", "a0", "a-", "a.b", "b", "\u00e4", "0")  # Beside each other and beside "/", in any order of letters.
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_is_what_stands_there(seed: int) -> None:
+    """Keys and names above keys, of whoever has them, after any additions and removals."""
+    random, index = Random(seed), Index()
+    kept: dict[bytes, set[str]] = {owner: set() for owner in OWNERS}
+    for _ in range(200):
+        owner = random.choice(OWNERS)
+        path = "/".join(random.choices(NAMES, k=random.randint(1, 4)))
+        if path in kept[owner]:
+            index.remove(owner, [path])
+            kept[owner].remove(path)
+        else:
+            index.add(owner, [path])
+            kept[owner].add(path)
+        place = "/".join(random.choices(NAMES, k=random.randint(0, 2)))
+        prefix = f"{place}/" if place else ""
+        below = [(key[len(prefix) :], who) for who in OWNERS for key in kept[who] if key.startswith(prefix)]
+        assert index.names(place) == {key.partition("/")[0] for key, _ in below}
+        assert sorted(index.leaves(place)) == sorted((key, who) for key, who in below if "/" not in key)
+
+
+def test_a_key_that_is_not_there_is_caught() -> None:
+    """It would be another's that goes."""
+    index = Index()
+    index.add(b"one", ["a", "c"])
+    for path in ("b", "d"):
+        with pytest.raises(AssertionError):
+            index.remove(b"one", [path])
+
+
+def test_who_has_nothing_may_have_it_removed() -> None:
+    """As when a member leaves that has taken back all of its keys."""
+    index = Index()
+    index.add(b"one", ["a"])
+    index.remove(b"one", ["a"])
+    index.remove(b"one", [])
+    index.add(b"one", [])
+    index.remove(b"one", [])
+    assert (index.names(""), index.leaves("")) == (set(), [])
