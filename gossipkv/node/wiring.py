@@ -8,7 +8,7 @@ Where it has lived before and nothing can be written now, it starts *silent*: it
 switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
 
 Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave, and it goes on as before while others
-build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
+build what it alone has of what is active, `drain_timeout` at most (`DatabaseView.is_missed`).  Then it leaves,
 newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
 gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
 at once.  SIGHUP reads settings of databases, keys, certificate and users again and looks at the source.

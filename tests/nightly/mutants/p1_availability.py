@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a leaving node does not wait for others to have its partitions",
-        "gossipkv.dataset.cluster.leaving:is_missed",
+        "gossipkv.dataset.cluster.view:DatabaseView.is_missed",
         "if here_alone and (may_be_news or here_alone & holders.building_at(staying)):",
         "if False:",
         "tests/simulation/test_datasets.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a leaving node forgets the gates that it has answered",
-        "gossipkv.dataset.cluster.leaving:is_missed",
+        "gossipkv.dataset.cluster.view:DatabaseView.is_missed",
         "if version not in active and not (may_be_news and is_newer):",
         "if version not in active:",
         "tests/unit/dataset/cluster/test_leaving.py",
