@@ -5,7 +5,7 @@ time, if it sleeps itself, beside the descriptor that Trio would sleep at, exact
 that it stands where Trio has its epoll object, of which Trio knows nothing; so this is the one place that knows the
 private names.  If they are gone, or of another kind, or Trio does not sleep by them, or is a guest of another loop,
 `find_loop` finds none and leaves everything as it was.  What else stands on it is shown by
-`tests/unit/environment/test_trio_loop.py` and by the tests of the pump.
+`tests/unit/environment/test_trio_loop_slow.py` and by the tests of the pump.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ def legs() -> list[Leg]:
             "races",
             before=[("env", "GOSSIPKV_SANITIZE=thread", "make", "debug")],
             tests=(
-                "tests/unit/serving/test_pumps.py",
-                "tests/unit/serving/test_turn.py",
+                "tests/unit/serving/test_pumps_slow.py",
+                "tests/unit/serving/test_turn_slow.py",
                 "tests/unit/storage/test_twins.py",
                 "tests/nightly/stores",
             ),

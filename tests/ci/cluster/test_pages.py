@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CLIENT = "tests/unit/client/test_client_page.py::test_every_example_runs"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
 REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
-OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page.py"
+OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"
 LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/ci/cluster/test_pages.py::"
@@ -57,7 +57,7 @@ FILE = re.compile(r"# (\S+\.\w+)\n")
 TABLES = "tests/nightly/cluster/test_tables.py::"
 MACHINES = "docs/operators/three-machines.md"
 ON_MACHINES = "tests/ci/cluster/test_three_machines.py::test_the_page_on_machines"
-RECORDS = "tests/unit/client/test_tables_page.py::test_the_page_does_what_it_says"
+RECORDS = "tests/unit/client/test_tables_page_slow.py::test_the_page_does_what_it_says"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 

@@ -22,7 +22,7 @@ from tests.unit.serving.sealed_records import (
     raw,
 )
 from tests.unit.serving.secured import Client, Secured
-from tests.unit.serving.test_tls import GET, GOT, hello
+from tests.unit.serving.test_tls_slow import GET, GOT, hello
 
 if TYPE_CHECKING:
     import random

@@ -45,21 +45,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.serving._published:PublishedTable.plan",
         "if database == NULL or not may_be_read(self, database):",
         "if database == NULL:",
-        "tests/unit/serving/test_users_served.py",
+        "tests/unit/serving/test_users_served_slow.py",
     ),
     planted(
         "a turn reads as the user of the turn before",
         "gossipkv.serving._intake:consume",
         "read_as(core.published, connection.user)",
         "pass",
-        "tests/unit/serving/test_users_served.py",
+        "tests/unit/serving/test_users_served_slow.py",
     ),
     planted(
         "a peer's uuid is unproven",
         "gossipkv.node.peers.hello:prove",
         'raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")',
         "return",
-        "tests/unit/node/peers/test_dialling.py",
+        "tests/unit/node/peers/test_dialling_slow.py",
     ),
     planted(
         "a method without a right is anybody's",
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.client.tls:Tls.__init__",
         "self._object = context.wrap_bio(self._arrived, self._leaving, server_hostname=named)",
         "context.check_hostname = False; self._object = context.wrap_bio(self._arrived, self._leaving)",
-        "tests/unit/client/test_credentials.py",
+        "tests/unit/client/test_credentials_slow.py",
     ),
     planted(
         "a name on the page is not escaped",

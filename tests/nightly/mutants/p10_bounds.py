@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.serving._crew:Crew.admit",
         "elif self.connections >= self.max_connections or (",
         "elif self.seats[0].connections >= self.max_connections or (",
-        "tests/unit/serving/test_pumps.py",
+        "tests/unit/serving/test_pumps_slow.py",
     ),
     planted(
         "a put_many is one batch",

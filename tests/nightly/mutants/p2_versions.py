@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "with core.turn or nullcontext(): core.publish(table)",
             ),
         ),
-        ("tests/unit/serving/test_pumps.py",),
+        ("tests/unit/serving/test_pumps_slow.py",),
         "property",
     ),
     planted(

@@ -259,6 +259,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.client.deletion:RangeDeletion._pass",
         "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
         "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
-        "tests/unit/client/test_deletion.py",
+        "tests/unit/client/test_deletion_slow.py",
     ),
 )

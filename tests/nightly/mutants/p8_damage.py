@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.dataset.lifecycle.copies:Copies.damaged",
         "version.distrust()",
         "pass",
-        "tests/unit/dataset/test_database.py",
+        "tests/unit/dataset/test_database_slow.py",
     ),
     planted(
         "a damaged copy is added to",

@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.serving._http_requests:read_field",
         "if has_control(begin, stop):",
         "if False:",
-        "tests/unit/serving/test_http.py",
+        "tests/unit/serving/test_http_slow.py",
     ),
     planted(
         "a client may select one database more than there are",
@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.client.deletion:RangeDeletion.__init__",
         "if not (start or prefix) and end is None:",
         "if False:",
-        "tests/unit/client/test_deletion.py",
+        "tests/unit/client/test_deletion_slow.py",
     ),
     planted(
         "an answer that a defect cut off looks whole",

@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from tests.unit.serving.driven import one_database
-from tests.unit.serving.test_pumps import serving
+from tests.unit.serving.test_pumps_slow import serving
 
 LINE_BYTES = 64
 MOST = 1 << 16

@@ -20,7 +20,7 @@ from tests.oracle.http import Failed
 from tests.unit.serving import http_world as world
 from tests.unit.serving.driven import NODE, make_core, make_version
 from tests.unit.serving.http_judging import Told
-from tests.unit.serving.test_serving import PATIENCE_S, PATIENT
+from tests.unit.serving.test_serving_slow import PATIENCE_S, PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
 from gossipkv.serving._tls import Tls
-from tests.unit.serving.test_serving import Served
+from tests.unit.serving.test_serving_slow import Served
 
 if TYPE_CHECKING:
     import socket

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from tests.unit.serving import test_cold_reads as usual
 from tests.unit.serving.driven import publish
-from tests.unit.serving.test_cold_reads import KEYS, RECORDS, Client, Question, made
+from tests.unit.serving.test_cold_reads_slow import KEYS, RECORDS, Client, Question, made
 from tests.world.cold_pages import pages_come_and_go
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.serving.test_serving import Served
+    from tests.unit.serving.test_serving_slow import Served
 
 
 served = usual.served

@@ -11,8 +11,8 @@ from gossipkv.wire import rpc
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
 from tests.unit.serving.asker import AWAY, Asker
 from tests.unit.serving.driven import Peer, make_core
-from tests.unit.serving.test_pump import PATIENCE_S, exchange, serving
-from tests.unit.serving.test_serving import Asked, Served
+from tests.unit.serving.test_pump_slow import PATIENCE_S, exchange, serving
+from tests.unit.serving.test_serving_slow import Asked, Served
 from tests.world._driver import Driver
 from tests.world.logs import capture_logs
 

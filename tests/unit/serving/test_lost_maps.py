@@ -71,7 +71,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def serve(path: Path, *, checked: bool = True) -> Iterator[Served]:
     """A core that serves the file, mapped anew, with every page checked already or none."""
     with SortedFile(path) as file:
-        file.set_paged(False)  # Or a read would wait for a pager (`test_cold_reads.py`).
+        file.set_paged(False)  # Or a read would wait for a pager (`test_cold_reads_slow.py`).
         table = publish([(BuiltVersion("db", "v1", [file]), True)]).table()
         core = make_core()
         core.publish(table)

@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.serving.pumps import polls
 from tests.unit.serving import test_serving as usual
-from tests.unit.serving.test_serving import PATIENCE_S, PING, PONG, Served
+from tests.unit.serving.test_serving_slow import PATIENCE_S, PING, PONG, Served
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.serving.secured import Client, Secured
-from tests.unit.serving.test_tls import GET, GOT, VERSIONS
+from tests.unit.serving.test_tls_slow import GET, GOT, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

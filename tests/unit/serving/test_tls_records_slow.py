@@ -20,7 +20,7 @@ from tests.unit.serving.sealed_records import (
     raw,
 )  # fmt: skip
 from tests.unit.serving.secured import Secured
-from tests.unit.serving.test_tls import GET, GOT, VERSIONS
+from tests.unit.serving.test_tls_slow import GET, GOT, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

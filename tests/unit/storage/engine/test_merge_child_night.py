@@ -19,7 +19,7 @@ from tests.oracle import merge as oracle
 from tests.unit.storage.engine import test_merge_child as usual
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World
-from tests.unit.storage.engine.test_merge_child import MIB, Child, output_of
+from tests.unit.storage.engine.test_merge_child_slow import MIB, Child, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path

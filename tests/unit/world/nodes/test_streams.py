@@ -1,4 +1,4 @@
-"""A pump over simulated connections does what it does over the system's (`test_pump.py`)."""
+"""A pump over simulated connections does what it does over the system's (`test_pump_slow.py`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
 from tests.unit.serving.driven import make_core, one_database
-from tests.unit.serving.test_pump import LARGE, MadeUpAnswers
+from tests.unit.serving.test_pump_slow import LARGE, MadeUpAnswers
 from tests.unit.world.nodes.wire import A, B, on_network
 from tests.world.nodes.network import WINDOW_BYTES
 from tests.world.nodes.process import SimulatedClock

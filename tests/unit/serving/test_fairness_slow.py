@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.wire import rpc
 from tests.unit.debug_build import NOT_IN_DEBUG_BUILD
-from tests.unit.serving.test_serving import PING, PONG, Served
+from tests.unit.serving.test_serving_slow import PING, PONG, Served
 
 if TYPE_CHECKING:
     from pathlib import Path

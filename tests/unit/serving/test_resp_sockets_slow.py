@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.serving.test_resp import array
-from tests.unit.serving.test_serving import PING, PONG, RECORDS, Served
+from tests.unit.serving.test_serving_slow import PING, PONG, RECORDS, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.serving.driven import BuiltVersion, Peer, make_core, one_database, publish
-from tests.unit.serving.test_serving import Served
+from tests.unit.serving.test_serving_slow import Served
 from tests.world.cold_pages import pages_come_and_go
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tests.unit.serving.asker import (
     table,
 )
 from tests.unit.serving.driven import make_version
-from tests.unit.serving.test_serving import PATIENCE_S, Asked, Served
+from tests.unit.serving.test_serving_slow import PATIENCE_S, Asked, Served
 from tests.world._driver import Driver
 
 if TYPE_CHECKING:

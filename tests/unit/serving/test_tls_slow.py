@@ -22,7 +22,7 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
 from tests.unit.serving.secured import ALL, NOW, Authority, Client, Pair, Secured
-from tests.unit.serving.test_serving import PING, PONG, RECORDS, Served
+from tests.unit.serving.test_serving_slow import PING, PONG, RECORDS, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

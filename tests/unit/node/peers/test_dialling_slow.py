@@ -18,8 +18,8 @@ from gossipkv.node.peers.dialling import Dialling, Proofs
 from gossipkv.serving.loop import Tls
 from gossipkv.wire import rpc
 from tests.unit.serving.secured import NOW, Authority, nobody
-from tests.unit.serving.test_forwarding_sockets import RECORDS, Cluster
-from tests.unit.serving.test_serving import Served
+from tests.unit.serving.test_forwarding_sockets_slow import RECORDS, Cluster
+from tests.unit.serving.test_serving_slow import Served
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:

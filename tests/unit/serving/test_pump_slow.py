@@ -27,7 +27,7 @@ from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
 from gossipkv.wire.results import Later, Waiting
 from tests.unit.serving.driven import make_core, one_database
-from tests.unit.serving.test_serving import PATIENT
+from tests.unit.serving.test_serving_slow import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.wire import rpc
-from tests.unit.serving.test_serving import PATIENCE_S, PING, PONG, Served
+from tests.unit.serving.test_serving_slow import PATIENCE_S, PING, PONG, Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

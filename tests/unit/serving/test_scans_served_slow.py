@@ -18,8 +18,8 @@ from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.debug_build import NOT_IN_DEBUG_BUILD
 from tests.unit.serving.driven import make_version, one_database
-from tests.unit.serving.test_pump import PATIENCE_S, receive, serving
-from tests.unit.serving.test_serving import Served
+from tests.unit.serving.test_pump_slow import PATIENCE_S, receive, serving
+from tests.unit.serving.test_serving_slow import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

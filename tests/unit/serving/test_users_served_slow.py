@@ -12,7 +12,7 @@ from gossipkv.serving.loop import Refused, Welcome
 from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import make_version
-from tests.unit.serving.test_serving import Served
+from tests.unit.serving.test_serving_slow import Served
 
 if TYPE_CHECKING:
     import socket
