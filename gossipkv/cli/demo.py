@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from dataclasses import asdict
 
 import click
 
@@ -20,16 +19,17 @@ def demo(*, as_json: bool) -> int:
     """Run the main job, end to end, on real data, and leave nothing behind.
 
     Three nodes serve the Unicode character database in version 3.2, then change to the current one while a reader goes
-    on and one of them is killed.  Exit status 0 only if every answer was right and every number is what it must be.
+    on and one of them is killed; tables follow.  The exit status is 0 only if every answer was right and every number
+    is within its bounds.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # A terminal without these characters gets a mark instead.
     outcome = main_job.run((lambda _: None) if as_json else _say)
     if as_json:
-        print_json({**asdict(outcome), "success": outcome.is_success})
+        print_json(outcome.to_map())
     else:
         _say("")
-        for line in main_job.report(outcome):
+        for line in outcome.report():
             _say(line)
         _say("")
         verdict = "done" if outcome.is_success else "NOT DONE"

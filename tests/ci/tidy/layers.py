@@ -122,9 +122,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"address", "processes", "wire", "client"}
     | {"dataset.source", "dataset.formats"}  # A truth is read as nodes read.
     | {"serving"},  # For TLS without the interpreter, as its loop speaks it.
-    "demo_tables": {"errors", "wire", "client", "launcher"},
-    "demo_series": {"errors", "wire", "client", "launcher", "status"},
-    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher", "demo_tables", "demo_series"},
+    "demo": GROUND | {"keyspace", "wire", "client", "launcher"},
     "cli": GROUND
     | {
         "",
