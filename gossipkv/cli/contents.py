@@ -38,7 +38,7 @@ from gossipkv.node.identity import NODE, NODE_FORMAT, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
 from gossipkv.storage.engine import manifest as store_manifest
-from gossipkv.storage.engine.description import describe_store as describe
+from gossipkv.storage.engine.manifest import describe_store as describe
 from gossipkv.storage.engine.verify import verify_store
 from gossipkv.storage.slots import decode_slots
 from gossipkv.storage.sorted_file import HEADER_MAGIC, SUFFIX, SortedFile

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Never, final
 import trio
 
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, OF_A_DATABASE, REFUSAL_PAUSE_S, Right, of_method
-from gossipkv.access.throttle import Throttle
 from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
+from gossipkv.access.users import Throttle
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
 from gossipkv.http.order import Peer

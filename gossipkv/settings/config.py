@@ -1,7 +1,7 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `http`, `resp`, `access`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the
+`NodeSettings` here, then `http`, `access`, `gossip`, `datasets`, `tables`, `serving`.  A field's type is what the
 program sees (durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see
 (`10m`, `64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all
 derived from it, so nothing is said twice.
@@ -30,20 +30,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.address import Address, parse_address
 from gossipkv.errors import ConfigError
 from gossipkv.settings.access import AccessSettings
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
-from gossipkv.settings.datasets import DatasetSettings, SourceSettings
+from gossipkv.settings.datasets import DatasetSettings, ReplicationSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
-from gossipkv.settings.node import LogSettings, NodeSettings
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
-from gossipkv.settings.replication import ReplicationSettings
-from gossipkv.settings.resp import RespSettings
-from gossipkv.settings.serving import ServingSettings
-from gossipkv.settings.setting import PREFIX, UNITS, Setting, say
+from gossipkv.settings.serving import RespSettings, ServingSettings
+from gossipkv.settings.setting import PREFIX, UNITS, Setting, choice, plain, read_advertised, read_path, say
 from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
 
@@ -55,6 +53,58 @@ if TYPE_CHECKING:
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
 RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
+
+
+def _default_data() -> Path:
+    from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
+
+    return user_data_path("gossipkv", appauthor=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """Where a node is: on the disk and in the network."""
+
+    data: Path = field(
+        default_factory=_default_data,
+        metadata=plain(
+            "path", "a platform data directory", "a directory that this node alone uses", read_path,
+            meaning="where this node keeps its files; locked",
+            why="the place where the system expects a program's own data",
+        ),
+    )  # fmt: skip
+    listen: Address = field(
+        default=Address("127.0.0.1", 7070),
+        metadata=plain(
+            "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
+            meaning="where the node answers MessagePack-RPC, and gossip on the same number over UDP",
+            why="only this machine, as long as there is no authentication",
+        ),
+    )  # fmt: skip
+    advertise: Address | None = field(
+        default=None,
+        metadata=plain(
+            "address", "as listen", "HOST:PORT, port 0 for that of listen", read_advertised,
+            meaning="where other nodes reach this one",
+            why="as listen; where that is every interface, the address that leads to the first of join",
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """What a node says on standard error."""
+
+    log_level: str = choice(
+        "info", ("debug", "info", "warning", "error"),
+        meaning="least level of the log lines written",
+        why="info is a few lines a start, and one for each change",
+    )  # fmt: skip
+    log_format: str = choice(
+        "text", ("text", "json"),
+        meaning="form of the log lines on standard error",
+        why="text for people; json for a collector",
+    )  # fmt: skip
 
 
 @final

@@ -3,10 +3,9 @@
 Read in this order:
 
     tables.py       the store: whether it may be opened, and that it is; stores.py: what is needed of a store
-    founding.py     whether this node may found the catalogue of its cluster's tables
     asking.py       the ways to other nodes
     deciding.py     this node's part in deciding: from when, and with whom; hints.py: what nodes tell of it in the tree
-    host.py         the node around them, as far as they know it
+    host.py         the node around them, as far as they know it, and whether it may found the catalogue
     methods.py      the methods about tables, loaded when one is called
     for_clients.py  the door for clients; requests.py: what they sent, judged
     placing.py      the door for people who change which nodes tables are laid on

@@ -19,10 +19,10 @@ from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.asking import SPEAKS_OF_MOVES, Asking
-from gossipkv.table.ended import Ended
-from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
+from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import OPEN
+from gossipkv.table.token import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 Read in this order:
 
-    manifest.py     what a store consists of
-    options.py, counts.py   how it is set up; what it counts
+    manifest.py     what a store consists of, also told to people without opening it
+    options.py      how it is set up, and what it counts
     _operation.pxd  the bytes of a batch; _log.pyx: of a frame; segments.py: of the log's files
     recovery.py     what counts of the log after a crash; log_reader.py: reading it later, by pages or whole
     _memtable.pyx   what is in no run yet
@@ -17,5 +17,5 @@ Read in this order:
     opening.py      locked, recovered, in a new life; reading.py: what a store answers
     shell.py        the store under Trio: who waits, who is slowed, what is done beside the writing
     backup.py       copied while it runs, and put back as another one
-    description.py  what is in a store, for people, without opening it; verify.py: every byte of it
+    verify.py       every byte of it checked, without opening it
 """

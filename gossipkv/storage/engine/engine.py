@@ -19,9 +19,8 @@ from gossipkv.storage.engine._log import DROPPED, HEADER_BYTES, MADE, frame_byte
 from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine._view import View
 from gossipkv.storage.engine._writer import Active, Writer, batch_cost
-from gossipkv.storage.engine.counts import Counts
 from gossipkv.storage.engine.manifest import MOST_SPACES, SegmentName
-from gossipkv.storage.engine.options import MOST_WAITING_BYTES
+from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Counts
 from gossipkv.storage.engine.segments import SegmentHeader
 from gossipkv.storage.engine.upkeep import Now, Upkeep
 from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch

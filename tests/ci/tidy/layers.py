@@ -241,7 +241,6 @@ TRIO_SHELLS: dict[str, str] = {
 # The cores import nothing that can tell the time, draw a number, wait or touch the world.
 CORES = (
     "gossipkv.access.rights",
-    "gossipkv.access.throttle",
     "gossipkv.access.users",
     "gossipkv.keyspace",
     "gossipkv.wire",

@@ -158,7 +158,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "any node founds the catalogue",
-        "gossipkv.table.founding:may_not_found",
+        "gossipkv.table.host:may_not_found",
         "if record.drew != cluster_id:",
         "if False:",
         "tests/unit/table/test_founding.py",

@@ -12,8 +12,7 @@ import pytest
 import trio
 
 from gossipkv.access.rights import COMMANDS, METHODS, Right
-from gossipkv.access.throttle import FREE
-from gossipkv.access.users import Users, digest_of, parse
+from gossipkv.access.users import FREE, Users, digest_of, parse
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.http.order import Peer
 from gossipkv.node.access import ANONYMOUS, MOST_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown

@@ -29,7 +29,7 @@ from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer,
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import SPEAKS, ShardClaim
 from gossipkv.settings.config import load
-from gossipkv.table.founding import may_not_found
+from gossipkv.table.host import may_not_found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

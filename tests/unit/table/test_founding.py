@@ -17,7 +17,7 @@ from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_nod
 from gossipkv.node.restoring import restore_tables
 from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.storage.slots import write_slots
-from gossipkv.table.founding import may_not_found
+from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import Tables
 from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
