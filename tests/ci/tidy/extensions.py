@@ -61,7 +61,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._sockets": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving._tls": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving._secured": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
-    "gossipkv.serving._tunnels": Proof("tests/unit/serving/test_tunnels.py", "tests.oracle.http"),
+    "gossipkv.serving._tunnels": Proof("tests/unit/serving/test_tunnels_slow.py", "tests.oracle.http"),
     "tests.world.nodes._streams": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
     "gossipkv.serving._transport": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),

@@ -111,7 +111,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.launcher.supervisor:Supervisor._accept",
         "time.sleep(ACCEPT_PAUSE_S)",
         "pass",
-        "tests/unit/launcher/test_fleet.py",
+        "tests/unit/launcher/test_fleet_slow.py",
     ),
     planted(
         "a gateway that ends at once is started again without a pause",

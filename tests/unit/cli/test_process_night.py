@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.unit.cli.test_process import COMMAND
+from tests.unit.cli.test_process_slow import COMMAND
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])

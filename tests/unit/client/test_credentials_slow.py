@@ -17,7 +17,7 @@ from gossipkv.errors import GossipKVError, Overloaded, Unauthorized, Unavailable
 from tests.unit.client.behaviours import RECORDS, hang_up, silent
 from tests.unit.client.certificates import Authority
 from tests.unit.client.fake_node import FakeNode, store
-from tests.unit.client.test_processes import run
+from tests.unit.client.test_processes_slow import run
 from tests.unit.client.under_trio import LONG_MS
 
 TOKEN = "gkv-secret"
