@@ -36,9 +36,9 @@ TO_END_S = 120  # What is cut closes what it has opened, and writes what it know
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
     "tests/unit/serving/test_connection.py::test_large_frames_leave_no_memory_behind",
-    "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
-    "tests/unit/dataset/formats/test_codecs.py::test_long_values_do_not_wait_for_a_full_batch",
-    "tests/unit/dataset/formats/test_text.py::test_a_bomb_takes_no_memory",
+    "tests/unit/dataset/formats/test_codecs_slow.py::test_bombs_take_no_memory",
+    "tests/unit/dataset/formats/test_codecs_slow.py::test_long_values_do_not_wait_for_a_full_batch",
+    "tests/unit/dataset/formats/test_text_slow.py::test_a_bomb_takes_no_memory",
 )
 ROOT = Path(__file__).parents[2]
 SCRATCH = ROOT / "build" / "nightly"

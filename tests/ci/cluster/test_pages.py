@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-CLIENT = "tests/unit/client/test_client_page.py::test_every_example_runs"
+CLIENT = "tests/unit/client/test_client_page_slow.py::test_every_example_runs"
 SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
 REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"

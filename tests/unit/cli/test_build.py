@@ -239,18 +239,6 @@ def test_one_is_not_called_many(run, source, tmp_path):
     assert ": 1 record in 1 file by" in run("build", source([b"k\tv\n"]), tmp_path / "out").out
 
 
-def test_a_url_is_told_without_its_secrets(run, tmp_path):
-    """The password of a store, the signature of a presigned URL: logs of jobs keep what commands say."""
-    for url, shown in (
-        ("ftp://joe:hush-hush@127.0.0.1:1/x", "ftp://***@127.0.0.1:1/x"),
-        ("nothing://host/x?signature=hush-hush", "nothing://host/x?***"),
-    ):
-        done = run("build", url, tmp_path / "built")
-        assert done.status == 3
-        assert done.err.startswith(f"gossipkv: {shown}: cannot be read: ")
-        assert "hush-hush" not in done.out + done.err
-
-
 def test_a_source_may_be_a_link(run, source, tmp_path):
     """To a directory or a file: it is followed, and named as it was called."""
     place = source(by("text", 3))

@@ -15,7 +15,6 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.launcher.plan import NodePlan, Plan
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.sorted_file import SortedFile
-from tests.unit.cli.asked_node import AskedNode
 
 
 @pytest.fixture
@@ -332,25 +331,6 @@ def test_verify_shows_how_far_it_is(run, tmp_path, monkeypatch):
     assert len(set(seen)) > 8
     assert seen == sorted(seen)
     assert seen[-1] == told["size_bytes"]
-
-
-@pytest.mark.parametrize(("verdict", "status"), [("equal", 0), ("different", 3), ("not compared", 3)])
-def test_copies_of_a_table_are_compared(run, verdict, status):
-    """Partition by partition, from where the last answer says; what is not equal has a line and status 3."""
-    first = {"partition": "00a1", "verdict": "equal", "why": None, "copies": [], "next": b"m"}
-    last = {"partition": "00a2", "verdict": verdict, "why": "n1 and n3", "copies": [], "next": None}
-    with AskedNode(verify_table=lambda _, asked: last if "start" in asked else first) as node:
-        done = run("verify", "--table", "carts", "--node", node.address, "--timeout", "5s")
-        told = json.loads(run("verify", "--table", "carts", "--node", node.address, "--json").out)
-    assert [params for _, params in node.asked[:2]] == [
-        ["carts", {"timeout_ms": 4500}], ["carts", {"timeout_ms": 4500, "start": b"m"}],
-    ]  # fmt: skip
-    lines = [f"carts 00a2: {verdict}: n1 and n3", "carts: 2 partitions: 1 not equal"]
-    assert (done.status, done.out.splitlines()) == (
-        status,
-        lines if status else ["carts: 2 partitions: all copies equal"],
-    )
-    assert (told["table"], told["partitions"], len(told["not_equal"])) == ("carts", 2, bool(status))
 
 
 @pytest.mark.parametrize("arguments", [[], ["here", "--table", "carts"]])

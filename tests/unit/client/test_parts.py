@@ -4,143 +4,16 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-import gossipkv
-from gossipkv.client import blocking, parts
+from gossipkv.client import parts
 from gossipkv.client._requests import Request, get_many_request
 from gossipkv.client._session import Session
-from gossipkv.errors import NotReady, ProtocolError, TooLarge, UnknownVersion
-from tests.unit.client.fake_node import Connection, FakeNode
+from gossipkv.errors import NotReady, ProtocolError
+from tests.unit.client.parts_node import Node, value_of
 
 GEO = b"\xa3geo"
-
-
-def value_of(key: bytes) -> bytes | None:
-    """What the node of these tests has under a key."""
-    return None if key.endswith(b"7") else key * 2
-
-
-class Node:
-    """Answers `get_many` from the versions it has; over `limit` bytes an answer is TOO_LARGE.
-
-    `switches`: after so many answers the versions are these.
-    """
-
-    def __init__(self, limit: int = 1 << 20, switches: dict[int, list[str]] | None = None) -> None:
-        self.limit = limit
-        self.switches = switches or {}
-        self.versions = ["v1"]
-        self.asked: list[tuple[int, str | None]] = []
-
-    def __call__(self, connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
-            message_id, method, params = request
-            assert method == "get_many"
-            result, error = self.answer(params[1], params[2] if len(params) > 2 else {})
-            connection.answer(message_id, result, error)
-
-    def answer(self, keys: list[bytes], options: dict[str, str]) -> tuple[object, object]:
-        self.versions = self.switches.get(len(self.asked), self.versions)
-        self.asked.append((len(keys), options.get("version")))
-        version = options.get("version", self.versions[-1])
-        if version not in self.versions:
-            return None, ["UNKNOWN_VERSION", "gone", {"held": self.versions}]
-        values = [value_of(key) for key in keys]
-        size = sum(len(value) for value in values if value is not None)
-        if size > self.limit:
-            return None, ["TOO_LARGE", "the answer", {"limit": self.limit, "size": size}]
-        return [values, version], None
-
-
-def ask_blocking(node: FakeNode, keys: list[bytes], **options: str) -> tuple[list[bytes | None], str]:
-    """By the blocking client."""
-    with blocking.connect(node.address, timeout_ms=20_000) as client:
-        return client.dataset("geo").get_many_with_version(keys, **options)
-
-
-def ask_trio(node: FakeNode, keys: list[bytes], **options: str) -> tuple[list[bytes | None], str]:
-    """By the client under Trio."""
-
-    async def ask() -> tuple[list[bytes | None], str]:
-        async with gossipkv.connect(node.address, timeout_ms=20_000) as client:
-            return await client.dataset("geo").get_many_with_version(keys, **options)
-
-    return trio.run(ask)
-
-
-both = pytest.mark.parametrize("ask", [ask_blocking, ask_trio])
-KEYS = [b"key%d" % number for number in range(25_000)]
-
-
-@both
-def test_what_fits_is_one_request(ask):
-    """Up to the bound there is one frame; one key more, and there are two."""
-    node = Node()
-    with FakeNode(node) as listening:
-        assert ask(listening, KEYS[:10_000]) == (list(map(value_of, KEYS[:10_000])), "v1")
-        assert node.asked == [(10_000, None)]
-        assert ask(listening, KEYS[:10_001]) == (list(map(value_of, KEYS[:10_001])), "v1")
-        assert node.asked[1:] == [(10_000, None), (1, "v1")]
-
-
-@both
-def test_long_keys_are_cut_by_size(ask):
-    """A frame has at most a mebibyte of keys, but one key at least."""
-    keys = [bytes([number]) * 300_000 for number in range(65, 70)] + [b"k" * 2_000_000, b"last"]
-    node = Node(limit=1 << 30)
-    with FakeNode(node) as listening:
-        assert ask(listening, keys) == (list(map(value_of, keys)), "v1")
-    assert node.asked == [(3, None), (2, "v1"), (1, "v1"), (1, "v1")]
-
-
-@both
-def test_an_answer_that_is_too_large_is_asked_in_halves(ask):
-    """The parts shrink until they are answered, and grow again."""
-    node = Node(limit=8_000)
-    with FakeNode(node) as listening:
-        assert ask(listening, KEYS[:3_000]) == (list(map(value_of, KEYS[:3_000])), "v1")
-    assert node.asked[:4] == [(3_000, None), (1_500, None), (750, None), (938, "v1")]
-    assert {version for _, version in node.asked[3:]} == {"v1"}
-    assert len(node.asked) < 20
-
-
-@both
-def test_one_value_that_is_too_large(ask):
-    """Halving ends at one key; then the node's error is the caller's."""
-    node = Node(limit=100)
-    with FakeNode(node) as listening, pytest.raises(TooLarge):
-        ask(listening, [b"a", b"b", b"c" * 51, b"d"])
-    assert node.asked[-1] == (1, "v1")
-    with FakeNode(node) as listening, pytest.raises(TooLarge):
-        ask(listening, [b"c" * 51])
-
-
-@both
-def test_a_version_that_is_retired_meanwhile(ask):
-    """Everything is asked anew of the newer version: values of two versions are never mixed."""
-    node = Node(switches={1: ["v1", "v2"], 2: ["v2"]})
-    with FakeNode(node) as listening:
-        assert ask(listening, KEYS) == (list(map(value_of, KEYS)), "v2")
-    assert node.asked == [
-        (10_000, None), (10_000, "v1"), (5_000, "v1"),
-        (10_000, None), (10_000, "v2"), (5_000, "v2"),
-    ]  # fmt: skip
-
-
-@both
-def test_a_version_that_is_retired_again_and_again(ask):
-    """After a few attempts the node's error is the caller's; so it is at once if the caller named the version."""
-    node = Node(switches={number: [f"v{number}"] for number in range(99)})
-    with FakeNode(node) as listening, pytest.raises(UnknownVersion):
-        ask(listening, KEYS)
-    assert len(node.asked) == 2 * parts.ATTEMPTS
-    node = Node(switches={1: ["v2"]})
-    with FakeNode(node) as listening, pytest.raises(UnknownVersion):
-        ask(listening, KEYS, version="v1")
-    assert node.asked == [(10_000, "v1"), (10_000, "v1")]
 
 
 def answered(reading, reply) -> tuple[list[bytes | None], str]:

@@ -94,7 +94,7 @@ async def test_another_pair(node: Node, autojump_clock: MockClock) -> None:
     assert node.certificate.expires_s == node.used[1].expires_s > before_s
 
 
-async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_one_that_is_over(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """A node begins with it, and says so; put in place of a good one it changes nothing."""
     over = NOW.replace(year=NOW.year - 1)
     authority = Authority(tmp_path)
@@ -193,7 +193,7 @@ def test_nodes_that_are_to_know_each_other(tmp_path: Path) -> None:
             read(pair, **settings)
 
 
-async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_pair_of_another_node(tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     """It is not used: a node is the same as long as it runs."""
     authority = Authority(tmp_path)
     pair = authority.pair("node", uuid=UUID(int=1))

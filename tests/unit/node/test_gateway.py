@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 from types import SimpleNamespace
 
@@ -23,9 +22,6 @@ from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
 PEER = Peer("10.0.0.1", "anonymous")
-
-# What was read of it, and the rest.
-ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
 
 
 class FakeChild:
@@ -199,56 +195,6 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     await wait_all_tasks_blocked()
     await children.all[1].hear()
     assert Word.from_line(await children.all[1].hear()).drain_ms == 5000
-    nursery.cancel_scope.cancel()
-
-
-async def test_a_child_that_is_killed_while_connections_wait(nursery):
-    """Those that it had are closed, those that it had not received yet are the next one's, as are all later ones."""
-
-    def detach(begun, rest=b""):
-        client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
-        kept.take(served.detach(), begun, None)
-        nursery.start_soon(client.send, rest)
-        return trio.SocketStream(client)
-
-    async def process(count):
-        with trio.fail_after(60):
-            while len(told := [line["process"] for line in lines if line["event"] == "http"]) < count:
-                await trio.sleep(0.01)
-        return told[-1]
-
-    kept = made()
-    with capture_logs() as lines:
-        nursery.start_soon(kept.run, os.close)
-        had = detach(*ANSWERED_WITHOUT_A_NODE)
-        assert (await had.receive_some()).startswith(b"HTTP/1.1 204 ")
-        killed = await process(1)
-        os.kill(killed, signal.SIGSTOP)
-        waiting = [detach(*ANSWERED_WITHOUT_A_NODE) for _ in range(3)]
-        await trio.sleep(0.1)
-        os.kill(killed, signal.SIGKILL)
-        assert await had.receive_some() == b""
-        for client in (*waiting, detach(*ANSWERED_WITHOUT_A_NODE)):
-            assert (await client.receive_some()).startswith(b"HTTP/1.1 204 ")
-            await client.aclose()
-        await had.aclose()
-        assert await process(2) != killed
-    assert kept.counters() == {"http_detached": 5, "http_unserved": 0}
-    nursery.cancel_scope.cancel()
-
-
-async def test_a_child_that_lost_its_node(nursery):
-    """It ends when it is to ask and cannot, and the next one gets another connection."""
-    kept = made()
-    with capture_logs() as lines:
-        nursery.start_soon(kept.run, os.close)
-        client, served = (trio.socket.from_stdlib_socket(end) for end in socket.socketpair())
-        kept.take(served.detach(), b"GET /debug/vars HTTP/1.1\r\nHost: h\r\n\r\n", None)
-        with trio.fail_after(60), client:
-            await client.recv(1)
-            while not (ended := [line for line in lines if line["event"] == "http_ended"]):
-                await trio.sleep(0.01)
-    assert ended[0]["reason"] == "the process ended with status 1: the node has closed the connection"
     nursery.cancel_scope.cancel()
 
 

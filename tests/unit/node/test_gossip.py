@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import threading
-from contextlib import closing
-from typing import TYPE_CHECKING
 
-import msgpack
 import pytest
-import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import private_file, trio_world
-from gossipkv.errors import ConfigError, NotReady, TooLarge
+from gossipkv.environment import trio_world
+from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
-from gossipkv.gossip.shell import key_file
-from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
-from gossipkv.node.identity import read_node
-from gossipkv.placement.shard_claim import SPEAKS, ShardClaim
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, ShardIdTimer, read_key_ring, refuse_strangers
+from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
-from gossipkv.table.host import may_not_found
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SETTLE_MS = 10_000
 ADDRESS = Address("10.0.0.1", 7070)
-HERE = Address("127.0.0.1", 7070)
 OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
 
 
@@ -62,79 +46,6 @@ def timer_of(
         settle_ms=SETTLE_MS,
     )
     return ShardIdTimer(core, claim, waits=waits)
-
-
-async def test_the_least_that_all_that_live_read(tmp_path: Path) -> None:
-    """A new form waits for the last member that has not said that it knows it, and not for the dead."""
-    async with gossiping_in(tmp_path) as (gossiping, _):
-        assert gossiping.speaks() == SPEAKS
-        core = gossiping._core
-        core._beliefs.hear_record(OTHER, now_ms=0)
-        assert gossiping.speaks() == 1
-        claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": SPEAKS + 1})
-        changes = (Change(1, f"nodes/2@{OTHER.address}", claim),)
-        core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
-        assert gossiping.speaks() == SPEAKS + 1
-        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
-        assert gossiping.speaks() == 1
-        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=State.LEFT), now_ms=0)
-        assert gossiping.speaks() == SPEAKS + 1
-
-
-@contextlib.asynccontextmanager
-async def gossiping_in(path: Path, *joins: Address) -> AsyncIterator[tuple[Gossiping, DataDirectory]]:
-    """A start of a node, told to join these, until the block ends."""
-    world = trio_world.real()
-    with (
-        DataDirectory.open(path, world.files, cluster="gossipkv", random=random.Random(1)) as directory,
-        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-    ):
-        settings = load(flags={"join": ",".join(map(str, joins))})
-        gossiping = Gossiping(settings, world, directory, datagrams=datagrams, address=HERE, sealing=None)
-        async with trio.open_nursery() as own:
-            await own.start(gossiping.agent.run)
-            yield gossiping, directory
-            own.cancel_scope.cancel()
-
-
-async def has_id(directory: DataDirectory) -> None:
-    """Returns when the node has a cluster id."""
-    with trio.fail_after(60):
-        while not directory.record.cluster_id:
-            await trio.sleep(0.001)
-
-
-async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
-    """Set while it runs, durable when that returns, and known to the core of the next start, with the id."""
-    ids = set()
-    for was_pinned in (False, True):
-        async with gossiping_in(tmp_path) as (gossiping, directory):
-            assert (gossiping._core.pinned, directory.record.pinned) == (was_pinned, was_pinned)
-            await has_id(directory)
-            ids.add(await gossiping.pin())
-            assert gossiping._core.pinned
-            kept = read_node(trio_world.real().files, tmp_path)
-            assert kept is not None
-            assert kept.pinned
-            ids.add(bytes.fromhex(kept.cluster_id))
-    assert len(ids) == 1
-
-
-async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
-    """What it would hold belongs to none: it says so, and takes whatever id comes."""
-    async with gossiping_in(tmp_path, Address("127.0.0.1", 1)) as (gossiping, directory):
-        with pytest.raises(NotReady, match="of no cluster yet"):
-            await gossiping.pin()
-        assert not gossiping._core.pinned
-        assert not directory.record.pinned
-
-
-async def test_who_is_alone_draws_its_id(tmp_path: Path) -> None:
-    """NODE says that it did, with the id, and whenever that is asked from then on."""
-    for _ in range(2):
-        async with gossiping_in(tmp_path) as (_, directory):
-            await has_id(directory)
-            assert may_not_found(directory.record, directory.record.cluster_id) is None
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
@@ -258,104 +169,3 @@ def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
     refuse_strangers(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), bound)
     for here in ("127.0.0.1", "127.9.9.9", "::1"):
         refuse_strangers(load(), Address(here, 7))
-
-
-async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What reads it, on a file system that hangs, is left behind."""
-    world, goes_on, ended = trio_world.real(), threading.Event(), threading.Event()
-    ring = tmp_path / "ring"
-    private_file.write_text(ring, line_of(key(bytes(32))))
-    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world)
-
-    def hang(_path: Path) -> tuple[Key, ...]:
-        goes_on.wait(60)
-        ended.set()
-        return ()
-
-    with (
-        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
-        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-    ):
-        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
-        monkeypatch.setattr(key_file, "read", hang)
-        with trio.move_on_after(0.01):
-            await gossiping.read_keys(world)
-    assert not ended.is_set()
-    goes_on.set()
-
-
-async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> None:
-    """The settings bind what this node publishes; what it has published stays, and something is said to be missing."""
-    world = trio_world.real()
-    config = load(environ={"GOSSIPKV_MAX_BRANCH": "16KiB", "GOSSIPKV_MAX_ENTRY": "1KiB"})
-    with (
-        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
-        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-    ):
-        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=None)
-        with pytest.raises(TooLarge, match="max_entry is 1024"):
-            gossiping.publish("k", bytes(1024))
-        gossiping.withdraw("k")
-        assert gossiping.publish_error() is None
-        for number in range(15):
-            gossiping.publish(f"k/{number}", bytes(800))
-        with pytest.raises(TooLarge, match="max_branch is 16384"):
-            gossiping.publish("k/15", bytes(800))
-        assert gossiping.publish_error() is not None
-        assert gossiping.keys("k", everything=True)
-        assert gossiping.withdraw("k/0")
-        gossiping.publish("k/15", bytes(800))
-        assert gossiping.publish_error() is None
-
-
-async def test_members_are_counted_by_state(tmp_path: Path) -> None:
-    """Each state has its number, also none; while nobody may hear of this node it is `silent`."""
-    world = trio_world.real()
-    with (
-        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
-        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-    ):
-        gossiping = Gossiping(load(), world, directory, datagrams=datagrams, address=ADDRESS, sealing=None)
-        assert gossiping.members_by_state() == {"alive": 1, "suspect": 0, "dead": 0, "left": 0}
-        words = [member["state"] for member in gossiping.members() if isinstance(member, dict)]
-        assert words == ["alive"]
-        gossiping._core._outbox.silent = True
-        assert gossiping.members_by_state() == {"alive": 0, "suspect": 0, "dead": 0, "left": 0, "silent": 1}
-
-
-async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two SIGHUPs, of which the disk answers the second one first: the keys are those that the second one saw."""
-    world, goes_on = trio_world.real(), threading.Event()
-    ring = tmp_path / "ring"
-    old, new = key(bytes(32)), key(b"n" * 32)
-    private_file.write_text(ring, line_of(old))
-    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world)
-    assert sealing is not None
-    began = threading.Event()
-
-    def slow_at_first(_path: Path) -> tuple[Key, ...]:
-        if began.is_set():
-            return (new,)
-        began.set()
-        goes_on.wait(60)
-        return (old,)
-
-    with (
-        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
-        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-    ):
-        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
-        monkeypatch.setattr(key_file, "read", slow_at_first)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(gossiping.read_keys, world)
-            while not began.is_set():
-                await trio.sleep(0.001)
-            await gossiping.read_keys(world)
-            goes_on.set()
-    assert sealing.key_ids == (new.id,)

@@ -1,12 +1,10 @@
 """Lines come whole, a program of ours starts from anywhere, and its end is told in words."""
 
-import subprocess
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
 
 
@@ -20,15 +18,6 @@ def test_lines_are_whole(lines, data):
         found += heard.feed(text[begin:end])
     assert found == lines
     assert heard.feed(b"\n") == [b"rest"]
-
-
-def test_a_program_says_a_line_at_once(tmp_path):
-    """From a directory that has a package of the same name, which is not taken for ours."""
-    (tmp_path / "gossipkv").mkdir()
-    (tmp_path / "gossipkv" / "__init__.py").write_text("raise SystemExit(7)")
-    run = [*command("gossipkv")[:2], "-c", "from gossipkv.processes.talk import say; say(b'x' * 100_000)"]
-    done = subprocess.run(run, cwd=tmp_path, env=environment(), capture_output=True, check=True)
-    assert done.stdout == b"x" * 100_000 + b"\n"
 
 
 @pytest.mark.parametrize(

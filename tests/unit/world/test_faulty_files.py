@@ -2,9 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -152,21 +149,6 @@ def test_nothing_happens_after_a_crash(tmp_path):
 def test_a_crash_is_not_caught_as_an_exception():
     """`except Exception` is how code survives what it should; a kill it does not."""
     assert not issubclass(Crash, Exception)
-
-
-def test_a_child_can_be_killed_for_real(tmp_path):
-    """With SIGKILL, at the chosen operation."""
-    script = (
-        "import sys\n"
-        "from gossipkv.environment.real_files import RealFiles\n"
-        "from gossipkv.environment.seam import WRITE_NEW\n"
-        "from tests.world.faulty_files import *\n"
-        "files = FaultyFiles(RealFiles(), Fault(0, Action.CRASH_AFTER, kinds={'create'}), die=kill_process)\n"
-        "files.open(sys.argv[1], WRITE_NEW); print('not reached')\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "x"], capture_output=True, check=False)
-    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
-    assert (tmp_path / "x").exists()
 
 
 def test_every_operation_of_the_seam_is_wrapped():

@@ -2,91 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
-import zlib
 
 import pytest
 
-from gossipkv.dataset.build.lanes import SMALL_SOURCE_BYTES, LaneProgress, LaneTask, build_in_lanes, useful_lanes
+from gossipkv.dataset.build.lanes import SMALL_SOURCE_BYTES, LaneProgress, useful_lanes
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import SourceError, StorageError
-from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
+from gossipkv.errors import StorageError
+from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
-from tests.oracle import sorted_file as oracle
+from tests.unit.dataset.build.lane_build import METADATA, Build, group_of, some_lines
 from tests.world.faulty_files import Action, Fault, FaultyFiles
-
-GROUPS = 5
-METADATA = [bytes(range(256 - group)) for group in range(GROUPS)]
-CHUNK_BYTES = 10_000
-
-
-def group_of(key, groups=GROUPS):
-    """`7|key` is in group 7, every other key where its checksum says."""
-    head, bar, _ = key.partition(b"|")
-    return int(head) if bar else zlib.crc32(key) % groups
-
-
-class Build:
-    """Files to build from, and where to; `troubles` are called where a file begins."""
-
-    def __init__(self, root, contents, troubles=None):
-        self.paths = []
-        for number, lines in enumerate(contents):
-            self.paths.append(root / f"part-{number}")
-            self.paths[-1].write_bytes(b"".join(b"%s\t%s\n" % line for line in lines))
-        self.records = [line for lines in contents for line in lines]
-        self.sizes = [path.stat().st_size for path in self.paths]
-        self.directory = root / "built"
-        self.directory.mkdir()
-        self.names = [f"{group}.gkv" for group in range(GROUPS)]
-        self.task = LaneTask(str(self.directory), self.names, 3 * MIN_MEMORY_BYTES, "none", METADATA)
-        self.troubles = troubles or {}
-
-    def read(self, places, builder, pace, on_records):
-        """Adds what the files hold; counts its files and records."""
-        records = 0
-        for place in places:
-            self.troubles.get(place, lambda: None)()
-            with self.paths[place].open("rb") as file:
-                while lines := file.readlines(CHUNK_BYTES):
-                    pace(sum(map(len, lines)))
-                    for line in lines:
-                        key, _, value = line.rstrip(b"\n").partition(b"\t")
-                        builder.add(key, value, group_of(key))
-                    records += len(lines)
-                    on_records(records)
-        return list(places), records
-
-    def run(self, lanes, files=None, **options):
-        """Builds in so many lanes; no thread is left, however it ends."""
-        before = set(threading.enumerate())  # Not how many: an idle thread of an earlier test may end meanwhile.
-        try:
-            return build_in_lanes(self.task, self.read, self.sizes, lanes, files or RealFiles(), **options)
-        finally:
-            assert set(threading.enumerate()) <= before
-
-    def left(self):
-        """What is in the directory."""
-        return sorted(os.listdir(self.directory))
-
-    def expected(self):
-        """The bytes of each file by the oracle."""
-        return [
-            oracle.write([one for one in self.records if group_of(one[0]) == group], metadata=METADATA[group])
-            for group in range(GROUPS)
-        ]
-
-    def built(self):
-        """The bytes of each file."""
-        return [(self.directory / name).read_bytes() for name in self.names]
-
-
-def some_lines(seed, count, keys=400):
-    """Lines with few keys, so that many come again."""
-    source = random.Random(seed)
-    return [(b"key %d" % source.randrange(keys), b"%d" % source.randrange(10**9)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
@@ -144,64 +71,6 @@ def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
     last = told[-1]
     assert (last.read_bytes, last.read_records) == (sum(build.sizes), 9000)
     assert 9000 > last.written_records >= len({key for key, _ in build.records})
-
-
-class Failures:
-    """What goes wrong in one lane, once the other has begun, which then reads until it is stopped."""
-
-    def __init__(self, error):
-        self.error = error
-        self.begun = threading.Event()
-        self.failing = threading.Event()
-
-    def begin(self):
-        """At a file of the first lane."""
-        self.begun.set()
-        assert self.failing.wait(60)
-
-    def fail(self):
-        """At a file of the second."""
-        assert self.begun.wait(60)
-        self.failing.set()
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        SourceError("part-2: byte 7: wrong", {"file": "part-2", "offset": 7}),
-        FileNotFoundError(2, "No such file", "part-2"),
-        KeyError("a defect"),
-        MemoryError(),
-    ],
-)
-def test_what_one_lane_fails_with_ends_all(tmp_path, error):
-    """The same error, though another lane comes before it; nothing is left."""
-    trouble = Failures(error)
-    build = Build(tmp_path, [some_lines(number, 300) for number in range(4)])
-    build.troubles = {0: trouble.begin, 2: trouble.fail}
-    with pytest.raises(type(error)) as caught:
-        build.run(2)
-    assert caught.value is error
-    assert build.left() == []
-
-
-def test_a_lane_that_is_behind_reads_no_more(tmp_path, monkeypatch):
-    """It is at its second piece when another fails, and takes no third."""
-    trouble, pieces, stopped = Failures(SourceError("wrong", {})), [], threading.Event()
-    monkeypatch.setattr("gossipkv.dataset.build.lanes.Event", lambda: stopped)
-    build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)], {1: trouble.fail})
-
-    def pace(size_bytes):
-        pieces.append(size_bytes)
-        if len(pieces) == 2:
-            trouble.begin()
-            assert stopped.wait(60)
-
-    with pytest.raises(SourceError):
-        build.run(2, pace=pace)
-    assert len(pieces) == 2
-    assert build.left() == []
 
 
 def test_leftovers_go_before_a_build(tmp_path):

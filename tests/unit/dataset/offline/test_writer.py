@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -278,15 +276,3 @@ def test_all_partitions_together_are_the_records(tmp_path_factory, records, part
     assert found == records
     report = finish_version(place, partitions)
     assert (report.records, report.function) == (len(records), function)
-
-
-def test_importing_it_is_light():
-    """An executor loads neither Trio nor fsspec, and its functions travel by name."""
-    script = (
-        "import sys, pickle, gossipkv.dataset as d\n"
-        "heavy = {'trio', 'fsspec', 'asyncio', 'click', 'rich', 'pyarrow'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "for function in (d.write_partition, d.finish_version, d.partition_of):\n"
-        "    assert pickle.loads(pickle.dumps(function)) is function\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)

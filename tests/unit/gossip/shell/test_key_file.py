@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from gossipkv.gossip.shell import key_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 SECRET = bytes(range(32))
 
@@ -38,16 +38,3 @@ def test_without_the_library_one_error_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(LocalError, match=r"pip install 'gossipkv\[secure\]'"):
         key_file.sealing([key(SECRET)], bytes(16))
-
-
-def test_the_library_is_loaded_only_for_a_ring() -> None:
-    """Neither the envelope nor the reading of a ring loads it."""
-    program = (
-        "import sys, gossipkv.gossip.packets.envelope\n"
-        "from gossipkv.gossip.packets import key_ring as r\n"
-        "from gossipkv.gossip.shell import key_file as k\n"
-        "assert 'cryptography' not in sys.modules\n"
-        "k.sealing([r.key(bytes(32))], bytes(16))\n"
-        "assert 'cryptography' in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

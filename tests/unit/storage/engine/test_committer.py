@@ -5,17 +5,12 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import resource
-import select
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from pathlib import Path
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,15 +32,6 @@ def file(tmp_path):
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     yield descriptor
     os.close(descriptor)
-
-
-def run(code, *arguments):
-    """Another Python's exit code and what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=60, check=False
-    )
-    assert not done.stderr, done.stderr.decode()
-    return done.returncode, done.stdout.decode().split()
 
 
 @given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000)), max_size=20))
@@ -82,18 +68,6 @@ def test_a_thousand_jobs_in_order(committer, file):
     assert [frame.position for frame in oracle.frames(data, 7, offset=0)] == [*range(1, 1001)]
 
 
-async def test_trio_waits_for_it(committer, file):
-    """Its descriptor is readable when the job is done, and no more once the result is taken."""
-    for number in range(50):
-        committer.submit(file, b"x" * 100, number * 100)
-        with trio.fail_after(30):
-            await trio.lowlevel.wait_readable(committer.fileno())
-        assert committer.is_done()
-        committer.result()
-        assert select.select([committer.fileno()], [], [], 0)[0] == []
-    assert os.fstat(file).st_size == 5000
-
-
 @pytest.mark.parametrize("number", [errno.EBADF, errno.ENOSPC, errno.EINVAL])
 def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
     """By its number; the committer goes on with what it is given next."""
@@ -119,25 +93,6 @@ def test_a_failed_write_is_not_synced():
         with pytest.raises(OSError, match="descriptor") as error:
             committer.result()
         assert error.value.errno == errno.EBADF
-
-
-def test_a_file_that_may_not_grow(tmp_path):
-    """Written up to the limit, then refused; the signal that comes with it ends nobody."""
-    code = """
-import os, resource, signal, sys
-from gossipkv.storage.engine._committer import Committer
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-with Committer() as committer:
-    committer.submit(descriptor, bytes(30_000), 4_000)
-    try:
-        committer.result()
-    except OSError as error:
-        print(error.errno, os.fstat(descriptor).st_size)
-"""
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 10_000
-    assert run(code, tmp_path / "file") == (0, [str(errno.EFBIG), "10000"])
 
 
 def test_signals_go_to_python(committer, file):
@@ -228,50 +183,6 @@ def test_closing_waits_for_the_job(file):
         assert (threads & held()[0], held()[1] - before[1]) == (set(), set())
         assert os.fstat(file).st_size == 1_000_000
         os.ftruncate(file, 0)
-
-
-def test_a_fork_has_no_thread(file):
-    """It can close the committer, with its job in flight, and nothing else; the one that it came from goes on."""
-    code = """
-import os, sys, warnings
-from gossipkv.storage.engine._committer import Committer
-descriptor = os.open(sys.argv[1], os.O_RDWR)
-committer = Committer()
-committer.submit(descriptor, b"x" * 3_000_000, 0)
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of just this: threads and a fork.
-child = os.fork()
-if child == 0:
-    refused = 0
-    for use in (committer.result, committer.fileno, lambda: committer.submit(descriptor, b"", 0)):
-        try:
-            use()
-        except ValueError:
-            refused += 1
-    committer.close()
-    os._exit(refused)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-committer.result()
-committer.submit(descriptor, b"y", 0)
-committer.result()
-committer.close()
-print(os.fstat(descriptor).st_size, os.pread(descriptor, 1, 0).decode())
-"""
-    path = Path(f"/proc/self/fd/{file}").resolve()
-    assert run(code, path) == (0, ["3", "3000000", "y"])
-
-
-@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "os._exit(0)", "del committer"])
-def test_a_process_that_ends_with_a_job(file, ending):
-    """It ends, whether or not anybody waits for the job, and with nothing to say."""
-    code = f"""
-import os, sys
-from gossipkv.storage.engine._committer import Committer
-descriptor = os.open(sys.argv[1], os.O_RDWR)
-committer = Committer()
-committer.submit(descriptor, bytes(20_000_000), 0)
-{ending}
-"""
-    assert run(code, Path(f"/proc/self/fd/{file}").resolve()) == (0, [])
 
 
 def test_many_committers_at_once(tmp_path):

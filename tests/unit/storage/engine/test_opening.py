@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, UnsupportedFormat
+from gossipkv.errors import Corrupt, Overloaded, StorageError, UnsupportedFormat
 from gossipkv.storage.engine import opening, works
 from gossipkv.storage.engine._log import BEGIN, Batch
 from gossipkv.storage.engine._memtable import Memtable
@@ -154,23 +152,6 @@ def test_a_disk_that_refuses_leaves_no_lock():
             faulty.strike()
             with opened(faulty) as store:
                 assert holds(store)
-
-
-def test_two_processes(tmp_path):
-    """The second is refused while the first lives, however that ends."""
-    code = (
-        "import sys; from tests.world.blocking_store import Store;"
-        "store = Store.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
-    )
-    first = subprocess.Popen([sys.executable, "-c", code, tmp_path / "store"], stdin=-1, stdout=-1)
-    try:
-        assert first.stdout.readline() == b"open\n"
-        with pytest.raises(DirectoryInUse, match="another process"):
-            Store.open(tmp_path / "store")
-    finally:
-        first.kill()
-        first.communicate()
-    Store.open(tmp_path / "store").close()
 
 
 def test_a_directory_that_was_copied():

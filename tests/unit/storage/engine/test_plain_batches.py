@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
-from gossipkv.environment import trio_world
 from gossipkv.errors import StorageError
-from gossipkv.storage.engine import shell
 from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.engine import Engine
-from gossipkv.storage.engine.options import Options
 from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
@@ -32,22 +28,3 @@ def test_most_batches_take_the_short_way(monkeypatch):
         assert len(long_way) < 12
     with pytest.raises(StorageError, match="closed"):
         store.put(space, b"k", b"v")
-
-
-async def test_those_who_are_woken_share_the_next_sync(tmp_path):
-    """Sixteen tasks that write one batch after the other: a group has all sixteen, but for the first ones."""
-    async with shell.open_store(tmp_path / "s", trio_world.real(), Options(segment_bytes=1 << 20)) as store:
-        space, batch = store.reserve_space(), Batch()
-        batch.new_space(space)
-        await store.write(batch)
-
-        async def write(number: int) -> None:
-            for turn in range(20):
-                await store.put(space, b"%d-%d" % (number, turn), b"v")
-                assert store.get(space, b"%d-%d" % (number, turn)) == b"v"
-
-        before = store.engine.counts.groups
-        async with trio.open_nursery() as nursery:
-            for number in range(16):
-                nursery.start_soon(write, number)
-        assert store.engine.counts.groups - before <= 20 + 4

@@ -9,15 +9,13 @@ import os
 import random
 import re
 import struct
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from gossipkv.errors import Corrupt, DirectoryInUse, LimitExceeded, StorageError, UnsupportedFormat
+from gossipkv.errors import Corrupt, LimitExceeded, StorageError, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
 from gossipkv.storage.engine._log import HEADER_BYTES
@@ -27,7 +25,7 @@ from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
 from tests.unit.storage.engine.crashing import survivor
 from tests.unit.storage.engine.damage import LOG, MANIFEST, REFUSED, RIGHT, RUNS, Made, contents, get, made
-from tests.unit.storage.engine.places import DIRECTORY, TINY, RealPlace, SimulatedPlace
+from tests.unit.storage.engine.places import DIRECTORY, TINY, SimulatedPlace
 from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
@@ -250,21 +248,6 @@ def test_only_the_store_that_is_expected():
     empty.make_directory(DIRECTORY)
     with pytest.raises(StorageError, match="no store"):
         opened(empty, expected=(manifest.store, manifest.life))
-
-
-def test_two_that_have_it_open(tmp_path):
-    """The second is refused, in the same process and in another, and harms nothing."""
-    place = RealPlace(tmp_path)
-    witness = begun(place)
-    with pytest.raises(DirectoryInUse, match=re.escape(str(place.directory))):
-        place.open()
-    program = "import sys; from tests.world.blocking_store import Store; Store.open(sys.argv[1])"
-    ran = subprocess.run([sys.executable, "-c", program, place.directory], capture_output=True, text=True, check=False)
-    assert "DirectoryInUse" in ran.stderr
-    witness.write((VALUE, FIRST, b"still", b"here"))
-    witness.close()
-    witness.open()
-    witness.close()
 
 
 def test_the_longest_batch():

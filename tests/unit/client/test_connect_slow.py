@@ -1,0 +1,38 @@
+"""Tests over real processes, sockets, threads or time; `test_connect.py` has the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import gossipkv
+from tests.unit.client.behaviours import RECORDS, refused_address
+from tests.unit.client.fake_node import FakeNode, store
+from tests.unit.client.under_trio import LONG_MS
+
+
+def test_the_blocking_client_goes_through_a_list():
+    """As through addresses one by one."""
+    with (
+        FakeNode(store(RECORDS)) as node,
+        gossipkv.blocking.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client,
+    ):
+        assert client.dataset("geo").get(bytearray(b"key001")) == b"value 1"
+
+
+async def test_the_client_under_trio_goes_through_a_list():
+    """As through addresses one by one."""
+    with FakeNode(store(RECORDS)) as node:
+        async with gossipkv.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client:
+            assert await client.dataset("geo").get(memoryview(b"key001")) == b"value 1"
+
+
+def test_asyncio_reads_as_the_error_says():
+    """The blocking client in threads of asyncio's."""
+
+    async def read(address: str) -> bytes | None:
+        client = await asyncio.to_thread(gossipkv.blocking.connect, address, timeout_ms=LONG_MS)
+        with client:
+            return await asyncio.to_thread(client.dataset("geo").get, "key001")
+
+    with FakeNode(store(RECORDS)) as node:
+        assert asyncio.run(read(node.address)) == b"value 1"

@@ -1,0 +1,87 @@
+"""Tests over real processes, sockets, threads or time; `test_sigbus.py` has the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.storage import sigbus
+from gossipkv.storage.builder import build
+from tests.unit.storage.lost_pages import PAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDS = {b"key%04d" % number: (b"%04d" % number) * (number % 60) for number in range(0, 600, 2)} | {
+    b"long": bytes(range(256)) * 40
+}
+
+
+@pytest.fixture(autouse=True)
+def _outlive() -> None:
+    """Lost maps do not end this process."""
+    sigbus.install()
+
+
+def in_child(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, with names that each of them needs."""
+    names = """
+        import ctypes, faulthandler, mmap, os, signal, sys
+        from gossipkv.storage import sigbus
+        from gossipkv.storage.sorted_file import SortedFile
+        def touch(path):
+            with open(path, "rb") as file:
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            os.truncate(path, 0)
+            return pages[0]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(names) + textwrap.dedent(program), *map(str, arguments)]
+    # A sanitizer would take the signal for itself.
+    environ = os.environ | {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:handle_sigbus=0"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+
+
+def test_without_the_handler_the_process_ends(tmp_path: Path) -> None:
+    """Who uses the library has chosen nothing."""
+    build(tmp_path / "f", RECORDS.items())
+    ended = in_child("file = SortedFile(sys.argv[1]); os.truncate(sys.argv[1], 0); file.get(b'long')", tmp_path / "f")
+    assert ended.returncode == -signal.SIGBUS
+
+
+FAULT, SENT = "touch(sys.argv[1])", "os.kill(os.getpid(), signal.SIGBUS)"
+ENDS = "end = ctypes.CFUNCTYPE(None, ctypes.c_int)(os._exit)"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "then", "status", "said"),
+    [
+        ("", FAULT, -signal.SIGBUS, ""),
+        ("", SENT, -signal.SIGBUS, ""),
+        ("faulthandler.enable()", FAULT, -signal.SIGBUS, "Bus error"),
+        ("signal.signal(signal.SIGBUS, signal.SIG_IGN)", FAULT, -signal.SIGBUS, ""),
+        ("signal.signal(signal.SIGBUS, signal.SIG_IGN)", SENT, 0, ""),
+        (f"{ENDS}; ctypes.CDLL(None).signal(signal.SIGBUS, end)", FAULT, signal.SIGBUS, ""),
+        (f"{ENDS}; ctypes.CDLL(None).signal(signal.SIGBUS, end)", SENT, signal.SIGBUS, ""),
+    ],
+    ids=["fault", "sent", "faulthandler", "fault though ignored", "sent and ignored", "handler", "handler of sent"],
+)
+def test_what_is_not_ours_is_passed_on(tmp_path: Path, earlier: str, then: str, status: int, said: str) -> None:
+    """A fault outside our maps, and a signal that is no fault, do what they did before."""
+    (tmp_path / "f").write_bytes(b"x" * PAGE)
+    ended = in_child(f"{earlier}\nsigbus.install()\nsigbus.install()\n{then}", tmp_path / "f")
+    assert ended.returncode == status, ended.stderr
+    assert said in ended.stderr
+
+
+def test_a_map_is_ours_until_it_is_closed(tmp_path: Path) -> None:
+    """What comes to lie in its place is somebody else's."""
+    build(tmp_path / "f", RECORDS.items())
+    (tmp_path / "g").write_bytes(bytes((tmp_path / "f").stat().st_size))
+    program = "sigbus.install(); SortedFile(sys.argv[1]).close(); touch(sys.argv[2])"
+    assert in_child(program, tmp_path / "f", tmp_path / "g").returncode == -signal.SIGBUS

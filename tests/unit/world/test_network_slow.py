@@ -1,0 +1,31 @@
+"""Tests over real processes, sockets, threads or time; `test_network.py` has the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.world.toy import two
+from tests.world.scheduler import SECOND
+
+
+def run_for_trace(seed):
+    """A run with every fault of a link, and its trace."""
+    world, _, _ = two(seed)
+    usual = world.network.usual
+    usual.loss = usual.duplicate = usual.reorder = usual.corrupt = usual.heavy_delay = 0.2
+    world.network.changed()
+    world.run(50 * SECOND)
+    return world.trace
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_the_hashing_of_strings_does_not_matter(hash_seed):
+    """A process that hashes strings differently has the same run."""
+    code = "from tests.unit.world.test_network import run_for_trace; print(run_for_trace(3))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": hash_seed}
+    )
+    assert ran.stdout.strip() == run_for_trace(3)
