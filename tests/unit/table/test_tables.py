@@ -293,7 +293,7 @@ async def test_a_silent_start_opens_it_when_it_can_write(tmp_path):
                 await trio.lowlevel.checkpoint()
             assert directory.record.life == 2
             tables.look_again()
-            await trio.testing.wait_all_tasks_blocked(0.01)
+            await trio.testing.wait_all_tasks_blocked()
             assert len(stores.open) == 1, "what is open stays so"
 
 
