@@ -15,7 +15,8 @@ from gossipkv.dataset.formats.sequence_file import memory_bytes
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats import memory_of_reading
 from tests.unit.dataset.formats.sequence_files import CODECS, short
-from tests.unit.dataset.formats.test_codecs import AS_A_BUILD, CHUNKS, MIB, STREAMS
+from tests.unit.dataset.formats.test_codecs import CHUNKS, MIB, STREAMS
+from tests.unit.dataset.formats.test_codecs_slow import AS_A_BUILD
 
 ZSTANDARD = "org.apache.hadoop.io.compress.ZStandardCodec"
 
