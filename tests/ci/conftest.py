@@ -10,7 +10,10 @@ from xdist.scheduler import LoadFileScheduling
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-SHARED_BY_NONE = "tests/ci/simulation/"  # Hundreds of runs, each alone in its world: who is idle takes the next.
+SHARED_BY_NONE = (
+    "tests/ci/simulation/",
+    "tests/simulation/",
+)  # Hundreds of runs, each alone in its world: who is idle takes the next.
 
 
 class BySharing(LoadFileScheduling):

@@ -72,18 +72,21 @@ def legs() -> list[Leg]:
     }
     debug = ("env", "GOSSIPKV_SANITIZE=address,undefined", "make", "debug")
     both = ("-n", "2")
+    by_day = ("-m", "not night")
     return [
-        Leg("seeds", tests=(*both, "tests/simulation/test_seeds.py", "tests/simulation/test_sealed.py")),
+        Leg(
+            "seeds", tests=(*both, *(f"tests/simulation/test_{name}.py" for name in ("seeds", "seeds_slow", "sealed")))
+        ),
         Leg("datasets", tests=(*both, "tests/simulation/test_datasets.py")),
         Leg("registers", tests=(*both, "tests/simulation/test_registers.py")),
         Leg("metadata", tests=(*both, "tests/simulation/test_metadata.py")),
         Leg(
             "replication", tests=(*both, "tests/simulation/test_replication.py", "tests/simulation/test_refounding.py")
         ),
-        Leg("nodes", tests=(*both, "-k", "whole_nodes", "tests/simulation")),
+        Leg("nodes", tests=(*both, *by_day, "-k", "whole_nodes", "tests/simulation")),
         Leg("searches", tests=(*both, "tests/nightly/simulation")),
         Leg("units", tests=(*both, "-m", "night", "tests/unit")),
-        Leg("properties", tests=(*both, "--hypothesis-profile=explore", "tests/unit")),
+        Leg("properties", tests=(*both, *by_day, "--hypothesis-profile=explore", "tests/unit")),
         Leg("fuzz", tests=(*both, "--hypothesis-profile=explore", "tests/nightly/fuzz")),
         Leg("crashes", tests=(*both, "tests/nightly/crashes")),
         Leg("benchmarks", tests=("tests/nightly/bench",)),
@@ -94,7 +97,7 @@ def legs() -> list[Leg]:
         # As for a change: what each folder costs, and who is over its budget.
         Leg(
             "budgets",
-            tests=(*both, "-p", "tests.nightly.budgets", "tests/unit", "tests/simulation", "tests/smoke", "tests/ci"),
+            tests=(*both, *by_day, "-p", "tests.nightly.budgets", "tests"),
             environ=dict.fromkeys(NUMBERS, ""),
         ),
         *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
@@ -109,6 +112,7 @@ def legs() -> list[Leg]:
                 *(f"--deselect={place}" for place in OF_MEMORY),
                 "tests/nightly/fuzz/test_tls_records.py",
                 "tests/unit",
+                *(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/unit/**/test_*_slow.py")),
             ),
             environ=sanitized | {"BUILD_MEMORY": str(256 << 20)},
             after=[("make", "build")],

@@ -1,5 +1,6 @@
 """Datasets on machines that share them: scenarios with an aim, and runs under drawn faults.
 
+`test_datasets_slow.py` has the other scenarios.
 SIMULATED_SEEDS says how many seeds of drawn faults.
 """
 
@@ -15,10 +16,11 @@ from tests.world.datasets.swarm import run
 
 pytestmark = pytest.mark.timeout(1200)
 
-SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "3")))
+IN_LINE = ("one_empty_node", "two_contents", "late_joiner", "death_at_the_gate", "upgrade", "rolling_restart", "stray")
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", IN_LINE)
 def test_no_promise_is_broken(name):
     """What the scenario does breaks none."""
     assert SCENARIOS[name]() == {}
@@ -35,5 +37,5 @@ def test_drawn_faults_break_none(seed, note):
 
 def test_a_run_is_the_same_twice():
     """The same number, the same run."""
-    first, second = run(3), run(3)
+    first, second = run(0), run(0)
     assert (first.trace, first.answers, first.switches) == (second.trace, second.answers, second.switches)

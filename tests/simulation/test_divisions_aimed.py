@@ -9,8 +9,9 @@ from gossipkv.errors import NotReady
 from gossipkv.placement.partition import State
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
+from tests.simulation.staged_copies import staged, ways
 from tests.simulation.test_moves_aimed import begun
-from tests.simulation.test_replication_aimed import answered, fill, staged, ways
+from tests.simulation.test_replication_aimed import answered, fill
 from tests.world.replication.clients import Answer, Asked
 from tests.world.replication.world import SHORT_BYTES
 
@@ -98,7 +99,7 @@ def test_a_host_that_skips_three_divisions():
     assert witness.counts["skipped a division"] == 3
 
 
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("at", [1, 4, 7])
 def test_power_is_lost_around_the_adopting_batch(at):
     """Before it, in it and behind it; what was written before is fed from the log, to the children of who lacks it."""
 

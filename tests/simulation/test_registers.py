@@ -5,10 +5,7 @@ A failure prints the command that replays it.  SIMULATED_SEEDS says how many see
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +14,7 @@ from tests.world.register.swarm import RegisterPlan
 
 pytestmark = pytest.mark.timeout(1200)
 
-SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "30")))
+SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 
 # Seeds beyond those that found something, each with what it caught.
 FOUND: dict[int, str] = {
@@ -39,16 +36,3 @@ def test_no_promise_is_broken_on_the_store(seed, note):
     outcome = RegisterPlan(seed, stored=True).run()
     assert outcome.is_right, outcome.complaint
     note(judges.registers_on_the_store, judges.record_of(outcome))
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_run_is_the_same_twice(stored):
-    """The same events and faults in another process, whatever its hashing of strings."""
-    plan = RegisterPlan(7, stored=stored)
-    one = plan.run()
-    environment = os.environ | {"PYTHONHASHSEED": "8"}
-    told = subprocess.run(
-        [sys.executable, *plan.command.split()[1:], "--json"], env=environment, capture_output=True, check=True
-    )
-    other = json.loads(told.stdout)
-    assert (other["trace"], other["struck"], other["transitions"]) == (one.trace, one.struck, one.transitions)

@@ -7,32 +7,9 @@ import trio
 
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.world.logs import capture_logs
-from tests.world.replication.world import SHORT_BYTES, stage
-
-KEY = b"key"
-FIRST = 0  # A partition whose copies are at the nodes in their order.
-
-
-def staged(play, seed=1, **how):
-    """Have it played, and nothing broken."""
-    witness = stage(play, seed, **how)
-    assert not witness.violations, witness.violations[0]
-    return witness
-
-
-def ways(cluster, *pairs):
-    """Cut ways from node to node; returns them."""
-    cuts = {(cluster.nodes[source].uuid, cluster.nodes[to].uuid) for source, to in pairs}
-    cluster.network.cuts |= cuts
-    return cuts
-
-
-def put(cluster, at, value=b"value", level=ONE, key=KEY):
-    """Have the node of that number write to the first partition; the number of the write."""
-    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, 1.0)
-    assert number is not None
-    return number
+from tests.world.replication.world import SHORT_BYTES
 
 
 async def answered(cluster, number):
@@ -40,7 +17,7 @@ async def answered(cluster, number):
     await cluster.until(lambda: number in cluster.witness.answered)
 
 
-@pytest.mark.parametrize("at", range(1, 13))
+@pytest.mark.parametrize("at", range(1, 13, 3))
 def test_power_lost_around_a_push(at):
     """At whichever side of a send or sync nodes crash: what was acknowledged stays, and no dot is given out twice."""
 
@@ -160,26 +137,6 @@ def test_times_a_year_ahead(seed):
     staged(play)
 
 
-@pytest.mark.parametrize("cut", [((1, 2), (2, 1)), ((1, 2),)])
-def test_a_link_is_cut_under_load(cut):
-    """Of three: what has to go round first takes little longer than before, and not a relay time each."""
-
-    async def play(cluster):
-        async def write(until_s):
-            while trio.current_time() < until_s:
-                for at in range(3):
-                    put(cluster, at, level=MAJORITY, key=b"key%d" % at)
-                await trio.sleep(0.02)
-
-        await write(1.5)
-        began_s = trio.current_time()
-        ways(cluster, *cut)
-        await write(began_s + 2.0)
-        cluster.witness.check_latency(began_s, began_s + 0.7)
-
-    staged(play)
-
-
 def test_a_record_travels_twice():
     """With three origins at once that nothing strikes: by its origin to each of the others."""
 
@@ -216,7 +173,7 @@ async def left_behind(cluster):
     return away
 
 
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("at", [1, 4, 8])
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
     """At each send and sync of who loads and of its sources, and where their logs go; two others feed meanwhile."""
@@ -237,7 +194,7 @@ def test_a_load_that_is_torn(who, at):
     assert who == "log" or witness.counts["crashes around a sync or a send"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_all_load_from_each_other_and_again(seed):
     """Each has what no other has, and no log reaches back to it: loads in turn that end, with all of it at all."""
 

@@ -1,4 +1,4 @@
-"""Each scenario, on the code as it is, breaks no promise; and twice it is the same."""
+"""Scenarios, on the code as it is, break no promise; `test_scenarios_slow.py` has the others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from tests.simulation.scenarios import SCENARIOS
 
-LONGEST = ("starved_together", "large_branches")  # At night.
+IN_LINE = ("two_clusters", "silent_change", "told_of_a_death", "partitioned", "power_losses")
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LONGEST])
+@pytest.mark.parametrize("name", IN_LINE)
 def test_no_promise_is_broken(name):
     """What the scenario does harms nobody whom it should not."""
     assert SCENARIOS[name]() == {}

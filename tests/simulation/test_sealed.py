@@ -12,7 +12,7 @@ import pytest
 from tests.simulation import judges
 from tests.world.gossip.swarm import SwarmPlan, run
 
-SEEDS = range(max(10, int(os.environ.get("SIMULATED_SEEDS", "0")) * 2 // 5))
+SEEDS = range(max(3, int(os.environ.get("SIMULATED_SEEDS", "0")) * 2 // 5))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

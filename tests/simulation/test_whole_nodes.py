@@ -1,4 +1,4 @@
-"""Whole nodes that find, miss and find each other again: each scenario once.
+"""Whole nodes that find, miss and find each other again: some of the scenarios, once.
 
 Where SIMULATED_SEEDS is set each has more seeds, with more nodes too, and the first runs twice.
 """
@@ -18,9 +18,10 @@ SEEDS = {3: range(4), 5: range(2), 9: range(1)} if MANY else {3: range(1)}
 PLANS = [
     WholePlan(name, members, seed) for name in sorted(MEMBERSHIP) for members, seeds in SEEDS.items() for seed in seeds
 ]
+IN_LINE = PLANS if MANY else [plan for plan in PLANS if plan.scenario in {"leave", "strangers", "crashes", "death"}]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
+@pytest.mark.parametrize("plan", IN_LINE, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
 def test_a_scenario(plan: WholePlan) -> None:
     """It comes to a good end, and with the first seed of each size twice to the same."""
     first = run(plan)

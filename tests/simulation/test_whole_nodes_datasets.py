@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.whole_cluster import USUAL, Violation, simulate
+from tests.world.nodes.whole_cluster import Violation, simulate
 
 if TYPE_CHECKING:
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
-CONFIG = replace(USUAL, source="/source", refresh_period=5_000, retire_after=20_000, build_memory=8 << 20)
-KEYS = 50
-MANY = "SIMULATED_SEEDS" in os.environ
-
-
-def put(machine: NodeMachine, version: str) -> None:
-    """A version appears at the source, which is a directory of the same disk: each key has the version's name."""
-    disk = machine.disk
-    for path in ("/source", "/source/db", f"/source/db/{version}"):
-        try:
-            disk.make_directory(path)
-        except FileExistsError:
-            continue
-        disk.sync_directory(path.rpartition("/")[0] or "/")
-    descriptor = disk.open(f"/source/db/{version}/part-0", READ_WRITE_NEW)
-    disk.pwrite(descriptor, b"".join(b"k%d\t%s\n" % (key, version.encode()) for key in range(KEYS)), 0)
-    disk.sync(descriptor)
-    disk.close(descriptor)
-    disk.sync_directory(f"/source/db/{version}")
+from tests.simulation.one_node import CONFIG, KEYS, MANY, put, serves
 
 
 async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[str], answers: list[str]) -> None:
@@ -54,20 +33,6 @@ async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[s
         if answers and answers[-1] > value[1]:
             raise Violation(f"{answers[-1]} and then {value[1]}")
         answers.append(value[1])
-
-
-async def serves(cluster: SimulatedCluster, machine: NodeMachine, version: str) -> None:
-    """Returns when a get is answered from that version."""
-
-    async def holds() -> bool:
-        """It serves the newest version."""
-        try:
-            value = await cluster.ask(machine, "get", "db", "k1")
-        except GossipKVError:
-            return False
-        return value == [version.encode(), version]
-
-    await cluster.until(holds, within_s=120)
 
 
 async def upgrades(cluster: SimulatedCluster) -> None:
@@ -111,54 +76,6 @@ def test_answers_never_go_back(seed: int) -> None:
     first = simulate(upgrades, seed, machines=1, config=CONFIG)
     if MANY:
         assert simulate(upgrades, seed, machines=1, config=CONFIG).trace == first.trace
-
-
-PART = "/data/datasets/db/v1/part-00000.gkv"
-PERIOD_S = 300
-SCRUBBED = replace(CONFIG, scrub_period=PERIOD_S * 1000)
-
-
-def contents(machine: NodeMachine) -> bytes:
-    """What the disk holds of the only partition."""
-    descriptor = machine.disk.open(PART)
-    try:
-        return machine.disk.pread(descriptor, machine.disk.size(descriptor), 0)
-    finally:
-        machine.disk.close(descriptor)
-
-
-async def rots(cluster: SimulatedCluster) -> None:
-    """The disk loses a bit now and then; what the node has mapped stays whole, and nobody notices but the scrub."""
-    (machine,) = cluster.machines
-    put(machine, "v1")
-    await machine.start()
-    await serves(cluster, machine, "v1")
-    whole = contents(machine)
-
-    async def mended() -> bool:
-        """A read is right, and the disk holds again what was built."""
-        assert await cluster.ask(machine, "get", "db", f"k{cluster.chance.randrange(KEYS)}") == [b"v1", "v1"]
-        return contents(machine) == whole
-
-    for _ in range(3):
-        await trio.sleep(cluster.chance.uniform(0, 1.5 * PERIOD_S))
-        if cluster.chance.random() < 0.3:
-            await machine.stop()
-            await machine.start()
-        at = cluster.chance.randrange(len(whole))
-        descriptor = machine.disk.open(PART, os.O_RDWR)
-        machine.disk.pwrite(descriptor, bytes([whole[at] ^ 1 << cluster.chance.randrange(8)]), at)
-        machine.disk.close(descriptor)
-        assert not await mended()
-        took_s = await cluster.until(mended, within_s=PERIOD_S + 5)
-        cluster.trace.note(machine.name, "mended", round(took_s))
-    await machine.stop()
-
-
-@pytest.mark.parametrize("seed", range(10 if MANY else 2))
-def test_what_rots_on_the_disk_is_mended_within_a_period(seed: int) -> None:
-    """Every bit of the file, while each read is answered rightly from what is mapped."""
-    simulate(rots, seed, machines=1, config=SCRUBBED)
 
 
 async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:

@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
 
+from tests.simulation.lively_nodes import SEED, once
 from tests.world.nodes import scheduling
 from tests.world.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
-from tests.world.nodes.whole_cluster import SimulatedCluster, simulate
-
-if TYPE_CHECKING:
-    from tests.world.nodes.whole_cluster import WholeRun
-
-SEED = 7
-
-
-async def lively(cluster: SimulatedCluster) -> None:
-    """Some of everything that could differ: faults, lives, clients, tasks that are ready together."""
-    network, chance = cluster.network, cluster.chance
-    network.usual.loss = 0.1
-    network.usual.heavy_delay = 0.1
-    async with trio.open_nursery() as nursery:
-        for machine in cluster.machines:
-            nursery.start_soon(machine.start)
-    for _ in range(5):
-        async with trio.open_nursery() as nursery:
-            for machine in cluster.machines:
-                nursery.start_soon(cluster.ask, machine, "info")
-        await trio.sleep(chance.random())
-        chance.choice(cluster.machines).kill()
-        for machine in cluster.machines:
-            if not machine.runs:
-                await machine.start()
-        chosen = chance.choice(cluster.machines)
-        chosen.lose_power()
-        await chosen.start()
-
-
-def once(seed: int = SEED) -> WholeRun:
-    """One run."""
-    return simulate(lively, seed, machines=5)
 
 
 def test_a_seed_gives_one_run() -> None:
@@ -61,30 +24,6 @@ def test_a_seed_gives_one_run() -> None:
 def test_another_seed_gives_another_run() -> None:
     """So the trace sees what happens."""
     assert once(SEED).trace != once(SEED + 1).trace
-
-
-PROGRAM = """
-import sys
-from tests.simulation.test_whole_nodes_determinism import once
-ballast = [bytearray(int(n)) for n in range(1000)] if sys.argv[1] == "1" else []
-print(once().trace)
-"""
-
-
-def test_a_seed_gives_the_same_run_in_fresh_processes() -> None:
-    """Whatever strings hash to there, and wherever objects lie in memory."""
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM, ballast],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-            timeout=120,
-        ).stdout.strip()
-        for hash_seed, ballast in (("1", "0"), ("2", "1"), ("random", "0"))
-    }
-    assert traces == {once().trace}
 
 
 def order_of_tasks(seed: int) -> list[int]:

@@ -1,0 +1,31 @@
+"""Helpers of `test_replication_aimed.py` and `test_replication_aimed_slow.py`."""
+
+from __future__ import annotations
+
+from gossipkv.replication.copy import Write
+from gossipkv.replication.levels import ONE
+from tests.world.replication.world import stage
+
+KEY = b"key"
+FIRST = 0  # A partition whose copies are at the nodes in their order.
+
+
+def staged(play, seed=1, **how):
+    """Have it played, and nothing broken."""
+    witness = stage(play, seed, **how)
+    assert not witness.violations, witness.violations[0]
+    return witness
+
+
+def ways(cluster, *pairs):
+    """Cut ways from node to node; returns them."""
+    cuts = {(cluster.nodes[source].uuid, cluster.nodes[to].uuid) for source, to in pairs}
+    cluster.network.cuts |= cuts
+    return cuts
+
+
+def put(cluster, at, value=b"value", level=ONE, key=KEY):
+    """Have the node of that number write to the first partition; the number of the write."""
+    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, 1.0)
+    assert number is not None
+    return number

@@ -1,0 +1,14 @@
+"""The scenarios of tables that README's line leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.test_whole_nodes_tables import IN_LINE, PLANS
+from tests.world.nodes.replay import WholePlan, run
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in IN_LINE], ids=str)
+def test_a_scenario(plan: WholePlan) -> None:
+    """It comes to a good end."""
+    run(plan)
