@@ -8,7 +8,7 @@ from gossipkv.gossip.profile import LAN
 from tests.simulation.scenarios import SCENARIOS, partitioned
 from tests.simulation.scenarios_of_branches import full_branches
 from tests.simulation.scenarios_of_datasets import empty_cluster
-from tests.simulation.test_scenarios import LONGEST
+from tests.simulation.test_scenarios_slow import LONGEST
 from tests.world.gossip.members import formed
 from tests.world.scheduler import HOUR, SECOND
 

@@ -7,7 +7,9 @@ import trio
 
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.dataset.scrub.scrub import Scrub
-from tests.simulation.test_whole_nodes_datasets import CONFIG, SCRUBBED, rots, upgrades
+from tests.simulation.one_node import CONFIG
+from tests.simulation.test_whole_nodes_datasets import upgrades
+from tests.simulation.test_whole_nodes_datasets_slow import SCRUBBED, rots
 from tests.world.nodes.whole_cluster import Violation, simulate
 
 
