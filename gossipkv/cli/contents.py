@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.formats.detect import batches, detect_file
 from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.local import active
-from gossipkv.dataset.local.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest
 from gossipkv.dataset.local.version import open_partition, read_version
 from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, Source
 from gossipkv.dataset.source.reader import SourceReader
@@ -34,7 +33,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, GossipKVError, SourceError, StorageError, UnsupportedFormat
 from gossipkv.launcher import plan
 from gossipkv.node.forgotten import RESTORING, TABLES, is_forgotten
-from gossipkv.node.identity import NODE, NODE_FORMAT, PEERS
+from gossipkv.node.identity import NODE, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
 from gossipkv.storage.engine import manifest as store_manifest
@@ -49,11 +48,6 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.files import SourceFile
     from gossipkv.wire.rpc import Value
 
-NEWEST_FORMAT: Final = {
-    KIND: FORMAT,
-    active.KIND: active.FORMAT,
-    store_manifest.KIND: store_manifest.FORMAT,
-}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 LOCK: Final = "LOCK"
@@ -123,9 +117,8 @@ def document(path: Path) -> tuple[str, Body]:
     match = _KIND.match(data)
     kind = match[1].decode() if match is not None else "DOCUMENT"
     if path.name == NODE:
-        return NODE, decode_slots(data, str(path), NODE, newest_format=NODE_FORMAT, every=True)
-    body, _ = decode(data, str(path), kind, newest_format=NEWEST_FORMAT.get(kind, 1))
-    return kind, body
+        return NODE, decode_slots(data, str(path), NODE, every=True)
+    return kind, decode(data, str(path), kind)
 
 
 def read(path: Path, size_bytes: int | None = None) -> bytes:

@@ -21,7 +21,7 @@ DECISION: Final = timeout("10s", "the decision, and again for asking what became
 
 
 def allowed(timeout_ms: int) -> dict[str, Value]:
-    """The time allowed, where it is not what a node allows by itself: one of the last release takes no other."""
+    """The time allowed, where it is not what a node allows by itself."""
     return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
 
 

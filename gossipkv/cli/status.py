@@ -15,7 +15,6 @@ from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
-from gossipkv.errors import UnknownMethod
 from gossipkv.status import sentences
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of
 from gossipkv.status.tables import datasets, tables
@@ -77,7 +76,7 @@ def status(
     deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
     with connect(nodes, timeout_ms if is_given else PATIENCE_MS) as client:
         lacking = list(_wait(client, database, deadline_s)) if wait else []
-        made = _verdict(client, database)
+        made = verdict_of(client.verdict(database))
         if is_short:
             _write_verdict(made, as_json=as_json)
         elif as_json:
@@ -86,20 +85,12 @@ def status(
             _draw(client.info(), str(client.address), _ask(client, database), made, is_one=database is not None)
     for line in lacking:
         note(f"gossipkv: {line}")
-    return FAILED if lacking or (made is not None and made.level == TROUBLE) else 0
+    return FAILED if lacking or made.level == TROUBLE else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
     told = client.status(database)
     return told if database is None else {name: entry for name, entry in told.items() if name == database}
-
-
-def _verdict(client: Client, database: str | None) -> Verdict | None:
-    """The verdict; None: the node runs a release that makes none."""
-    try:
-        return verdict_of(client.verdict(database))
-    except UnknownMethod:
-        return None
 
 
 def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[str]:
@@ -129,16 +120,15 @@ def _advance(bar: Progress, coming: Mapping[str, Coming]) -> None:
             bar.update(task, completed=1.0, times="")
 
 
-def _write_verdict(made: Verdict | None, *, as_json: bool) -> None:
+def _write_verdict(made: Verdict, *, as_json: bool) -> None:
     if as_json:
-        print_json(None if made is None else made.to_map())
+        print_json(made.to_map())
     else:
         _draw_verdict(made)
-        if made is not None:
-            _draw_reasons(made)
+        _draw_reasons(made)
 
 
-def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Verdict | None, *, is_one: bool) -> None:
+def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Verdict, *, is_one: bool) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), number_of(info.get("uptime_s")) or 0
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
@@ -152,16 +142,13 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Ve
         _draw_databases(datasets(told), is_one=is_one)
     if any(tables(told)):
         _draw_tables(told)
-    if made is not None and (made.reasons or made.coming):
+    if made.reasons or made.coming:
         click.echo()
         _draw_reasons(made)
 
 
-def _draw_verdict(made: Verdict | None) -> None:
-    if made is None:
-        draw(Text("the node runs an older release, which does not say whether all is well", "yellow"))
-    else:
-        draw(Text(f"{SIGNS[made.level]} {printable(made.text)}", f"bold {COLOURS[made.level]}"))
+def _draw_verdict(made: Verdict) -> None:
+    draw(Text(f"{SIGNS[made.level]} {printable(made.text)}", f"bold {COLOURS[made.level]}"))
 
 
 def _draw_reasons(made: Verdict) -> None:

@@ -114,7 +114,7 @@ def create(
     asked: dict[str, Value] = {
         "kind": kind,
         "partitions": partitions,
-        **{name: value for name, value in given.items() if value is not None},  # A node of the last release knows none.
+        **{name: value for name, value in given.items() if value is not None},
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),

@@ -63,8 +63,7 @@ async def readyz(ask: Asker, *, verbose: bool) -> Answer:
     except GossipKVError as error:
         return _gone(error)
     ready = map_of(info.get("ready"))
-    # What an older node does not say is no reason against it: it answers.
-    checks = [(ready[name] is wanted, good, bad) for name, wanted, good, bad in READY if name in ready]
+    checks = [(ready.get(name) is wanted, good, bad) for name, wanted, good, bad in READY]
     reasons = [bad for is_good, _, bad in checks if not is_good]
     verdict = f"not ready: the node {' and '.join(reasons)}" if reasons else "ready"
     if not verbose:
@@ -83,12 +82,8 @@ def _gone(error: GossipKVError) -> Answer:
 
 
 def _states(entry: Mapping[str, object]) -> dict[str, str]:
-    """Return the state of each version on this node; of an older node, which does not say them, of the active one."""
-    states = entry.get("states")
-    if isinstance(states, dict):
-        return {str(version): str(state) for version, state in states.items()}
-    version = entry.get("version")
-    return {} if version is None else {str(version): ACTIVE}
+    """Return the state of each version on this node."""
+    return {str(version): str(state) for version, state in map_of(entry.get("states")).items()}
 
 
 async def _of_cluster(ask: Asker) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
+from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.http import conditions
 from gossipkv.http.answers import Answer, text
 from gossipkv.http.read_context import GET, check_name, checked_origin, read_from, refused, unanswered
@@ -54,13 +54,7 @@ async def _get(
 ) -> tuple[bytes | None, str | bytes, str | None]:
     """Value, version or token, and the node that answered where that is told."""
     wire = {**options.wire, "explain": True}
-    try:
-        result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
-    except BadRequest as error:
-        if error.details.get("option") != "explain":
-            raise
-        # A node of an older release: it does not tell who answered.
-        result = await context.ask.call("get", database, key, options.wire, timeout_ms=options.timeout_ms)
+    result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
     match result:
         case [bytes() | None as value, origin, *told]:
             return value, checked_origin(origin), _node(told)

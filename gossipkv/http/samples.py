@@ -1,7 +1,7 @@
 """Samples of one `info`: each metric of the table, with the labels that it has in this node.
 
-A node that does not say a field, since it is older, has no sample of it; what is no number where one belongs counts as
-not said.  The places of the table are made one tree, so that `info` is walked once, whatever the number of metrics.
+A field that a node does not say has no sample; what is no number where one belongs counts as not said.  The places of
+the table are made one tree, so that `info` is walked once, whatever the number of metrics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When versions were last modified at their source, asked of the node once a version.
 
-The time of a version does not change once it is known.  One that a node does not tell yet (it has just heard of the
-version, or is of an older release) is asked for again after `AGAIN_S`; until then its values have no `Last-Modified`.
+The time of a version does not change once it is known.  One that a node does not tell yet, as it has just heard of the
+version, is asked for again after `AGAIN_S`; until then its values have no `Last-Modified`.
 """
 
 from __future__ import annotations

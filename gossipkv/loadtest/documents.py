@@ -1,8 +1,8 @@
 """Results from files: what `gossipkv loadtest --json` wrote, read back and judged field by field.
 
 A file may be anything, so each value is checked against the type that the result declares for it.  What the document
-does not say has its default, so that one of an older program can still be read; what nobody knows is left alone, so
-that one of a newer program can be, too, as long as it is of this format.
+does not say has its default; what nobody knows is left alone, so that one of a newer program can be read as long as it
+is of this format.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def _is_unchecked(result: Result) -> bool:
 
 
 def _has_truth(result: Result) -> bool:
-    """Whether a truth was given; what does not say so may be of an older program."""
-    return bool(result.plan["truth"]) if "truth" in result.plan else True
+    """Whether a truth was given."""
+    return bool(result.plan.get("truth"))
 
 
 def _unchecked(result: Result) -> list[str]:

@@ -26,7 +26,7 @@ from gossipkv.node.peers.dialling import Dialling
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.peers.proof import Prover
 from gossipkv.node.publications import Publications
-from gossipkv.placement.shard_claim import NODES, SPEAKS, Firmness, NodeEntry, ShardClaim, spoken_by
+from gossipkv.placement.shard_claim import NODES, Firmness, NodeEntry, ShardClaim, spoken_by
 from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
@@ -212,12 +212,12 @@ class Gossiping:
         """All members, this node among them, as gossip knows them."""
         return self._core.members.list()
 
-    def speaks(self) -> int:
-        """The newest forms of messages that all members that live read, as they say; 1: one of them has not said."""
+    def spoken(self) -> dict[str, int]:
+        """By other member that lives: the newest revision of messages that it reads, 1 where it has not said."""
         said = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
         own = self._core.members.own.name
         living = [member for member in self.members_known() if member.state in REACHABLE and member.name != own]
-        return min((said.get(member.name, 1) for member in living), default=SPEAKS)
+        return {member.name: said.get(member.name, 1) for member in living}
 
     def names(self, path: str) -> list[str]:
         """The names directly below a path that anybody has published, also who is suspected or dead."""
@@ -255,7 +255,7 @@ class Gossiping:
         record = self._directory.record
         epoch = 0 if self._core.silent else record.epoch
         cluster_id, uuid = bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid)
-        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life, SPEAKS)
+        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life)
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.address import Address, parse_address
 from gossipkv.errors import Corrupt, GossipKVError, UnsupportedFormat
-from gossipkv.storage.document import read_document, text, whole, write_document
+from gossipkv.storage.document import flag, read_document, text, whole, write_document
 from gossipkv.storage.slots import read_slots, write_slots
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gossipkv.storage.document import Body
 
 NODE, PEERS = "NODE", "PEERS"
-NODE_FORMAT = 3  # Of format 2, a plain document, and 1, which knew no epoch, the first start makes this one.
-PEERS_FORMAT = 1
 
 MAX_PEERS = 256  # Enough that some of them still live, after any time.
 
@@ -65,21 +63,21 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
     place = path / NODE
     name = str(place)
     try:
-        body = read_slots(files, place, NODE, newest_format=NODE_FORMAT)
+        body = read_slots(files, place, NODE)
     except FileNotFoundError:
         return None
-    record = NodeRecord(text(body, "cluster", name), text(body, "uuid", name), text(body, "node", name))
-    if "epoch" not in body:
-        return record
-    record = record._replace(
+    record = NodeRecord(
+        text(body, "cluster", name),
+        text(body, "uuid", name),
+        text(body, "node", name),
         epoch=whole(body, "epoch", name),
         cluster_id=text(body, "cluster_id", name),
-        pinned=body.get("pinned") is True,
+        pinned=flag(body, "pinned", name),
         shard_id=whole(body, "shard_id", name),
-        store=whole(body, "store", name) if "store" in body else 0,  # There were none yet when it was written.
-        life=whole(body, "life", name) if "life" in body else 0,
-        drew=text(body, "drew", name) if "drew" in body else "",  # Not known, then: somebody else may found.
-        drew_store=whole(body, "drew_store", name) if "drew_store" in body else 0,
+        store=whole(body, "store", name),
+        life=whole(body, "life", name),
+        drew=text(body, "drew", name),
+        drew_store=whole(body, "drew_store", name),
     )
     for store in (record.store, record.drew_store):
         if store > MAX_STORE:
@@ -92,7 +90,7 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
 
 def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
     """Durable when it returns.  Raises OSError."""
-    write_slots(files, path / NODE, NODE, dict(record._asdict()), format_number=NODE_FORMAT)
+    write_slots(files, path / NODE, NODE, dict(record._asdict()))
 
 
 def next_life(
@@ -165,7 +163,7 @@ def _new_uuid(random: random.Random) -> str:
 def read_peers(files: Files, path: PurePath) -> list[Address]:
     """Where members were last seen; nothing, if that cannot be read."""
     with contextlib.suppress(OSError, GossipKVError, ValueError):
-        found = read_document(files, path / PEERS, PEERS, newest_format=PEERS_FORMAT).get("peers")
+        found = read_document(files, path / PEERS, PEERS).get("peers")
         if isinstance(found, list):
             return [parse_address(str(address)) for address in found[:MAX_PEERS]]
     return []
@@ -174,4 +172,4 @@ def read_peers(files: Files, path: PurePath) -> list[Address]:
 def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
     """Keep them for the next start.  Raises OSError."""
     body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
-    write_document(files, path / PEERS, PEERS, body, format_number=PEERS_FORMAT)
+    write_document(files, path / PEERS, PEERS, body)

@@ -75,8 +75,8 @@ class InfoCluster(Protocol):
         """Return the names of members that two nodes claim."""
         ...
 
-    def speaks(self) -> int:
-        """Return the newest forms of messages that all members that live read."""
+    def spoken(self) -> Mapping[str, int]:
+        """Return by member that lives the newest revision of messages that it reads."""
         ...
 
     def members_by_state(self) -> dict[str, int]:
@@ -158,7 +158,7 @@ class Info:
             "name": "gossipkv",
             "version": self._identity.version,
             "protocol": hello.PROTOCOL,
-            "speaks": {"this": SPEAKS, "all": cluster.speaks()},
+            "speaks": {"this": SPEAKS, "all": min(cluster.spoken().values(), default=SPEAKS)},
             "cluster": self._identity.cluster,
             "node": self._identity.node,
             "resp": self._identity.resp,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, UnknownMethod
+from gossipkv.errors import GossipKVError
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster
@@ -200,8 +200,6 @@ class Verdicts:
             try:
                 patience_s = SUSPECT_S if member.state is State.SUSPECT else MEMBER_S
                 reports[member.name] = map_of(await self._ask(member.uuid, "report", [], patience_s))
-            except UnknownMethod:
-                silent[member.name] = "an older release, which is not asked that"
             except GossipKVError as error:
                 silent[member.name] = error.message
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 NODES: Final = "nodes"
 
-# The newest forms of what nodes tell each other that this program reads; one that does not say reads those of 1.
-SPEAKS: Final = 7
+# The newest revision of what nodes tell each other that this program reads; one that does not say reads 1.
+SPEAKS: Final = 1
 MOST_SPOKEN: Final = 1 << 31
 
 
@@ -259,7 +259,7 @@ def place_of(name: str, value: bytes) -> Place | None:
 
 
 def spoken_by(value: bytes) -> int:
-    """The newest forms of messages that the owner of an entry below `nodes` reads."""
+    """The newest revision of messages that the owner of an entry below `nodes` reads."""
     match _unpack(value):
         case {"speaks": int(speaks)} if 1 <= speaks <= MOST_SPOKEN:
             return speaks

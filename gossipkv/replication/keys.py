@@ -3,8 +3,7 @@ r"""What stands under which key in a space of copies.
 A space has a copy, or, since the range of one was divided, several side by side.  Its keys begin with a byte that says
 of what they are:
 
-    \0 i                what a copy is: [1, table, partition, assignment], or of a part of the keys of its table
-                        [2, table, partition, assignment, first key, end or nil]
+    \0 i                what a copy is: [1, table, partition, assignment, first key, end or nil]; all keys of a shard
     \0 c                how it stands: time, config id, clock before and after the last batch
     \0 l                it is being loaded, and is no copy yet (`loading`)
     \0 j                it is not whole yet: what it has beside its clock (`joining`)
@@ -45,7 +44,6 @@ KIND_BYTES: Final = len(IDENTITY)
 OF_COPY: Final = (IDENTITY, STATE, MOVES, ENDED)  # What stands of one that takes part, and is whole.
 
 FORMAT: Final = 1
-RANGE_FORMAT: Final = 2
 TIME_BYTES: Final = 8
 HEAD_BYTES: Final = 16  # Of a state: time, config id.
 ORDER_BYTES: Final = 24  # Of a record: time, origin, counter.
@@ -90,21 +88,19 @@ class Identity(NamedTuple):
 
     def encode(self) -> bytes:
         """What stands under `IDENTITY`."""
-        row = self[:3]
-        packed: bytes = msgpack.packb((FORMAT, *row) if self.bounds == WHOLE else (RANGE_FORMAT, *row, *self.bounds))
+        packed: bytes = msgpack.packb((FORMAT, *self[:3], *self.bounds))
         return packed
 
 
 def decode_identity(value: bytes) -> Identity:
     """Read what stands under `IDENTITY`.  Raises ProtocolError: it is nothing that was written there."""
     match msgpack.unpackb(value):
-        case [int(format_), bytes(table), int(partition), int(assignment)] if format_ == FORMAT:
-            return Identity(table, partition, assignment)
         case [int(format_), bytes(table), int(partition), int(assignment), bytes(first), None | bytes() as end] if (
-            format_ == RANGE_FORMAT
+            format_ == FORMAT
         ):
             return Identity(table, partition, assignment, Bounds(first, end))
-    raise ProtocolError("a copy's identity is [1, table, partition, assignment]", {"got": repr(value)[:80]})
+    words = "a copy's identity is [1, table, partition, assignment, first key, end or nil]"
+    raise ProtocolError(words, {"got": repr(value)[:80]})
 
 
 def suffix_of(partition: int) -> bytes:

@@ -468,7 +468,7 @@ class Replicas:
         ours = self.maps.get(table, 0)
         if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.
             self.on_newer(table, peer.node)
-        is_divided = ours > config and table in self.spaces.ranges  # Of shards a release of before would not read it.
+        is_divided = ours > config and table in self.spaces.ranges  # A shard never is.
         return [[number, [], 0, ours, False]] if is_divided else []
 
     def _asking(self, node: bytes) -> Peer:

@@ -201,7 +201,7 @@ class Replication:
         self.replicas.forget(copy, Batch())  # It loads nothing any more.
 
     def kept(self, one: Aside) -> Copy | None:
-        """What is set aside, as the copy that it was; None: it was not whole, or an older release has kept no clock.
+        """What is set aside, as the copy that it was; None: it was not whole.
 
         Raises:
             NotReady: it is not synced yet that it is.

@@ -59,8 +59,8 @@ def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
     return MAGIC + b"%08x" % zlib.crc32(covered) + covered
 
 
-def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> tuple[Body, int]:
-    """The body of a document and its format; `name` is what errors call it.
+def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body:
+    """The body of a document; `name` is what errors call it.
 
     Raises:
         Corrupt: a byte differs from what was written, or is missing, or is too many.
@@ -97,7 +97,7 @@ def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> tupl
             "it was written by a newer GossipKV; run that one, or use another directory",
             {"file": name, "format": format_number, "newest": newest_format},
         )
-    return _parse(data, head.end(), name), format_number
+    return _parse(data, head.end(), name)
 
 
 def _parse(data: bytes, start: int, name: str) -> Body:
@@ -121,8 +121,7 @@ def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int 
         Corrupt, UnsupportedFormat: see `decode`; both name the file.
         OSError: the system refused.
     """
-    body, _ = decode(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
-    return body
+    return decode(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
 
 
 def read_file(files: Files, path: AnyPath) -> bytes:
@@ -185,4 +184,12 @@ def text(body: Body, key: str, name: str) -> str:
     value = body.get(key)
     if not isinstance(value, str):
         raise Corrupt(name, COVERED_AT, f"{key!r} should be a string", got=repr(value)[:80])
+    return value
+
+
+def flag(body: Body, key: str, name: str) -> bool:
+    """The truth value at `key`."""
+    value = body.get(key)
+    if not isinstance(value, bool):
+        raise Corrupt(name, COVERED_AT, f"{key!r} should be true or false", got=repr(value)[:80])
     return value

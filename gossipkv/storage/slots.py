@@ -9,8 +9,7 @@ is not whole: so at any moment, across crashes too, a slot holds the old documen
 disk damages later in one of them is in the other, and in both after the next write.
 
 The file takes its room when it is made, by a rename; a file system that writes elsewhere whatever is overwritten
-(btrfs, ZFS) may still refuse for want of room.  One of another size is a plain document (`document.py`), as earlier
-formats are; the next write makes slots of it.
+(btrfs, ZFS) may still refuse for want of room.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ FILE_BYTES: Final = SLOTS * SLOT_BYTES
 _OVERWRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int, every: bool = False) -> Body:
-    """The body that counts; of a file of another size, that of the one document in it.
+def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int = 1, every: bool = False) -> Body:
+    """The body that counts.
 
     Raises:
-        Corrupt: no slot is whole; or one is not, where `every` one is to be.
+        Corrupt: the file has another size; or no slot is whole; or one is not, where `every` one is to be.
         UnsupportedFormat: likewise, or the one that counts is too new.
     """
     if len(data) != FILE_BYTES:
-        return decode(data, name, kind, newest_format=newest_format)[0]
+        raise Corrupt(name, min(len(data), FILE_BYTES), "another size", expected=FILE_BYTES, got=len(data))
     bodies: list[Body] = []
     troubles: list[Corrupt | UnsupportedFormat] = []
     for slot in range(SLOTS):
@@ -57,7 +56,7 @@ def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int, every
     return bodies[0]
 
 
-def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int) -> Body:
+def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1) -> Body:
     """Return the body that counts.
 
     Raises:
@@ -68,7 +67,7 @@ def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int) ->
     return decode_slots(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
 
 
-def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int) -> None:
+def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
     """Have this body count from now on; returns when it is durable.
 
     Raises:
@@ -105,6 +104,6 @@ def _slot(data: bytes, slot: int, name: str, kind: str, newest_format: int) -> B
     """What is in a slot, or what is wrong with it."""
     padded = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES]
     try:
-        return decode(padded.rstrip(b"\n") + b"\n", name, kind, newest_format=newest_format)[0]
+        return decode(padded.rstrip(b"\n") + b"\n", name, kind, newest_format=newest_format)
     except (Corrupt, UnsupportedFormat) as error:
         return error

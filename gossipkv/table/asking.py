@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
-SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores,
-SPEAKS_OF_OFFERS: Final = 3  # and who reads so much, what belongs to a value; who does not fetches it.
-SPEAKS_OF_RECORDS: Final = 4  # Who reads so much has tables with records,
-SPEAKS_OF_MOVES: Final = 5  # who reads so much, what the catalogue and maps say of nodes that come and go,
-SPEAKS_OF_RANGES: Final = 6  # who reads so much, goes on with the children of a range that was divided,
-SPEAKS_OF_TIME: Final = 7  # and who reads so much, takes what was smeared, of tables that have a time key.
-WAITING: Final = 2  # What a node speaks that can be asked to wait.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 
@@ -113,14 +106,14 @@ class Asking:
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:
         """What a node knows of a register, once that is at least of that config id; None: nothing.
 
-        Who cannot wait answers at once, and so does everybody when the time is nearly over: `Hint.config` tells.
+        When the time is nearly over it answers with what it knows: `Hint.config` tells.
 
         Raises:
             GossipKVError: as `ask`.
             ProtocolError: it answered something else.
         """
         params: list[Value] = [register]
-        if config and self._peers.speaks(self._name(node)) >= WAITING:
+        if config:
             params.append({"config": config, "wait_ms": int(timeout_s * 1000 * WAIT_PART)})
         answer = await self.ask(node, "metadata_known", params, timeout_s)
         return decode_hint(answer) if isinstance(answer, bytes) and answer else None
@@ -137,8 +130,6 @@ class Asking:
             except ProtocolError:
                 reply = None
             match reply:
-                case bytes():
-                    on_reply(reply, "")
                 case [bytes(data), bytes(theirs)]:
                     on_reply(data, "", theirs)
                 case _:
@@ -149,11 +140,8 @@ class Asking:
         except Unavailable as unknown:
             on_reply(None, unknown.message)
             return
-        speaks = self._peers.speaks(name)
-        params: list[Value] = [request]
-        if speaks >= SPEAKS_OF_SEEN:
-            params.append(seen)
-        if speaks >= SPEAKS_OF_OFFERS and offer is not None:
+        params: list[Value] = [request, seen]
+        if offer is not None:
             from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # As `_begin` does.
 
             assert isinstance(offer, Offer), offer
@@ -161,21 +149,21 @@ class Asking:
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def is_connected(self, name: str) -> bool:
-        """Whether there is a connection to a member that reads what replication asks."""
-        return self._peers.speaks(name) >= SPEAKS_OF_RECORDS
+        """Whether there is a connection to a member."""
+        return self._peers.store(name) is not None
 
     def check_speaks(self, form: int, what: str) -> None:
-        """See that all members that live read messages of that form; `what` a release does that reads them.
+        """Refuse what needs messages of that form until all members that live read them; `what` names it.
 
         Raises:
-            Unavailable: they do not.
+            Unavailable: some do not; the message names them.
         """
-        if self._cluster.speaks() < form:
-            raise Unavailable(f"not all nodes run a release that {what}: upgrade them first")
-
-    def check_divides(self) -> None:
-        """See that all members that live go on with the children of a range that was divided.  Raises Unavailable."""
-        self.check_speaks(SPEAKS_OF_RANGES, "divides ranges")
+        if behind := [name for name, newest in self._cluster.spoken().items() if newest < form]:
+            raise Unavailable(
+                f"{what} needs revision {form} of what nodes tell each other, and {', '.join(sorted(behind))} "
+                "read an older one: upgrade them first",
+                {"revision": form, "nodes": [*sorted(behind)]},
+            )
 
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():

@@ -47,14 +47,13 @@ class Changing:
         self._random = random
 
     async def informed(self, deadline: Deadline) -> tuple[Metadata, Catalogue]:
-        """What this node decides with; all members read what it will say.  Raises NotReady, Unavailable."""
+        """What this node decides with.  Raises NotReady, Unavailable."""
         with deadline.step("looking for the catalogue"):
             metadata, catalogue = await soon(self._deciding.informed)
             if catalogue.register not in metadata.known:
                 raise NotReady(
                     "no catalogue of tables is known here: whom the first table is laid on is put in by that"
                 )
-            await self.describe(metadata.me.node)
         return metadata, catalogue
 
     async def describe(self, node: bytes) -> NamedNode:
@@ -70,15 +69,12 @@ class Changing:
 
     @staticmethod
     async def read(metadata: Metadata, catalogue: Catalogue, deadline: Deadline) -> int:
-        """Read the catalogue by a quorum, and have it name its nodes if it names none; its config id.
+        """Read the catalogue by a quorum; its config id.
 
         Some map of each table is known then: what a table is, but for its groups, never changes.
         """
         with deadline.step("a read of the catalogue"):
             known = await metadata.quorum_read(catalogue.register)
-            if not catalogue.nodes.named():
-                await catalogue.put_in((), known.config)
-                known = await metadata.quorum_read(catalogue.register)
         with deadline.step("a read of the tables' maps"):
             for table in catalogue.tables().values():
                 if table.id not in metadata.known:  # Who has just come has none yet.
@@ -124,15 +120,6 @@ class Changing:
             what = "no other node of tables" if but else "no node of tables"
             raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
         return found[0]
-
-    async def check_divides(self, deadline: Deadline) -> None:
-        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
-
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
-        with deadline.step("looking at what nodes run"):
-            await soon(check)
 
     async def change_map(
         self, table: str, argued: Callable[[Tree, list[Node]], Awaitable[Change]], deadline: Deadline

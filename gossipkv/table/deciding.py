@@ -18,7 +18,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.table.asking import SPEAKS_OF_MOVES, Asking
+from gossipkv.table.asking import Asking
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
 from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import OPEN
@@ -530,11 +530,10 @@ class Deciding:
         """What a node says of itself as one of tables.
 
         Raises:
-            Unavailable: it does not say, or not all members that live read yet what is said of nodes.
+            Unavailable: it does not say.
         """
         from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
 
-        self.asking.check_speaks(SPEAKS_OF_MOVES, "moves partitions")
         if node.hex() == self._identity.record.uuid:
             return decode_node(self.described())
         answer = await self.asking.ask(node, "metadata_describe", [], INVITE_S)

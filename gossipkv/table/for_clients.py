@@ -35,7 +35,6 @@ from gossipkv.register.metadata.pages import (
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposer import End
 from gossipkv.table import requests as table_requests
-from gossipkv.table.asking import SPEAKS_OF_TIME
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
@@ -166,8 +165,6 @@ class ClientMethods:
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
-            if wanted.time_key is not None:
-                self._deciding.asking.check_speaks(SPEAKS_OF_TIME, "has tables with a time key")
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
             made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
             table = await catalogue.create(made_of, operation, deadline.left_s())

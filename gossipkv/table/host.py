@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from gossipkv.table.hints import OwnTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import StorageError
     from gossipkv.gossip.member import Member
@@ -77,7 +77,7 @@ def may_not_found(record: Record, cluster_id: str) -> str | None:
         tables are forgotten                       both are erased: it is another node
         the node gets another name                 both are erased: it may be a copy of the one that drew; of two under
                                                    one name gossip tells (`gossip.membership.namesakes`)
-        NODE is lost, or is of before this rule    both are unknown, and count as erased
+        NODE is lost                               both are unknown, and count as erased
 
     Coming back is no rarity: of six nodes that start within seconds, told of each other in all ways, the one that drew
     the id on which they end had another meanwhile in 1 run of 75, and in 1 of 5 where a write takes half a second.
@@ -133,8 +133,8 @@ class Cluster(OwnTree, Protocol):
         """All of them, this node among them."""
         ...
 
-    def speaks(self) -> int:
-        """The newest forms of messages that all members that live read; 1: one of them has not said."""
+    def spoken(self) -> Mapping[str, int]:
+        """By member that lives: the newest revision of messages that it reads, 1 where it has not said."""
         ...
 
     async def pin(self) -> bytes:
@@ -147,10 +147,6 @@ class Peers(Protocol):
 
     def store(self, name: str) -> tuple[int, int] | None:
         """The id and the life of a member's store, 0 if it had none; None: there is no connection to it."""
-        ...
-
-    def speaks(self, name: str) -> int:
-        """The newest forms of messages that a member reads; 0: there is no connection to it."""
         ...
 
     def watch(

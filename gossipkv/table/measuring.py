@@ -127,10 +127,8 @@ class Measuring:
 
 
 def take(found: dict[int, Measure], row: Value) -> None:
-    """Add what one host says of a partition; the last release says no more than its bytes."""
+    """Add what one host says of a partition."""
     match row:
-        case [int(partition), int(size_bytes)]:
-            rows, rate = 0, 0.0
         case [int(partition), int(size_bytes), int(rows), int() | float() as rate, *_]:
             pass
         case _:

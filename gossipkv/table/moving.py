@@ -34,7 +34,6 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.table.planning import ASK_S, Planning
-from gossipkv.table.splitting import DIVIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +55,6 @@ LOOK_S: Final = 1.0
 DONE_S: Final = 5.0  # For a transaction.
 FAILURES: Final = 2
 PASSED_OVER_S: Final = 3600.0
-VERSIONS: Final = dict([DIVIDE])  # Of operations, but 1.
 
 
 class Plan(NamedTuple):
@@ -266,7 +264,6 @@ class Moving:
         steps = await planning.steps(situation, of, self._most, self._beside)
         await self._have_done(table.id, base, self._asked(seen, steps))
         if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
-            self._hosts.check()
             await self._have_done(table.id, base, cuts)
         await planning.divide(table.id, partitions, around.alive, self._hosts)
 
@@ -330,8 +327,7 @@ class Moving:
 
     async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
         operations = [
-            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, VERSIONS.get(name, 1), argument)
-            for name, argument in asked
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
         ]
         for at in range(0, len(operations), MOST_JUDGED):
             await self._catalogue.transact(table, operations[at : at + MOST_JUDGED], DONE_S)

@@ -48,7 +48,6 @@ class Hosts(NamedTuple):
     divide: Callable[[bytes, bytes, int], Awaitable[object]]  # A node is asked to divide a partition of a table.
     limits: Limits
     is_on: bool  # The setting `planner`.
-    check: Callable[[], object] = lambda: None  # Raises Unavailable while not all nodes know of divisions.
 
 
 @final
@@ -101,7 +100,7 @@ class Planning:
         """The divisions that are due, as operations: of ranges that rest; `seen`: as `look_ahead` was told."""
         due = [(first, seen[first], keys) for first, keys in self._cuts]
         return [
-            (DIVIDE[0], division(first, partition, keys, random))
+            (DIVIDE, division(first, partition, keys, random))
             for first, partition, keys in due
             if not (partition.moves or partition.has_too_many_former)
         ]

@@ -86,12 +86,11 @@ class RangeMethods:
 
     # -- divisions -----------------------------------------------------------------------------------------------------
 
-    async def _split(self, wanted: OfRange, deadline: Deadline, tree: Tree, _nodes: Sequence[Node]) -> Change:
+    async def _split(self, wanted: OfRange, _deadline: Deadline, tree: Tree, _nodes: Sequence[Node]) -> Change:
         """A range is two.  Raises BadRequest, Conflict, Unavailable."""
-        await self._changing.check_divides(deadline)
         asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
         rows = _rows((child.first, child.partition) for child in asked.children)
-        return (*DIVIDE, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
+        return (DIVIDE, 1, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
 
     def _divisible(self, tree: Tree, wanted: OfRange) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""

@@ -86,7 +86,6 @@ class Refounding:
             Conflict: a host of it lives, or may live; or it is not clear with what it is to go on.
             GossipKVError: the node does not say what it has set aside.
         """
-        await self._changing.check_divides(deadline)
         table = decode_table(tree.root.meta)
         if table.kind == HASH:
             raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")

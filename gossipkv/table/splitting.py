@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
 
-DIVIDE: Final = ("divide", 2)  # The operation, and its version.
+DIVIDE: Final = "divide"  # The operation.
 
 LOOK_S: Final = 2.0
 MOST_MEASURED: Final = 512  # Copies in one look: of ten thousand each has its turn in forty seconds,
@@ -80,20 +80,15 @@ class Splitting:
         *,
         limits: Limits,
         alive: Callable[[], Collection[bytes]],
-        check: Callable[[], object],
         look_at: Callable[[bytes], object],
         random: Random,
     ) -> None:
-        """`alive`: the nodes that seem to be; `check` raises Unavailable while not all of them know of divisions.
-
-        `look_at`: has a table's register read soon.
-        """
+        """`alive`: the nodes that seem to be; `look_at`: has a table's register read soon."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._replication = replication
         self._limits = limits
         self._alive = alive
-        self._check = check
         self._look_at = look_at
         self._random = random
         self._round: list[Copy] = []  # Copies that are measured next, from the end.
@@ -128,7 +123,6 @@ class Splitting:
         due = [copy for copy, at in self._large.items() if at <= now]
         if not due:
             return
-        self._check()
         asked: dict[bytes, list[tuple[Copy, Operation]]] = defaultdict(list)
         for copy in due:
             self._large[copy] = now + AGAIN_S
@@ -145,9 +139,8 @@ class Splitting:
 
         Raises:
             NotServed: it is not AVAILABLE here.
-            Unavailable: not all nodes know of divisions, or the map cannot be changed now.
+            Unavailable: the map cannot be changed now.
         """
-        self._check()
         copy = self._replication.replicas.copies.get((table, partition))
         if copy is None or turn_of(copy, ()) is None:
             raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
@@ -196,7 +189,7 @@ class Splitting:
             self._say(copy, f"{len(partition.named)} assignments have to settle first")
             return None
         argument = division(key, partition, [at], self._random)
-        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *DIVIDE, argument)
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, DIVIDE, 1, argument)
 
     async def _have_done(self, table: bytes, asked: Sequence[tuple[Copy, Operation]]) -> None:
         answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)

@@ -82,7 +82,6 @@ class Works:
                 self._divide,
                 limits,
                 is_on=settings.planner == "on",
-                check=asking.check_divides,
             ),
         )
         self.splitting = Splitting(
@@ -91,7 +90,6 @@ class Works:
             replication,
             limits=limits,
             alive=alive,
-            check=asking.check_divides,
             look_at=look_at,
             random=random,
         )

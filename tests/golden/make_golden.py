@@ -4,8 +4,7 @@ They hold the reader to files of yesterday, so they are written anew only when t
 the first release, when the format itself changed; no test writes them.  lz4 chooses its own bytes: files with
 compressed blocks are made once and kept.
 
-`manifest-2-*.document` and `manifest-3-*.document` were written by the program when these formats were its newest;
-nothing writes them any more.  Those of format 4 are written here, from what docs/operators/data-directory.md says.
+`manifest-*.document` are written from what docs/operators/data-directory.md says.
 
 `store-*` are a store in its second life, from docs/development/store.md: its manifest, and the segments of its log.
 """
@@ -136,28 +135,26 @@ def store() -> dict[str, bytes]:
     cut = log.HEADER_BYTES + len(batch(SALTS[2], 6, 5)) + len(batch(SALTS[2], 7, 6))
     floor = [1, SALTS[1]]
     body: dict[str, object] = {
-        "dropped_bytes": 0, "life": 2, "lives": [[1, 2, cut, LAST_BEFORE_CRASH, 3, SALTS[3]]], "log_floor": floor,
-        "next_merge": 1, "next_space": 1, "oldest": [], "recovery_floor": floor, "spaces": [], "store": STORE_ID,
-        "young": [],
+        "dropped_bytes": 0, "kept": [], "life": 2, "lives": [[1, 2, cut, LAST_BEFORE_CRASH, 3, SALTS[3]]],
+        "log_floor": floor, "next_merge": 1, "next_space": 1, "oldest": [], "recovery_floor": floor, "spaces": [],
+        "store": STORE_ID, "young": [],
     }  # fmt: skip
     names = {number: f"store-{number:016d}.log" for number in SALTS}
-    return {"store-manifest.document": document("STORE", 1, body)} | {
+    return {"store-manifest.document": document("STORE", body)} | {
         names[number]: data for number, data in segments().items()
     }
 
 
-def document(kind: str, number: int, body: dict[str, object]) -> bytes:
+def document(kind: str, body: dict[str, object]) -> bytes:
     """A document by the rules on paper: what it is, a checksum, one line of JSON."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    covered = f" {kind} {number}\n{text}\n".encode()
+    covered = f" {kind} 1\n{text}\n".encode()
     return b"GossipKV " + format(zlib.crc32(covered), "08x").encode() + covered
 
 
 def main() -> None:
     """Write all files and their sums."""
-    kept = [path for path in HERE.glob("*.document") if not path.name.startswith(("manifest-4-", "store-"))]
-    images = {path.name: path.read_bytes() for path in sorted(kept)}
-    images |= {f"manifest-4-{name}.document": document("MANIFEST", 4, body) for name, body in MANIFESTS.items()}
+    images = {f"manifest-{name}.document": document("MANIFEST", body) for name, body in MANIFESTS.items()}
     images |= store()
     sums = []
     for name, data in images.items():

@@ -140,7 +140,7 @@ class Gates:
             return
         fixed = self._fixed_of(identity)
         if fixed is None and (answer.fixed is not None or name in self._active_at.get(identity, ())):
-            fixed = self._fix(identity, answer.fixed or {})  # One of the first release does not say it.
+            fixed = self._fix(identity, answer.fixed or {})  # It had answered before it switched.
         if fixed is not None:
             before = fixed.seals
             fixed.judge(name, member.uuid, epoch, answer.ready, answer.seals)

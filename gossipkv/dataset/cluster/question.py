@@ -8,8 +8,8 @@ asked over a connection: method `serves`, params `[database, wire id (16 bytes)]
     seals     of its files (`placement.seals`)
     fixed     likewise, on which it lets its clients have the identity, of all partitions; null: it does not yet
 
-One that holds nothing of the identity answers with an empty bitmap.  A field that is not known is passed over, and
-`fixed`, which the first release did not say, is null where it is missing; what is malformed is no answer.
+One that holds nothing of the identity answers with an empty bitmap.  A field that is not known is passed over; what is
+malformed is no answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 METHOD: Final = "serves"
 
 # What is answered of an identity of which nothing is here, whatever its N.
-NOTHING: Final[dict[str, Packed]] = {"ready": b"", "dropping": False, "seals": {}}
+NOTHING: Final[dict[str, Packed]] = {"ready": b"", "dropping": False, "seals": {}, "fixed": None}
 
 
 class Answer(NamedTuple):
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     ready: PartitionSet
     seals: Seals
     dropping: bool = False
-    fixed: Seals | None = None  # On which its clients have the identity; None: they do not, or it does not say.
+    fixed: Seals | None = None  # On which its clients have the identity; None: they do not.
 
 
 def encode(answer: Answer) -> dict[str, Packed]:
@@ -51,7 +51,7 @@ def encode(answer: Answer) -> dict[str, Packed]:
 
 def decode(result: Packed, partitions: int) -> Answer | None:
     """Return the answer about a version of so many partitions; None: it cannot be read."""
-    match {"fixed": None, **result} if isinstance(result, dict) else None:
+    match result:
         case {"ready": bytes(ready), "dropping": bool(dropping), "seals": dict(seals), "fixed": None | dict() as fixed}:
             pass
         case _:

@@ -8,8 +8,7 @@
                            by kind [bitmap of partitions, their seals], in hexadecimal (`placement.seals`)
 
 The holders are for a node that starts again and hears nobody: it knows whom to ask, since their files have these seals.
-They decide nothing else, and may be old.  Format 1 had neither them nor the identity; the first release that wrote
-format 2 passes over what is sealed, and leaves it out.
+They decide nothing else, and may be old.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from gossipkv.storage.document import Body, Json
 
 KIND: Final = "ACTIVE"
-FORMAT: Final = 2
-_SAYS_WHAT: Final = 2  # The first format that says what the version is.
 _HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
 
 
@@ -90,8 +87,8 @@ def _packed(sealed: Sealed) -> Body:
     return {kind: [bitmap.hex(), seals.hex()] for kind, (bitmap, seals) in packed.items()}
 
 
-def from_body(database: str, body: Body, name: str, format_number: int = FORMAT) -> Active:
-    """The document from JSON of this format; `name` is what errors call it.
+def from_body(database: str, body: Body, name: str) -> Active:
+    """The document from JSON; `name` is what errors call it.
 
     Raises:
         Corrupt: it is not about a version of this database, or of another form.
@@ -99,15 +96,13 @@ def from_body(database: str, body: Body, name: str, format_number: int = FORMAT)
     version, newest = text(body, "version", name), text(body, "newest", name)
     if text(body, "database", name) != database or not is_name(version) or not version <= newest:
         raise Corrupt(name, 0, f"the document is not about a version of {database}")
-    if format_number < _SAYS_WHAT:
-        return Active(version, newest)
     identity = _identity(database, version, body.get("identity", ...), name)
     holders = body.get("holders")
     if not isinstance(holders, list) or (holders and identity is None):
         raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
     partitions = 0 if identity is None else identity.partitions
     owners = tuple(_ownership(row, partitions, name) for row in holders)
-    sealed = body.get("sealed", [])
+    sealed = body.get("sealed")
     if not isinstance(sealed, list):
         raise Corrupt(name, 0, "'sealed' should be a list")
     return Active(version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed))

@@ -5,14 +5,6 @@ leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
 
 A node may hold some of a version's partitions only: the others have no entry.  Which it is to have is its share,
 computed once and kept here; it may lack some of them for a while.
-
-Format 2 did not say whether the source's files were relied on or regrouped.  Read today, it was regrouped when a
-function was voided, which then is refuted, or when there are not as many partitions as files.  Where neither shows it,
-it counts as relied on.  Files of which no function was recognised were regrouped, too, but then no node recognises one,
-so that none can rely on the same function: no answer is wrong, and the worst is that nodes built before and after do
-not count as owners of one version.
-
-Format 3 did not say when the source's files were last touched.
 """
 
 from __future__ import annotations
@@ -25,7 +17,7 @@ from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.storage.document import Body, Json, decode, read_file, text, whole, write_document
+from gossipkv.storage.document import Body, Json, flag, read_document, text, whole, write_document
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -35,10 +27,6 @@ if TYPE_CHECKING:
 # Begins with `_`, as everything does that lies beside data and is none.
 MANIFEST = "_MANIFEST"
 KIND = "MANIFEST"
-FORMAT = 4
-# The first formats that do.
-_SAYS_REGROUPED = 3
-_SAYS_SOURCE_TIME = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +132,7 @@ def partition_name(partition: int) -> str:
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
     """Declares the build in `directory` whole."""
-    write_document(files, directory / MANIFEST, KIND, to_body(manifest), format_number=FORMAT)
+    write_document(files, directory / MANIFEST, KIND, to_body(manifest))
 
 
 def read_manifest(files: Files, directory: PurePath) -> Manifest:
@@ -155,8 +143,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
         Corrupt, UnsupportedFormat: it is damaged, or too new.
     """
     path = directory / MANIFEST
-    body, format_number = decode(read_file(files, path), str(path), KIND, newest_format=FORMAT)
-    return from_body(body, str(path), format_number)
+    return from_body(read_document(files, path, KIND), str(path))
 
 
 def to_body(manifest: Manifest) -> Body:
@@ -187,19 +174,15 @@ def to_body(manifest: Manifest) -> Body:
     }
 
 
-def from_body(body: Body, name: str, format_number: int = FORMAT) -> Manifest:
-    """The manifest from JSON of this format; `name` is what errors call it.
+def from_body(body: Body, name: str) -> Manifest:
+    """The manifest from JSON; `name` is what errors call it.
 
     Raises:
         Corrupt: a field is missing or is of another type.
     """
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
     partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
-    if format_number >= _SAYS_REGROUPED:
-        regrouped, refuted = _flag(body, "regrouped", name), _functions(body, "refuted", name)
-    else:
-        regrouped = voided is not None or partitions != source_files
-        refuted = () if voided is None else (voided,)
+    regrouped, refuted = flag(body, "regrouped", name), _functions(body, "refuted", name)
     identity = Identity(
         text(body, "database", name),
         text(body, "version", name),
@@ -224,9 +207,9 @@ def from_body(body: Body, name: str, format_number: int = FORMAT) -> Manifest:
         voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
-        source_ms=_time(body, "source_ms", name) if format_number >= _SAYS_SOURCE_TIME else 0,
+        source_ms=_time(body, "source_ms", name),
         refuted=refuted,
-        share=None if format_number < _SAYS_REGROUPED else _share(_present(body, "share", name), partitions, name),
+        share=_share(_present(body, "share", name), partitions, name),
     )
 
 
@@ -242,13 +225,6 @@ def _time(body: Body, field: str, name: str) -> int:
     found = whole(body, field, name)
     if found > LAST_MS:
         raise Corrupt(name, 0, f"{field!r} should be a time in milliseconds, not {found}")
-    return found
-
-
-def _flag(body: Body, field: str, name: str) -> bool:
-    found = _present(body, field, name)
-    if not isinstance(found, bool):
-        raise Corrupt(name, 0, f"{field!r} should be true or false")
     return found
 
 

@@ -3,7 +3,7 @@
 A build says also whether it regrouped all records or relied on the source's files.  Where one build of a source met a
 stray and regrouped, what another one has made that relied on the same function lacks that record: their files are not
 of one version, though function and number agree.  Files that say nothing of it count as having relied: those of
-`write_partition`, whose records a job has grouped, and those of earlier builds.
+`write_partition`, whose records a job has grouped.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
-from gossipkv.storage.document import decode, read_document, read_file, text, write_document
+from gossipkv.storage.document import read_document, text, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -124,9 +124,7 @@ class VersionStore:
         """
         path = self.path / _ACTIVE / database
         try:
-            body, number = decode(
-                read_file(self.files, path), str(path), active_document.KIND, newest_format=active_document.FORMAT
-            )
+            body = read_document(self.files, path, active_document.KIND)
         except FileNotFoundError:
             return None
         except UnsupportedFormat as error:
@@ -136,14 +134,14 @@ class VersionStore:
             raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
         except OSError as error:
             raise storage_error(error, path, "cannot be read") from error
-        return active_document.from_body(database, body, str(path), number)
+        return active_document.from_body(database, body, str(path))
 
     def set_active(self, database: str, active: Active) -> None:
         """Durable when it returns; the first answer from that version comes after that."""
         assert is_name(database), database
         assert is_name(active.version), active.version
         body = active_document.to_body(database, active)
-        self._write(self.path / _ACTIVE / database, active_document.KIND, body, format_number=active_document.FORMAT)
+        self._write(self.path / _ACTIVE / database, active_document.KIND, body)
 
     # What strays have shown
 
@@ -319,9 +317,9 @@ class VersionStore:
         except OSError as error:
             raise storage_error(error, path, "cannot be read") from error
 
-    def _write(self, path: PurePath, kind: str, body: Body, *, format_number: int = 1) -> None:
+    def _write(self, path: PurePath, kind: str, body: Body) -> None:
         try:
-            write_document(self.files, path, kind, body, format_number=format_number)
+            write_document(self.files, path, kind, body)
         except OSError as error:
             raise storage_error(error, path, "cannot be written") from error
 

@@ -1,7 +1,7 @@
 """What a node counted in the last minutes: a sample a second, and what two neighbours say of the time between them.
 
 A node counts since its start, so all here are differences.  Percentiles come from its histograms' buckets, and are the
-bucket's upper bound; of a node that tells no buckets there is the mean alone.
+bucket's upper bound.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 KEPT: Final = 301  # Samples: five minutes, one a second.
 LONGEST_S: Final = 5.0  # Between two samples of which something is told: else nobody was looking.
 READS: Final = ("gets", "get_manys", "scans")
-HERE: Final = ("local", "answered")  # What was answered here; older nodes have the second name.
-ELSEWHERE: Final = ("forwarded",)
 
 
 class Counted(NamedTuple):
@@ -89,16 +87,13 @@ def _sample(at_s: float, info: Mapping[str, Value]) -> Sample:
     counters, latency = map_of(info.get("counters")), map_of(info.get("latency"))
     errors = sum(whole_of(count) or 0 for name, count in counters.items() if name.startswith("errors_"))
     requests = sum(whole_of(counters.get(name)) or 0 for name in READS)
-    return Sample(at_s, requests, errors, _counted(latency, HERE), _counted(latency, ELSEWHERE))
+    return Sample(at_s, requests, errors, _counted(latency, "local"), _counted(latency, "forwarded"))
 
 
-def _counted(latency: Mapping[str, Value], names: Sequence[str]) -> Counted:
-    told = next((map_of(latency[name]) for name in names if name in latency), {})
-    count = whole_of(told.get("count")) or 0
-    sum_us = number_of(told.get("sum_us"))
-    if sum_us is None:
-        sum_us = (number_of(told.get("mean_us")) or 0.0) * count
-    return Counted(count, sum_us, tuple(_buckets(told.get("buckets"))))
+def _counted(latency: Mapping[str, Value], name: str) -> Counted:
+    told = map_of(latency.get(name))
+    buckets = tuple(_buckets(told.get("buckets")))
+    return Counted(whole_of(told.get("count")) or 0, number_of(told.get("sum_us")) or 0.0, buckets)
 
 
 def _buckets(told: Value) -> list[tuple[float, int]]:

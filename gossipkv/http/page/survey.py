@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from gossipkv.errors import GossipKVError, UnknownDatabase, UnknownMethod
+from gossipkv.errors import GossipKVError, UnknownDatabase
 from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned, Measured
 from gossipkv.status.reading import list_of, map_of, number_of, whole_of
 from gossipkv.status.tables import KINDS, RANGE
@@ -109,8 +109,6 @@ async def partitions_of(
     while True:
         try:
             told = map_of(await ask.call(method, table, options, timeout_ms=NODE_MS))
-        except UnknownMethod:  # A node of the last release.
-            return await partitions_of(ask, table)
         except GossipKVError:
             return [], []
         for partition in map(map_of, list_of(told.get("partitions"))):

@@ -105,7 +105,6 @@ class _Line:
         self.column = column
         self.epoch: int | None = None  # As the other end has said; None: not connected.
         self.store = 0, 0  # Likewise, of its tables' store: the id and the life.
-        self.speaks = 0  # Likewise, the newest forms of messages that it reads.
         self.dialled_for = 0  # The newest epoch that was known of it then.
         self.failure: str | None = None  # Why it is not.
         self.scope = trio.CancelScope()
@@ -234,11 +233,6 @@ class Peers:
         line = self._lines.get(name)
         return None if line is None or line.epoch is None else line.store
 
-    def speaks(self, name: str) -> int:
-        """The newest forms of messages that a member reads, as it has said; 0: there is no connection."""
-        line = self._lines.get(name)
-        return 0 if line is None or line.epoch is None else line.speaks
-
     def failure(self, column: int) -> str | None:
         """Why there is no connection to a member; None: there is one, or none was tried."""
         line = self._columns[column] if column < len(self._columns) else None
@@ -366,7 +360,7 @@ class Peers:
             return False
         self._end(line)
         line.epoch, line.dialled_for, line.failure = theirs.epoch, newest, None
-        line.store, line.speaks = (theirs.store, theirs.life), theirs.speaks
+        line.store = theirs.store, theirs.life
         self._adopt(line.column, stream)
         for tell in self._on_begun:
             tell(line.peer.name, line.peer.uuid)

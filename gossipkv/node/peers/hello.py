@@ -1,9 +1,9 @@
 """What two nodes say first on a connection between them: who each is, so that nobody asks whom it did not mean.
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
-Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
-0 where they are missing, `speaks` is 1, and `seen`, `nonce` and `proof` (`proof.py`) are nothing.  They are as they
-were when the connection began: a life ends with its connections, but a first store may be made while there are some.
+Both ends check.  Fields that a later version adds are passed over.  `store` and `life` are 0 where they are missing,
+and `seen`, `nonce` and `proof` (`proof.py`) nothing: a client may say hello without them.  They are as they were when
+the connection began: a life ends with its connections, but a first store may be made while there are some.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from gossipkv.errors import BadRequest, ProtocolError, Unauthorized
 from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
 from gossipkv.node.identity import MAX_STORE
-from gossipkv.placement.shard_claim import MOST_SPOKEN
 
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Options
@@ -31,7 +30,6 @@ class Hello(NamedTuple):
     epoch: int  # Of this start; 0 while nobody may hear of the node: it counts for nothing that has to last.
     store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
     life: int = 0
-    speaks: int = 1  # The newest forms of messages that it reads.
     seen: bytes = b""  # What it has seen of the other's store (`register.seen`); empty: it decides nothing.
     nonce: bytes = b""  # By which the other is to prove to be a node (`proof.py`); empty: it has no keys.
     proof: bytes = b""
@@ -83,12 +81,11 @@ def of_fields(fields: Options) -> Hello:
     protocol, epoch = fields.number("protocol"), fields.number("epoch", most=MAX_EPOCH)
     cluster_id, uuid = fields.blob("cluster_id"), fields.blob("uuid")
     store, life = fields.number("store", most=MAX_STORE) or 0, fields.number("life", most=MAX_STORE) or 0
-    speaks = fields.number("speaks", most=MOST_SPOKEN) or 1
     nonce = fields.blob("nonce") or b""
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
     seen, proof = fields.blob("seen") or b"", fields.blob("proof") or b""
-    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen, nonce, proof)
+    return Hello(protocol, cluster_id, uuid, epoch, store, life, seen, nonce, proof)
 
 
 def of_answer(answer: Value) -> Hello:
@@ -97,7 +94,7 @@ def of_answer(answer: Value) -> Hello:
     Raises:
         ProtocolError: it is no hello.
     """
-    absent: dict[str, Value] = {"store": 0, "life": 0, "speaks": 1, "seen": b"", "nonce": b"", "proof": b""}
+    absent: dict[str, Value] = {"store": 0, "life": 0, "seen": b"", "nonce": b"", "proof": b""}
     match {**absent, **answer} if isinstance(answer, dict) else None:
         case {
             "protocol": int(protocol),
@@ -106,16 +103,9 @@ def of_answer(answer: Value) -> Hello:
             "epoch": int(epoch),
             "store": int(store),
             "life": int(life),
-            "speaks": int(speaks),
             "seen": bytes(seen),
             "nonce": bytes(nonce),
             "proof": bytes(proof),
-        } if (
-            len(uuid) == UUID_BYTES
-            and 0 <= epoch <= MAX_EPOCH
-            and 0 <= store <= MAX_STORE
-            and 0 <= life <= MAX_STORE
-            and 1 <= speaks <= MOST_SPOKEN
-        ):
-            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen, nonce, proof)
-    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store, life and speaks as numbers")
+        } if len(uuid) == UUID_BYTES and 0 <= epoch <= MAX_EPOCH and 0 <= store <= MAX_STORE and 0 <= life <= MAX_STORE:
+            return Hello(protocol, cluster_id, uuid, epoch, store, life, seen, nonce, proof)
+    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store and life as numbers")

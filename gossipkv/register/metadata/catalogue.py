@@ -349,16 +349,15 @@ class Catalogue:
         return made
 
     async def put_in(self, hosts: Sequence[Host], base: int) -> None:
-        """Have the catalogue name these nodes, or, where there are none, those that hold partitions already.
+        """Have the catalogue name these nodes.
 
         Raises:
             Conflict: it refuses.
-            GossipKVError: as `transact` and `Nodes.unnamed` do.
+            GossipKVError: as `transact` does.
         """
-        unnamed = await self.nodes.unnamed(hosts)
+        unnamed = [(host.acceptor.node, *host.node, None, 0) for host in hosts if not host.is_named]
         puts = [
-            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, (uuid, *node, None, 0))
-            for uuid, node in unnamed.items()
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]
         for at in range(0, len(puts), MOST_JUDGED):
             for answer in await self.transact(self.register, puts[at : at + MOST_JUDGED]):
@@ -379,10 +378,8 @@ class Catalogue:
         entry = tree.get(wanted.name.encode())
         if kept.outcome is Outcome.DONE and entry is not None and entry.version == config:
             named = decode_named(entry.record)
-            is_so = named.id.endswith(_mark_of(wanted, operation)) and kept.is_of(
-                _adding(wanted.name, named, operation, config).digest
-            )
-            if is_so or not kept.digest:
+            adding = _adding(wanted.name, named, operation, config)
+            if named.id.endswith(_mark_of(wanted, operation)) and kept.digest == adding.digest:
                 return named
         words = "was used before, for another table, or for one that was dropped since"
         if kept.outcome is not Outcome.DONE:
@@ -572,9 +569,7 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
     """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
-    before = 4 if wanted.partitioner == MURMUR3 else 5  # As programs of before mark it.
-    marked = wanted if wanted.time_key is not None else wanted[:before]
-    return sha256(pack((operation, *marked))).digest()[:MARK_BYTES]
+    return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
 
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:

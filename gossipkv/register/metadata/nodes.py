@@ -1,12 +1,11 @@
 """The nodes that tables are laid on: which the catalogue names, and who of the living a new table goes to.
 
-Who holds a partition of a table at its creation is put in (`tables`).  A catalogue of before names none: then who holds
-a partition of any table is put in as well, since who is not named is taken for one that is to hold nothing.
+Who holds a partition of a table at its creation is put in (`tables`): who is not named is taken for one that is to hold
+nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -42,7 +41,7 @@ class Members(Protocol):
         """What a node says of itself as one of tables.
 
         Raises:
-            Unavailable: it does not say, or not all members read yet what the catalogue says of nodes.
+            Unavailable: it does not say.
         """
         ...
 
@@ -52,7 +51,7 @@ class Host(NamedTuple):
 
     acceptor: AcceptorId
     node: NamedNode
-    is_named: bool  # In the catalogue; or it is not to be.
+    is_named: bool  # In the catalogue.
 
 
 def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
@@ -86,8 +85,6 @@ class Nodes:
     async def hosts(self, wanted: int) -> list[Host]:
         """The nodes that take part, seem to be alive, and were not taken out, in order.
 
-        Where any is named, or is to be, only those that are: who is not would be taken for one that is to hold nothing.
-
         Raises:
             Unavailable: fewer than are wanted.
         """
@@ -98,45 +95,21 @@ class Nodes:
         async def invite(node: bytes) -> None:
             try:
                 acceptor = await self._members.invite(node)
+                described = named.get(node) or await self._members.describe(node)
             except GossipKVError as error:
                 failed.append(f"{node.hex()[:8]}: {error.message}")
-                return
-            known = named.get(node)
-            found[node] = Host(acceptor, known or NamedNode(node.hex(), "", 1), is_named=True)
-            if known is None:
-                with contextlib.suppress(GossipKVError):  # Such as one of the last release.
-                    found[node] = Host(acceptor, await self._members.describe(node), is_named=False)
+            else:
+                found[node] = Host(acceptor, described, is_named=node in named)
 
         with trio.move_on_after(ASK_S):
             async with trio.open_nursery() as nursery:
                 for node in self._members.alive():
                     if node not in named or named[node].weight:
                         nursery.start_soon(invite, node)
-        if named or any(not host.is_named for host in found.values()):
-            for node in sorted(node for node, host in found.items() if node not in named and host.is_named):
-                host = found.pop(node)  # It was asked a moment too early, or does not say.
-                try:
-                    found[node] = Host(host.acceptor, await self._members.describe(node), is_named=False)
-                except GossipKVError as error:
-                    failed.append(f"{node.hex()[:8]}: {error.message}")
         if len(found) < wanted:
             said = "; ".join(failed) or "no others are known"
             raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")
         return [found[node] for node in sorted(found)]
-
-    async def unnamed(self, hosts: Sequence[Host]) -> dict[bytes, NamedNode]:
-        """Whom the catalogue does not name yet of these; where it names nobody, those who hold a partition as well.
-
-        Raises:
-            NotReady: it names nobody, and the map of a table is not known here.
-        """
-        unnamed = {host.acceptor.node: host.node for host in hosts if not host.is_named}
-        if (unnamed or not hosts) and not self.named():
-            for holder in sorted(await self.holders() - unnamed.keys()):
-                unnamed[holder] = NamedNode(holder.hex(), "", 1)
-                with contextlib.suppress(GossipKVError):  # It may be down.
-                    unnamed[holder] = await self._members.describe(holder)
-        return unnamed
 
     async def holders(self) -> set[bytes]:
         """Who holds a partition of any table.  Raises NotReady: the map of one is not known here."""

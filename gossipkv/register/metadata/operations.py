@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
     DIGEST_BYTES,
-    DIGEST_MARK,
     MOST_JUDGED,
     MOST_META_BYTES,
     OPERATION_ID_BYTES,
@@ -190,9 +189,9 @@ def _judge(
     is_new = generation_of(config) > generation_of(tree.root.config)
     for operation in operations:
         kept = edit.kept(operation.id, operation.base)
-        if kept is not None and kept.is_of(operation.digest):
+        if kept is not None and kept.digest == operation.digest:
             answers.append(Answer(operation.id, kept.outcome))
-        elif kept is not None or operation.id.startswith(DIGEST_MARK):
+        elif kept is not None:
             words = f"the id {operation.id.hex()} is another operation's: each has an id of its own, drawn at random"
             answers.append(Answer(operation.id, Outcome.REFUSED, ID_USED, words))
         elif operation.base >= config:

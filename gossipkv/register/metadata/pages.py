@@ -6,9 +6,7 @@ A page is one array in MessagePack, at most 64 KiB.  `docs/development/metadata.
              leaf         [first key, name, entries, size in bytes, newest version in it]
              page of ids  [first config id, last config id, name]
     leaf   [2, format, [[key, version, record], ...]]
-    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation,
-             and behind them as many for the digests of each three: a mark, and 4 bytes each; to programs that
-             know of no digests that is an operation, too, for which nobody asks
+    ids    [3, format, [[config id, ids], ...]]    ids: of each operation 20 bytes, 4 of its digest, one of the outcome
 
 A config id is (generation, sequence) as one number, 16 bits above 48: what a head of the register has.
 
@@ -45,16 +43,13 @@ MOST_META_BYTES: Final = 4 << 10
 MOST_KIND_CHARACTERS: Final = 32
 
 OPERATION_ID_BYTES: Final = 20
-MOST_OPERATIONS: Final = 64  # Of one request, and rows of ids of one transaction.
-MOST_JUDGED: Final = MOST_OPERATIONS * 3 // 4  # Of one transaction: the rest is for digests; 1,000 in a burst are 21.
-DIGEST_MARK: Final = bytes.fromhex("d16e57c0ffb0a7e5")  # Begins a row of digests; no operation's id does.
+MOST_OPERATIONS: Final = 64  # Of one request.
+MOST_JUDGED: Final = 48  # Of one transaction: so that 1,000 in a burst are 21.
 DIGEST_BYTES: Final = 4  # Who uses an id again by mistake is found out, but for one in four billion.
 SEQUENCE_BITS: Final = 48
 MOST_CONFIG: Final = (1 << 64) - 1
 
-_ID_ROW: Final = OPERATION_ID_BYTES + 1
-_DIGESTS_BYTES: Final = OPERATION_ID_BYTES - len(DIGEST_MARK)  # Of one row.
-_DIGESTS_OUTCOME: Final = b"\1"  # Which a row has to have.
+_ID_ROW: Final = OPERATION_ID_BYTES + DIGEST_BYTES + 1
 _MOST_MEMO: Final = 16  # Pages of a kind: a transaction looks several times at those of the one before.
 
 
@@ -121,15 +116,11 @@ class Kept(NamedTuple):
     """What is kept of an operation that was judged."""
 
     outcome: Outcome
-    digest: bytes = b""  # Of the operation; empty: a program that knew of none has judged it.
-
-    def is_of(self, digest: bytes) -> bool:
-        """Whether it may be of the operation with that digest."""
-        return self.digest in {b"", digest}
+    digest: bytes  # Of the operation.
 
 
 class Judged(NamedTuple):
-    """Operations that one transaction judged: 20 bytes and an outcome each, and behind them their digests."""
+    """Operations that one transaction judged: of each its id, its digest and its outcome."""
 
     config: int
     rows: bytes
@@ -137,25 +128,14 @@ class Judged(NamedTuple):
     @classmethod
     def of(cls, config: int, kept: Mapping[bytes, Kept]) -> Judged:
         """Write them down in their order."""
-        rows = b"".join(operation + bytes((outcome,)) for operation, (outcome, _) in kept.items())
-        digests = b"".join(digest for _, digest in kept.values())
-        for at in range(0, len(digests), _DIGESTS_BYTES):
-            rows += DIGEST_MARK + digests[at : at + _DIGESTS_BYTES].ljust(_DIGESTS_BYTES, b"\0") + _DIGESTS_OUTCOME
-        return cls(config, rows)
+        rows = (operation + digest + bytes((outcome,)) for operation, (outcome, digest) in kept.items())
+        return cls(config, b"".join(rows))
 
     @property
     def kept(self) -> dict[bytes, Kept]:
         """The operations by their ids."""
-        rows = [self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW)]
-        digests = b"".join(row[len(DIGEST_MARK) : -1] for row in rows if row.startswith(DIGEST_MARK))
-        told = [row for row in rows if not row.startswith(DIGEST_MARK)]
-        cut = (digests[at : at + DIGEST_BYTES] for at in range(0, DIGEST_BYTES * len(told), DIGEST_BYTES))
-        return {row[:-1]: Kept(Outcome(row[-1]), digest) for row, digest in zip(told, cut, strict=True)}
-
-    @property
-    def outcomes(self) -> dict[bytes, Outcome]:
-        """What became of the operations, by their ids."""
-        return {id_: kept.outcome for id_, kept in self.kept.items()}
+        rows = (self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW))
+        return {row[:OPERATION_ID_BYTES]: Kept(Outcome(row[-1]), row[OPERATION_ID_BYTES:-1]) for row in rows}
 
 
 def config_id(generation: int, sequence: int) -> int:
@@ -274,7 +254,7 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     for row in _rows(rows, 2):
         config, outcomes = row
         if not is_whole(config) or not isinstance(outcomes, bytes) or not _is_rows(outcomes):
-            raise ProtocolError("a row of ids is [config id, ids and outcomes]", {"got": repr(row)[:80]})
+            raise ProtocolError("a row of ids is [config id, ids, digests and outcomes]", {"got": repr(row)[:80]})
         judged.append(Judged(config, outcomes))
     if not judged or len(page) > MOST_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
@@ -286,7 +266,7 @@ def last_judged(page: bytes) -> Judged:
     match unpack(page, MOST_IDS_BYTES):
         case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
             return Judged(config, rows)
-    raise ProtocolError("a page of ids ends with [config id, ids and outcomes]")
+    raise ProtocolError("a page of ids ends with [config id, ids, digests and outcomes]")
 
 
 def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
@@ -378,9 +358,9 @@ def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
 def _is_rows(rows: bytes) -> bool:
     """Whether these are operations with their outcomes, each once."""
     number, rest = divmod(len(rows), _ID_ROW)
-    if rest or not 1 <= number <= MOST_OPERATIONS:
+    if rest or not 1 <= number <= MOST_JUDGED:
         return False
-    told = rows[OPERATION_ID_BYTES::_ID_ROW]
+    told = rows[_ID_ROW - 1 :: _ID_ROW]
     ids = {rows[at : at + OPERATION_ID_BYTES] for at in range(0, len(rows), _ID_ROW)}
     return len(ids) == number and min(told) >= Outcome.DONE and max(told) <= Outcome.REFUSED
 

@@ -3,20 +3,19 @@
 An entry's key is the partition's first: of a hash table the shard's number in 4 bytes, big-endian; of a range table the
 first user's key, `b""` for the lowest.  So ranges tile the key space whatever happens to them.  Its record:
 
-    [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...]]    in the order of slots and ids
-    [2, partition id, the same, [former assignment's id, ...], [[assignment id, end or nil], ...]]
-    [3, partition id, the same, the same, the same, assignment id of the copy with which it began anew]
+    [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...],    in the order of slots and ids
+     [former assignment's id, ...], [[assignment id, end or nil], ...],
+     assignment id of the copy with which it began anew, or 0]
 
-The map's meta is one of
+The map's meta:
 
-    [1, table id (16 bytes), name, kind, replication, shards]
-    [2, the same, partitioner, [uuids of a group's nodes, one behind the other, ...]]
-    [3, the same, [offset, width, unit] of its time key, whether it smears]
+    [1, table id (16 bytes), name, kind, replication, shards,
+     partitioner, [uuids of a group's nodes, one behind the other, ...],
+     [offset, width, unit] of its time key, or nil; whether it smears]
 
-A range table has 0 shards.  Of the forms the first is written that is enough: programs of before read the first alone,
-and it says `murmur3`, no groups, nothing former, no time key.  Partitions and assignments have ids of 64 random bits,
-which are never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed
-004's shards); shards are never re-cut.
+A range table has 0 shards.  Partitions and assignments have ids of 64 random bits, which are never used again.  Where
+there are groups, shard s lies on nodes of group s modulo their number alone (seed 004's shards); shards are never
+re-cut.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 
@@ -28,7 +27,7 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     unassign 2  [key, partition, assignment]                        likewise
     end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
-    divide 2    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+    divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
     refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...], kept]   the new partition is there
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
@@ -40,11 +39,10 @@ that is where it ends, if it has one.  `divide` puts children in a range's place
 parent is on: they have the records, so nothing has to travel.  A new assignment of a child stands for each of the
 parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
 and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
-not divided: a key's shard is its hash modulo their number.  (`divide 1` gave children nothing former; no program that
-was released has asked for it.)  `refound` is for a range whose hosts are all gone: it puts another partition in its
-place, with one assignment.  All that was assigned is taken by force, and its ends are what the node of that has kept,
-said beforehand: `kept` is the assignment of that copy, 0 where there is none.  Nothing is former, so another copy of
-before that comes back is nobody's.
+not divided: a key's shard is its hash modulo their number.  `refound` is for a range whose hosts are all gone: it puts
+another partition in its place, with one assignment.  All that was assigned is taken by force, and its ends are what the
+node of that has kept, said beforehand: `kept` is the assignment of that copy, 0 where there is none.  Nothing is
+former, so another copy that comes back is nobody's.
 """
 
 from __future__ import annotations
@@ -80,9 +78,6 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Changed
 
 FORMAT: Final = 1
-MOVING_FORMAT: Final = 2  # With what moves leave, and of tables with groups or another partitioner.
-TIME_FORMAT: Final = 3  # Of tables with a time key.
-KEPT_FORMAT: Final = 3  # Of partitions that began anew with a copy.
 HASH: Final = "hash"
 RANGE: Final = "range"
 MURMUR3: Final = "murmur3"
@@ -119,11 +114,8 @@ class Table(NamedTuple):
 
     def encode(self) -> bytes:
         """The meta."""
-        if self.time_key is not None:
-            return pack((TIME_FORMAT, *self[:6], [], self.time_key, self.smears))
-        if (self.partitioner, self.groups) == (MURMUR3, ()):
-            return pack((FORMAT, *self[:5]))
-        return pack((MOVING_FORMAT, *self[:6], [b"".join(group) for group in self.groups]))
+        groups = [b"".join(group) for group in self.groups]
+        return pack((FORMAT, *self[:6], groups, self.time_key, self.smears))
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
@@ -146,44 +138,30 @@ def decode_table(meta: bytes) -> Table:
     Raises:
         ProtocolError: it describes no table.
     """
-    partitioner: object = MURMUR3
-    groups: object = ()
-    time_key: object = None
-    smears: object = False
     match unpack(meta, MOST_META_BYTES):
-        case (format_, *_) as fields if is_whole(format_) and (format_, len(fields)) == (FORMAT, 6):
-            pass
-        case (format_, *_, partitioner, groups) as fields if is_whole(format_) and (
-            (format_, len(fields)) == (MOVING_FORMAT, 8)
-        ):
-            pass
-        case (format_, _, _, _, _, _, partitioner, groups, time_key, smears) as fields if is_whole(format_) and (
-            format_ == TIME_FORMAT and groups == ()
-        ):
-            pass
-        case _:
-            fields = ()
-    match fields[1:6]:
-        case (bytes(id_), str(name), str(kind), replication, shards) if (
-            len(id_) == TABLE_ID_BYTES and is_name(name)
+        case (
+            format_, bytes(id_), str(name), str(kind), replication, shards, partitioner, tuple(groups), time_key,
+            bool(smears),
+        ) if (
+            is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
             and is_whole(replication, MOST_REPLICATION) and replication > 0
             and is_whole(shards, MOST_SHARDS) and kind == (HASH if shards else RANGE)
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
         ):  # fmt: skip
             assert isinstance(partitioner, str)
             table = Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
-            return _timed(table, time_key, smears) if fields[0] == TIME_FORMAT else table
+            return table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
     raise ProtocolError(
-        "a table is [1 to 3, id of 16 bytes, name, kind, replication, shards] and, from form 2 on, partitioner and "
-        "groups, of form 3 time key and whether it smears",
+        "a table is [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
+        "whether it smears]",
         {"got": repr(meta)[:80]},
     )
 
 
-def _timed(table: Table, time_key: object, smears: object) -> Table:
+def _timed(table: Table, time_key: object, *, smears: bool) -> Table:
     """A table with its time key.  Raises ProtocolError: it can have none, or not that one."""
-    if table.kind != RANGE or not isinstance(smears, bool) or not isinstance(time_key, tuple):
-        raise ProtocolError("a time key is of a range table, and beside it stands whether that smears")
+    if table.kind != RANGE or table.groups or not isinstance(time_key, tuple):
+        raise ProtocolError("a time key is of a range table, and so is that it smears")
     return table._replace(time_key=time_key_of([*time_key]), smears=smears)
 
 
@@ -205,11 +183,7 @@ def _uuids_of(value: object) -> tuple[bytes, ...]:
 def encode_partition(partition: Partition) -> bytes:
     """A partition's record."""
     rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
-    if partition.kept:
-        return pack((KEPT_FORMAT, partition.id, rows, *partition[2:]))
-    if partition.former or partition.ends:
-        return pack((MOVING_FORMAT, partition.id, rows, partition.former, partition.ends))
-    return pack((FORMAT, partition.id, rows))
+    return pack((FORMAT, partition.id, rows, *partition[2:]))
 
 
 def decode_partition(record: bytes) -> Partition:
@@ -219,16 +193,14 @@ def decode_partition(record: bytes) -> Partition:
         ProtocolError: it does not have that form.
     """
     match unpack(record, MOST_RECORD_BYTES):
-        case (format_, id_, tuple(rows)) if is_whole(format_) and format_ == FORMAT and is_whole(id_):
-            return Partition(id_, tuple(map(_assignment_of, rows)))
-        case (format_, id_, tuple(rows), tuple(former), tuple(ends)) if (
-            is_whole(format_) and format_ == MOVING_FORMAT and is_whole(id_) and all(map(is_whole, former))
-            and len(ends) <= MOST_ENDS
+        case (format_, id_, tuple(rows), tuple(former), tuple(ends), kept) if (
+            is_whole(format_) and format_ == FORMAT and is_whole(id_) and all(map(is_whole, former))
+            and len(ends) <= MOST_ENDS and is_whole(kept)
         ):  # fmt: skip
-            return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)))
-        case (format_, *rest, kept) if is_whole(format_) and format_ == KEPT_FORMAT and is_whole(kept) and kept:
-            return decode_partition(pack((MOVING_FORMAT, *rest)))._replace(kept=kept)
-    raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
+            return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)), kept)
+    raise ProtocolError(
+        "a partition is [1, id, [assignment, ...], [former, ...], [end, ...], kept]", {"got": repr(record)[:80]}
+    )
 
 
 def shard_key(number: int) -> bytes:
@@ -493,7 +465,7 @@ OPERATIONS: Final[Functions] = {
     ("unassign", 2): _unassign_by_force,
     ("end", 1): _end,
     ("settle", 1): _settle,
-    ("divide", 2): _divide,
+    ("divide", 1): _divide,
     ("refound", 1): _refound,
     ("set_groups", 1): _set_groups,
 }

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
-    DIGEST_MARK,
     MOST_CONFIG,
     MOST_IDS_BYTES,
+    MOST_JUDGED,
     MOST_KEY_BYTES,
     MOST_META_BYTES,
-    MOST_OPERATIONS,
     MOST_PAGE_BYTES,
     MOST_RECORD_BYTES,
     OPERATION_ID_BYTES,
@@ -64,7 +63,7 @@ KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
 _LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
 _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
-# What of a root its pages of ids may take: 12 transactions of 64 rows fill one, so 4,096 take 343 of 53 bytes.
+# What of a root its pages of ids may take: 13 transactions of 48 rows fill one, so 4,096 take 316 of 53 bytes.
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
@@ -284,14 +283,13 @@ class Edit:
         """What is kept of an operation; this edit counts."""
         return self._kept.get(operation) or self._tree.kept(operation, base)
 
-    def record(self, operation: bytes, outcome: Outcome, digest: bytes = b"") -> None:
+    def record(self, operation: bytes, outcome: Outcome, digest: bytes) -> None:
         """Keep an operation's outcome, and its digest."""
         assert len(operation) == OPERATION_ID_BYTES, operation
-        assert not operation.startswith(DIGEST_MARK), operation
         assert operation not in self._kept, operation
         assert outcome is not Outcome.UNKNOWN, operation
         self._kept[operation] = Kept(outcome, digest)
-        assert len(self._kept) <= MOST_OPERATIONS, len(self._kept)
+        assert len(self._kept) <= MOST_JUDGED, len(self._kept)
 
     def finish(self) -> Changed:
         """Make the pages.

@@ -32,7 +32,6 @@ RESERVE: Final = "RESERVE"
 LOG: Final = "log"
 RUNS: Final = "runs"
 KIND: Final = "STORE"
-FORMAT: Final = 1
 
 MOST_SPACES: Final = 1 << 32
 
@@ -109,8 +108,7 @@ class Manifest:
     young: tuple[Run, ...] = ()  # From the newest to the oldest.
     oldest: Run = NO_RUN
     dropped_bytes: int = 0  # What dropped spaces still take in runs, about: debt.
-    # The segments from the floor of the log up to that of recovery; none between two that differ: those that are there.
-    kept: tuple[SegmentName, ...] = ()
+    kept: tuple[SegmentName, ...] = ()  # The segments from the floor of the log up to that of recovery.
 
     @property
     def run_files(self) -> Iterator[RunFile]:
@@ -138,7 +136,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
     """
     path = directory / MANIFEST
     name = str(path)
-    body = read_document(files, path, KIND, newest_format=FORMAT)
+    body = read_document(files, path, KIND)
     try:
         manifest = Manifest(
             store=whole(body, "store", name),
@@ -152,7 +150,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
             young=tuple(run_of(run) for run in _list(body["young"])),
             oldest=run_of(body["oldest"]),
             dropped_bytes=whole(body, "dropped_bytes", name),
-            kept=tuple(map(_segment, _list(body.get("kept", [])))),  # A former program did not say it.
+            kept=tuple(map(_segment, _list(body["kept"]))),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Corrupt(name, COVERED_AT, f"not what a store's manifest says: {error!r}") from error
@@ -168,7 +166,7 @@ def _can_be(manifest: Manifest) -> bool:
         and manifest.next_space <= MOST_SPACES
         and all(space < manifest.next_space for space in manifest.spaces)
         and manifest.log_floor.number <= manifest.recovery_floor.number
-        and (not manifest.kept or _follow((*manifest.kept, manifest.recovery_floor), manifest.log_floor))
+        and _follow((*manifest.kept, manifest.recovery_floor), manifest.log_floor)
     )
 
 
@@ -191,10 +189,9 @@ def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> Non
         "young": [run_json(run) for run in manifest.young],
         "oldest": run_json(manifest.oldest),
         "dropped_bytes": manifest.dropped_bytes,
+        "kept": [[*name] for name in manifest.kept],
     }
-    if manifest.kept:
-        body["kept"] = [[*name] for name in manifest.kept]
-    write_document(files, directory / MANIFEST, KIND, body, format_number=FORMAT)
+    write_document(files, directory / MANIFEST, KIND, body)
 
 
 def run_json(run: Run) -> Json:

@@ -233,44 +233,23 @@ class _Recovery:
 
         Nothing else needs them, so damage there keeps no store closed: the log begins later.
         """
-        for number, salt in self._kept_names():
+        for name in self._manifest.kept:
             try:
-                segment = self._look(number, salt)
+                segment = self._look(name)
             except (Corrupt, OSError) as error:
-                self._lose(number, error)
+                self._lose(name.number, error)
             else:
-                self._kept += [] if segment is None else [segment]
-                self._least = self._kept[-1].first if self._kept else self._least
+                self._kept.append(segment)
+                self._least = segment.first
 
-    def _kept_names(self) -> list[tuple[int, int | None]]:
-        """The numbers and salts of the segments below the floor of recovery; no salt: whichever is there.
-
-        Where the manifest does not say them: what lies between a segment that was cut and the one that continues it is
-        nobody's: a life left it that was not yet removed when the next one ended.
-        """
-        manifest, below = self._manifest, self._manifest.recovery_floor.number
-        if manifest.kept:
-            return [(name.number, name.salt) for name in manifest.kept if name.number < below]
-        floor = self._resolved(manifest.log_floor)
-        numbers = {
-            number
-            for number in (floor.number, *self._present)
-            if floor.number <= number < below
-            and not any(end.number <= number < end.continued.number for end in manifest.lives)
-        }
-        return [(number, floor.salt if number == floor.number else None) for number in sorted(numbers)]
-
-    def _look(self, number: int, salt: int | None) -> Segment | None:
-        """The segment, by its header and its first frame; None: it was given up before anything was written to it."""
-        with SegmentReader(self._files, segment_path(self._directory, number)) as reader:
-            name = SegmentName(number, reader.header.salt if salt is None else salt)
+    def _look(self, name: SegmentName) -> Segment:
+        """The segment, by its header and its first frame."""
+        with SegmentReader(self._files, segment_path(self._directory, name.number)) as reader:
             reader.expect(name, self._manifest.store)
             first = next(reader.frames(), None)
-            if first is not None:
-                return Segment(name, first.position, 0, 0, reader.header.size_bytes)
-            if salt is None and not reader.claims(1):
-                return None
-            raise Corrupt(reader.name, reader.offset, "the first frame of the segment does not hold")
+            if first is None:
+                raise Corrupt(reader.name, reader.offset, "the first frame of the segment does not hold")
+            return Segment(name, first.position, 0, 0, reader.header.size_bytes)
 
     def _lose(self, number: int, error: Corrupt | OSError) -> None:
         """Keep nothing for readers up to a segment, for its damage.  Raises the error, when it is none."""

@@ -153,7 +153,7 @@ def _read_log(files: Files, directory: PurePath, manifest: Manifest) -> Recovere
             path = segment_path(directory, segment.number)
             raise Corrupt(str(path), 0, f"the batch of position {position} has no whole operations") from error
 
-    return recover(files, directory, replace(manifest, recovery_floor=manifest.log_floor), check)
+    return recover(files, directory, replace(manifest, recovery_floor=manifest.log_floor, kept=()), check)
 
 
 def _size(files: Files, path: PurePath) -> int:

@@ -97,7 +97,7 @@ class Ranges:
                 step *= MOST_CHILDREN
             if cuts := inside[step - 1 :: step]:
                 argument = division(row["start"], Partition(int(row["id"]), tuple(held)), cuts, self._random)
-                asked.append(Operation(self._id(), self._config, *DIVIDE, argument))
+                asked.append(Operation(self._id(), self._config, DIVIDE, 1, argument))
         for at in range(0, min(len(asked), 16 * TOGETHER), TOGETHER):
             self._transact(asked[at : at + TOGETHER])
 

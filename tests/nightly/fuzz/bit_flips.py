@@ -19,6 +19,7 @@ from gossipkv.address import Address
 from gossipkv.dataset.local import active, manifest
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage import document
 from gossipkv.storage.sorted_file import SortedFile
@@ -35,7 +36,7 @@ FILES = tuple(
 )
 IDENTITY = Identity("db", "v1", "d" * 64, 3, "sequins", regrouped=False)
 ACTIVE = active.Active(
-    "v1", "v2", IDENTITY, (active.Holder(bytes(16), "n1", Address("a", 1), PartitionSet.of(3, [0, 2])),)
+    "v1", "v2", IDENTITY, (Ownership(Owner("n1", bytes(16), Address("a", 1)), PartitionSet.of(3, [0, 2])),)
 )
 DOCUMENTS = {
     "MANIFEST": manifest.to_body(manifest.Manifest(IDENTITY, 3, 9, "none", FILES)),
@@ -77,7 +78,7 @@ def read_sorted(base: Base | Paged, draw: random.Random, image: bytes) -> str:
 def read_document(kind: str, draw: random.Random, image: bytes) -> str:
     """Read a document with one wrong bit; any body would be a wrong one."""
     try:
-        body, _ = document.decode(image, "file", kind)
+        body = document.decode(image, "file", kind)
     except (Corrupt, UnsupportedFormat):
         return "refused"
     raise WrongAnswer(f"read as {body}")

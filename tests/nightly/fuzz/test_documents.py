@@ -46,11 +46,11 @@ def test_no_mutation_of_a_document_is_read_as_another():
     for _ in range(ROUNDS):
         data = mutated(rng, whole)
         try:
-            found, number = document.decode(data, "file", "MANIFEST")
+            found = document.decode(data, "file", "MANIFEST")
         except (Corrupt, UnsupportedFormat):
             refused += 1
         else:
-            assert (found, number) == (body, 1)
+            assert found == body
             assert data == whole
             same += 1
     assert refused + same == ROUNDS

@@ -24,7 +24,7 @@ from gossipkv.errors import GossipKVError
 from gossipkv.keyspace.partitioner import partition
 from tests.ci.cluster.node_process import NodeProcess, wait_for
 from tests.ci.cluster.test_contents_differ import FLAGS, KEYS, PARTITIONS, publish
-from tests.nightly.cluster.test_two_ages import free_addresses
+from tests.ports import quiet_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class Chaos:
     def __init__(self, place: Path, stack: contextlib.ExitStack) -> None:
         self.place, self._stack = place, stack
         self.chance = random.Random(os.environ.get("CHAOS_SEED", "1"))
-        self.addresses = free_addresses(NODES)
+        self.addresses = [f"127.0.0.1:{port}" for port in quiet_ports(NODES)]
         self.nodes: list[NodeProcess] = []
         self.well_since_s = [0.0] * NODES  # Since when nothing has befallen it; infinity: something does now.
         self.version = 0

@@ -399,16 +399,6 @@ def test_status_says_whether_all_is_well(run, count, status):
     assert told == made
 
 
-def test_status_of_a_node_of_an_older_release(run):
-    """What it tells is shown; that it makes no verdict is said, and nobody is told that all is well."""
-    unknown = ("UNKNOWN_METHOD", "there is no method verdict here", {})
-    with FakeNode(answering(("status", STATUS), ("info", INFO), ("verdict", unknown))) as fake:
-        done = run("status", "--node", fake.address)
-        waited = run("status", "--wait", "--node", fake.address)
-    assert (done.status, "older release, which does not say whether all is well" in done.out.decode()) == (0, True)
-    assert (waited.status, waited.err) == (3, "gossipkv: there is no method verdict here\n")
-
-
 def test_status_waits_until_everything_serves(run, monkeypatch):
     """As long as something is on its way; on a terminal with how far it is."""
     monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)

@@ -117,7 +117,7 @@ def test_wrong_use(ask, arguments):
 
 
 def test_a_table_of_another_hash(ask):
-    """Its partitioner is asked for; where none is told, nothing is said of it, which nodes of the last release know."""
+    """Its partitioner is asked for; where none is told, nothing is said of it."""
     for arguments, partitioner in (["--partitioner", "sha1"], "sha1"), ([], None):
         command = ["table", "create", "t", "--kind", "hash", *arguments]
         _, ((_, (_, options)),) = ask(*command, create_table=lambda *_: {"table": "ab" * 16, "config": 1})

@@ -25,7 +25,6 @@ from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.dataset.lifecycle.version_states import Word
-from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
@@ -293,7 +292,7 @@ class SimulatedNode:
     def on_disk(self):
         """What a start would find: the active version, the newest that ever was, and those that are built."""
         try:
-            body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE", newest_format=ACTIVE_FORMAT)
+            body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE")
         except FileNotFoundError:
             body = {"version": None, "newest": None}
         try:

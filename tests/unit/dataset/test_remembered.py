@@ -13,15 +13,13 @@ from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, Word
 from gossipkv.dataset.local.active import Active
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
-from gossipkv.storage.document import encode
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
-from tests.unit.dataset.lifecycle.test_copies import Cluster, N, put
+from tests.unit.dataset.lifecycle.test_copies import Cluster, N
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.world.faulty_files import Action, Fault
 
@@ -161,30 +159,6 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
     assert on_disk(node).owners == (owned("b", 1),)
     assert len(node.log("cannot_note")) == 1
     assert node.states == {"v1": Word.ACTIVE}
-
-
-def test_the_first_format_is_read_and_replaced():
-    """By what the version is, once it is open."""
-    node = SimulatedNode()
-    node.start()
-    try:
-        put(node, "v1")
-        node.finish()
-        identity, (sealed,) = on_disk(node).identity, on_disk(node).sealed
-        assert (identity.version, identity.partitions) == ("v1", N)
-        node.stop()
-        body = encode("ACTIVE", {"database": DATABASE, "version": "v1", "newest": "v2"})
-        node.disk.unlink(f"/data/active/{DATABASE}")
-        descriptor = node.disk.open(f"/data/active/{DATABASE}", READ_WRITE_NEW)
-        node.disk.pwrite(descriptor, body, 0)
-        node.disk.close(descriptor)
-        assert on_disk(node) == Active("v1", "v2")
-        node.start()
-        assert node.active == "v1"
-        assert on_disk(node) == Active("v1", "v2", identity, sealed=(sealed,))
-        assert (sealed.identity, set(*sealed.seals.values())) == (identity, set(range(N)))
-    finally:
-        node.close()
 
 
 def test_what_is_refuted_is_kept(node):

@@ -144,7 +144,7 @@ def test_who_takes_over_and_who_meets_a_stray_have_no_version_in_common(tmp_path
 
 
 def test_files_of_builds_that_met_a_stray_and_that_did_not_are_refused(tmp_path):
-    """Together they may lack a record; files that say nothing of it count as relied on, as earlier builds' do."""
+    """Together they may lack a record; files that say nothing of it count as relied on."""
     place = tmp_path / "root/db/v1"
     write(place)
     held = [record for record in RECORDS.items() if partition_of(record[0], 3) == 1]

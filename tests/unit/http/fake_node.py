@@ -30,8 +30,6 @@ class FakeNode:
 
     databases: dict[str, FakeDatabase]
     page: int = 1000
-    explains: bool = True
-    tells_times: bool = True
     failure: GossipKVError | None = None
     fails: str | None = None
     after: int = 0
@@ -52,15 +50,19 @@ class FakeNode:
 
     def _databases(self):
         return [
-            {"name": name, "kind": "dataset", "version": database.active, "partitions": 4}
-            | ({"times": database.times} if self.tells_times else {})
+            {
+                "name": name,
+                "kind": "dataset",
+                "version": database.active,
+                "partitions": 4,
+                "times": database.times,
+            }
             for name, database in self.databases.items()
         ]
 
     def _get(self, name, key, options=None):
         options = options or {}
-        known = READ | {"explain"} if self.explains else READ
-        version, records = self._choose(name, options, known)
+        version, records = self._choose(name, options, READ | {"explain"})
         node = self._here(name, key, version, options)
         told = [{"node": node}] if options.get("explain") else []
         return [records.get(key), version, *told]

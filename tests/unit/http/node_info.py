@@ -80,8 +80,8 @@ def info(databases=("geo",), **more):
     } | more  # fmt: skip
 
 
-# What a node said before it had counts by database, buckets and the rest.
-OLDER = {
+# A node that says little: nothing by database, no buckets and no rest.
+SPARSE = {
     key: value
     for key, value in info().items()
     if key not in {"by_database", "members_by_state", "process", "memory", "ready", "latency", "verdict"}

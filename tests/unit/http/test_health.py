@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.errors import TimedOut, Unavailable, UnknownMethod
+from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.status.judging.judge import judge
-from tests.unit.http.node_info import OLDER, Node, info
+from tests.unit.http.node_info import Node, info
 from tests.unit.status import reports
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "metrics.md"
@@ -50,13 +50,6 @@ async def test_healthz_is_404_while_nothing_is_active(databases):
     answer = await healthz(Node(info=info(), databases=databases))
     assert answer.status == 404
     assert json.loads(answer.body).keys() == {each["name"] for each in databases}
-
-
-async def test_healthz_of_an_older_node():
-    """One that tells no states has its active version told."""
-    databases = [{"name": "geo", "kind": "dataset", "version": "v2"}, {"name": "new", "version": None}]
-    answer = await healthz(Node(info=OLDER, databases=databases))
-    assert (answer.status, json.loads(answer.body)) == (200, {"geo": {"v2": {"n1": "ACTIVE"}}, "new": {}})
 
 
 @pytest.mark.parametrize(("error", "code"), [(GONE, 502), (TimedOut("not in time"), 504)])
@@ -144,14 +137,6 @@ async def test_a_verdict_that_fails_is_a_warning():
     answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
     assert "[!] whether all is well is not known: not in time" in lines(answer)
-
-
-async def test_an_older_node_is_ready_when_it_answers():
-    """One that does not say whether it is ready has no such checks, and one that judges nothing says that."""
-    assert (await readyz(Node(info=OLDER), verbose=False)).status == 200
-    answer = await readyz(Node(info=OLDER, verdict=UnknownMethod("no method verdict")), verbose=True)
-    unknown = "[!] whether all is well is not known: no method verdict"
-    assert lines(answer) == ["[+] the node answers", unknown, "ready"]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -17,7 +17,7 @@ from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.metric_table import METRICS, Kind
 from gossipkv.http.metrics import InfoCollector, as_json, debug_vars, metrics
 from gossipkv.http.samples import Histogram, samples
-from tests.unit.http.node_info import OLDER, Node, counters, database, histogram, info
+from tests.unit.http.node_info import SPARSE, Node, counters, database, histogram, info
 
 OPENMETRICS = b"application/json, Application/OpenMetrics-Text; version=1.0.0; charset=utf-8"
 PROMETHEUS = b"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"  # Sends it.
@@ -146,11 +146,11 @@ async def test_names_are_escaped():
         assert labels["gossipkv_versions"] == {"database": ODD, "state": ODD}
 
 
-async def test_an_older_node_is_scraped():
+async def test_a_node_that_says_little_is_scraped():
     """One that says less has fewer metrics, and none of them without a sample."""
-    answer = await metrics(Node(info=OLDER))
+    answer = await metrics(Node(info=SPARSE))
     assert "gossipkv_keys_read_total" in {name for name, _ in scraped(answer)}
-    assert answer.body.count(b"# TYPE") == 1 + len(samples(OLDER))
+    assert answer.body.count(b"# TYPE") == 1 + len(samples(SPARSE))
     assert (await metrics(Node(info=None))).status == 200
 
 
@@ -179,7 +179,7 @@ async def test_debug_vars_has_the_same_numbers():
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 @pytest.mark.parametrize(
-    "told", [info(("geo", "users")), info(node=ODD, latency={"local": histogram(*range(6))}), OLDER]
+    "told", [info(("geo", "users")), info(node=ODD, latency={"local": histogram(*range(6))}), SPARSE]
 )
 def test_promtool_has_nothing_to_say(told):
     """Prometheus' own checker finds the text readable, and the names by its rules."""

@@ -289,15 +289,6 @@ async def test_a_gateway_alone_keeps_a_session():
     assert (await ask(context, "GET", "/baby-names/1881/boy"))[2] == b"John"
 
 
-async def test_a_node_of_an_older_release():
-    """It does not say who answered: the value comes without that."""
-    node = baby_names()
-    node.explains, node.tells_times = False, False
-    status, headers, body = await get("/baby-names/away", node=node)
-    assert (status, body) == (200, b"from n2")
-    assert not {"X-Sequins-Proxied-To", "Last-Modified"} & headers.keys()
-
-
 @pytest.mark.parametrize(
     "answer",
     [None, [b"x"], [b"x", None], ["text", "2"], [b"x", "a\r\nb"], [b"x", ""], [b"x", 2], {"a": 1}],

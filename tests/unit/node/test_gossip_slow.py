@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment import private_file, trio_world
-from gossipkv.errors import NotReady, TooLarge
+from gossipkv.errors import NotReady, TooLarge, Unavailable
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.packets.envelope import Envelope
@@ -28,6 +28,7 @@ from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import SPEAKS
 from gossipkv.settings.config import load
+from gossipkv.table.asking import Asking
 from gossipkv.table.host import may_not_found
 
 if TYPE_CHECKING:
@@ -46,21 +47,42 @@ def core() -> Gossip:
     return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
 
 
-async def test_the_least_that_all_that_live_read(tmp_path: Path) -> None:
-    """A new form waits for the last member that has not said that it knows it, and not for the dead."""
+async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
+    """Who has not said that it reads the made-up revision 2 is named, and read as 1; the dead hold nothing back."""
+
+    class Peers:
+        """No connections."""
+
+        def watch(self, **_: object) -> None:
+            """Hear of none."""
+
     async with gossiping_in(tmp_path) as (gossiping, _):
-        assert gossiping.speaks() == SPEAKS
-        core = gossiping._core
+        asking, core = Asking(gossiping, Peers(), None), gossiping._core
+
+        def behind() -> object:
+            """Who holds back what needs revision 2, as who asks for it is told."""
+            try:
+                asking.check_speaks(2, "dividing shards")
+            except Unavailable as error:
+                assert error.message == (
+                    "dividing shards needs revision 2 of what nodes tell each other, and "
+                    f"{', '.join(error.details['nodes'])} read an older one: upgrade them first"
+                )
+                return error.details["nodes"]
+            return []
+
+        assert behind() == []
         core._beliefs.hear_record(OTHER, now_ms=0)
-        assert gossiping.speaks() == 1
-        claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": SPEAKS + 1})
+        asking.check_speaks(SPEAKS, "anything of today")
+        assert behind() == [OTHER.name]
+        claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": 2})
         changes = (Change(1, f"nodes/2@{OTHER.address}", claim),)
         core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
-        assert gossiping.speaks() == SPEAKS + 1
+        assert behind() == []
         core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
-        assert gossiping.speaks() == 1
+        assert (behind(), gossiping.spoken()) == (["c"], {OTHER.name: 2, "c": 1})
         core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=State.LEFT), now_ms=0)
-        assert gossiping.speaks() == SPEAKS + 1
+        assert behind() == []
 
 
 @contextlib.asynccontextmanager

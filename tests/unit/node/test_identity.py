@@ -10,8 +10,8 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.node import identity
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, read_node, write_node
-from gossipkv.storage.document import encode, write_document
-from gossipkv.storage.slots import FILE_BYTES, read_slots, write_slots
+from gossipkv.storage.document import encode
+from gossipkv.storage.slots import write_slots
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
@@ -48,19 +48,6 @@ def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
     assert epochs == [1000, 2000, 3000, 4000, 4001]
 
 
-@pytest.mark.parametrize(("format_number", "more"), [
-    (1, {}), (2, {"epoch": 7, "cluster_id": "ab" * 8, "pinned": True, "shard_id": 3}),
-])  # fmt: skip
-def test_a_document_of_a_format_before(tmp_path, format_number, more):
-    """The first knew no epoch, the second was a plain document: the node keeps what it says, and goes on above it."""
-    body = {"cluster": "test", "uuid": UUID, "node": "old", **more}
-    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=format_number)
-    for starts in (1, 2):
-        with opened(tmp_path) as data:
-            assert data.record == NodeRecord(**body | {"epoch": more.get("epoch", 0) + starts})
-            assert (tmp_path / "NODE").stat().st_size == FILE_BYTES
-
-
 def test_a_lost_document_is_another_node(tmp_path):
     """At epoch 1 again; that its name was used before is found out by asking the others."""
     opened(tmp_path).close()
@@ -80,19 +67,6 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path):
     assert (kept.epoch, kept.cluster_id, kept.shard_id, kept.pinned) == (9, "ab" * 8, 3, False)
     with opened(tmp_path) as data:
         assert data.record == kept._replace(epoch=10)
-
-
-def test_a_document_of_before_there_were_stores(tmp_path):
-    """Format 3 without `store` and `life`: there is none, and the next start says so."""
-    body = NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict()
-    for name in ("store", "life", "drew", "drew_store"):
-        del body[name]
-    write_slots(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
-    with opened(tmp_path) as data:
-        assert data.record == NodeRecord(**body | {"epoch": 5, "store": 0, "life": 0})
-    assert {"store", "life", "drew", "drew_store"} <= read_slots(
-        FILES, tmp_path / "NODE", "NODE", newest_format=3
-    ).keys()
 
 
 def test_the_store_and_its_life_survive(tmp_path):
@@ -138,9 +112,18 @@ def test_a_pinned_node_stays_pinned(tmp_path):
 def test_a_wrong_field_is_damage(body, tmp_path):
     """A whole document with a field that no node writes is named, and not guessed at."""
     whole = {**NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict(), **body}
-    (tmp_path / "NODE").write_bytes(encode("NODE", whole, format_number=2))
+    write_slots(FILES, tmp_path / "NODE", "NODE", whole)
     with pytest.raises(Corrupt, match="NODE"):
         opened(tmp_path)
+
+
+def test_every_field_is_needed(tmp_path):
+    """A document without one of them is damage."""
+    whole = NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict()
+    for field in whole:
+        write_slots(FILES, tmp_path / "NODE", "NODE", {name: told for name, told in whole.items() if name != field})
+        with pytest.raises(Corrupt, match="NODE"):
+            opened(tmp_path)
 
 
 def test_a_disk_that_refuses_is_said(tmp_path):

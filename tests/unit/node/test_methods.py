@@ -108,7 +108,7 @@ class MadeUpCluster:
 
     epoch = 7
     shard_id = "3"
-    speaks = staticmethod(lambda: 1)  # One member is of the first release.
+    spoken = staticmethod(lambda: {"n2": 2, "n3": 1})
     hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
     prover: Prover | None = None
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from gossipkv.errors import Unknown, UnknownMethod
+from gossipkv.errors import Unavailable, Unknown
 from gossipkv.gossip.member import State
 from gossipkv.node.verdicts import CERTIFICATE_CLOSE_S, FRESH_S, LAST_S, MEMBER_S, SUSPECT_S, Report, Verdicts
 from gossipkv.status.words import time_text
@@ -112,14 +112,14 @@ async def test_all_members_are_asked_that_may_live(autojump_clock):
     """At once, and a second at most; who does not answer is named, with the reason."""
     made = Made(
         member("n2"), member("n3", State.SUSPECT), member("n4", State.DEAD), member("n5", State.LEFT), member("n6"),
-        n2=UnknownMethod("there is no method report here"), n3=Unknown("n3 has not answered"), n6=None,
+        n2=Unavailable("n2 is not reached"), n3=Unknown("n3 has not answered"), n6=None,
     )  # fmt: skip
     began = trio.current_time()
     verdict = await made.verdicts.make()
     assert trio.current_time() - began == pytest.approx(MEMBER_S)
     assert sorted(made.asked) == ["n2", "n3", "n6"]
     assert verdict.silent == {
-        "n2": "an older release, which is not asked that",
+        "n2": "n2 is not reached",
         "n3": "n3 has not answered",
         "n6": f"no answer within {MEMBER_S:g} s",
     }

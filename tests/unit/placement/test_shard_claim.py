@@ -290,7 +290,7 @@ def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, o
 
 
 def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
-    """A claim of the former program, and whatever else a peer may pack into the field."""
+    """Nothing, and whatever else a peer may pack into the field."""
     for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MOST_SPOKEN + 1}, {"speaks": None}):
         assert spoken_by(msgpack.packb(CLAIM | said)) == 1, said
     assert spoken_by(b"\xc1") == 1

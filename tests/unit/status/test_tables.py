@@ -28,7 +28,7 @@ def test_tables_and_datasets_are_told_apart():
 
 
 def test_what_moves_is_told_by_node():
-    """How many partitions come, and how many leave; an older node tells neither."""
+    """How many partitions come, and how many leave."""
     (carts,) = tables({"carts": {**TOLD["carts"], "nodes": [
         {"node": "n1", "coming": 1200, "leaving": 0}, {"node": "n2", "coming": 1, "leaving": 2},
         {"node": "n3", "leaving": 3}, {"node": "n4"},

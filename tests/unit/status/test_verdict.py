@@ -44,13 +44,6 @@ SITUATIONS = [
         None,
     ),
     ("two do not", said("n1", silent={"n2": "x", "n3": "x"}), TROUBLE, "n1 hears 1 of 3 members", None),
-    (
-        "an older peer",
-        said(silent={"n3": "an older release"}),
-        ATTENTION,
-        "n3 did not answer how it is: an older",
-        None,
-    ),
     ("cut off", said(n1={"isolated": True}), TROUBLE, "n1 is cut off: it hears from no other node", None),
     (
         "cut off, and more",

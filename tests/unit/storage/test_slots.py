@@ -10,7 +10,6 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import slots
-from gossipkv.storage.document import write_document
 from gossipkv.storage.slots import FILE_BYTES, SLOT_BYTES, decode_slots, read_slots, write_slots
 from tests.world.faulty_files import Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
@@ -23,12 +22,12 @@ FILES = RealFiles()
 
 def write(files, number, path=PATH):
     """Has the file say this number."""
-    write_slots(files, path, "NODE", {"number": number}, format_number=3)
+    write_slots(files, path, "NODE", {"number": number})
 
 
 def read(files, path=PATH):
     """The number that it says."""
-    return read_slots(files, path, "NODE", newest_format=3)["number"]
+    return read_slots(files, path, "NODE")["number"]
 
 
 def on_disk(files):
@@ -103,7 +102,7 @@ def test_every_prefix_of_a_write():
     for begin in (0, SLOT_BYTES):
         for size in [*range(80), 511, 512, SLOT_BYTES - 1]:
             torn = old[:begin] + new[begin : begin + size] + old[begin + size :]
-            assert decode_slots(torn, PATH, "NODE", newest_format=3)["number"] in {1, 2}
+            assert decode_slots(torn, PATH, "NODE")["number"] in {1, 2}
 
 
 def test_a_full_disk_takes_it():
@@ -139,24 +138,23 @@ def test_damage_in_both_is_damage():
         for slot in range(2):
             damaged[slot * SLOT_BYTES + chance.randrange(SLOT_BYTES)] ^= 1 << chance.randrange(8)
         with pytest.raises((Corrupt, UnsupportedFormat), match=PATH):
-            decode_slots(bytes(damaged), PATH, "NODE", newest_format=3)
+            decode_slots(bytes(damaged), PATH, "NODE")
 
 
 def test_a_newer_format_is_said_in_either_slot():
     """Nobody goes back to what an older program wrote before."""
     disk = SimulatedFiles()
-    write_slots(disk, PATH, "NODE", {}, format_number=4)
-    with pytest.raises(UnsupportedFormat, match="format 4"):
+    write_slots(disk, PATH, "NODE", {}, format_number=2)
+    with pytest.raises(UnsupportedFormat, match="format 2"):
         read(disk)
 
 
-def test_a_plain_document_is_read_and_becomes_slots(tmp_path):
-    """As an earlier format has it; one that was cut short is damage."""
+def test_a_file_of_another_size_is_damage(tmp_path):
+    """Cut short, too long, or empty."""
     path = tmp_path / "NODE"
-    write_document(FILES, path, "NODE", {"number": 1}, format_number=2)
-    assert read(FILES, path) == 1
-    write(FILES, 2, path)
-    assert (read(FILES, path), path.stat().st_size) == (2, FILE_BYTES)
-    path.write_bytes(path.read_bytes()[:SLOT_BYTES])
-    with pytest.raises(Corrupt, match="NODE"):
-        read(FILES, path)
+    write(FILES, 1, path)
+    whole = path.read_bytes()
+    for data in (b"", whole[:SLOT_BYTES], whole[:-1], whole + b"\n"):
+        path.write_bytes(data)
+        with pytest.raises(Corrupt, match="NODE: damaged"):
+            read(FILES, path)

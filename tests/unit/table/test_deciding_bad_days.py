@@ -53,7 +53,6 @@ class Answering:
 
     def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
         self.told = result, error, epoch
-        self.forms = 2
         self.connected = 1, 1
         self.asked: list[object] = []
 
@@ -66,9 +65,6 @@ class Answering:
 
     def store(self, name):
         return self.connected
-
-    def speaks(self, name):
-        return self.forms
 
 
 GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
@@ -111,26 +107,26 @@ async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_cl
     assert [round(at - began, 3) for at in answered] == [0.33, 0.33 + CONNECT_S]
 
 
-async def test_what_was_seen_of_stores_is_told_to_who_reads_it():
-    """A node of the former program would refuse it, and answers with a reply alone."""
-    answering, told = Answering(msgpack.packb(b"reply")), []
-    for forms, answer in ((1, b"reply"), (2, [b"reply", b"theirs"]), (2, b"reply"), (2, [b"reply"])):
-        answering.forms, answering.told = forms, (msgpack.packb(answer), None, 3)
+async def test_what_was_seen_of_stores_is_told():
+    """With each request; an answer has it beside the reply."""
+    answering, told = Answering(b""), []
+    for answer in ([b"reply", b"theirs"], b"reply", [b"reply"]):
+        answering.told = msgpack.packb(answer), None, 3
         asking = Asking(Members(), answering, None)
         asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: told.append(what))
-    assert answering.asked == [[b"request"], *3 * [[b"request", b"seen"]]]
-    assert told == [(b"reply", ""), (b"reply", "", b"theirs"), (b"reply", ""), (None, "does not answer")]
+    assert answering.asked == 3 * [[b"request", b"seen"]]
+    assert told == [(b"reply", "", b"theirs"), (None, "does not answer"), (None, "does not answer")]
 
 
-async def test_what_belongs_to_a_value_is_offered_to_who_reads_it():
-    """Whoever does not fetches it."""
+async def test_what_belongs_to_a_value_is_offered():
+    """Where something does."""
     answering = Answering(msgpack.packb([b"reply", b"theirs"]))
     offer = Offer(b"source", None, Changed(b"root", {b"name": b"page"}), 7)
     values = [b"source", None, b"root", 7, [b"page"]]
-    for answering.forms in (1, 2, 3, 4):
+    for one in (None, offer):
         asking = Asking(Members(), answering, None)
-        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=offer)
-    assert answering.asked == [[b"request"], [b"request", b"seen"], *2 * [[b"request", b"seen", *values]]]
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=one)
+    assert answering.asked == [[b"request", b"seen"], [b"request", b"seen", *values]]
 
 
 async def test_a_record_of_a_newer_program_is_told_to_who_asks():
@@ -153,17 +149,6 @@ async def test_who_was_asked_and_has_not_answered_may_have_done_it():
     with pytest.raises(Unavailable):
         await Asking(Members(), Answering(epoch=None), None).ask(UUID, "create_table", [], 1)
     assert await Asking(Members(), Answering(msgpack.packb(3)), None).ask(UUID, "create_table", [], 1) == 3
-
-
-@pytest.mark.parametrize("spoken", [0, 1, 2])
-async def test_who_cannot_wait_is_not_asked_to(spoken):
-    """A node of the last release would refuse to: it says what it knows now."""
-    peers = Answering(msgpack.packb(msgpack.packb([0, 7, bytes(32), [[UUID, 1]]])))
-    peers.forms = spoken
-    hint = await Asking(Members(), peers, None).known(UUID, b"r" * 16, 2.0, config=9)
-    assert hint is not None
-    assert hint.config == 7
-    assert [len(params) for params in peers.asked] == [2 if spoken >= 2 else 1]
 
 
 def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Deciding:

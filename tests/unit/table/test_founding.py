@@ -16,7 +16,6 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
 from gossipkv.node.restoring import restore_tables
 from gossipkv.storage.engine.manifest import read_manifest
-from gossipkv.storage.slots import write_slots
 from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import Tables
 from tests.unit.table.fake_store import FakeStores, put_store
@@ -135,17 +134,6 @@ def test_a_copy_under_another_name_founds_nothing(tmp_path):
         assert refused(directory.record)
     with opened(tmp_path, node="first") as directory:
         assert refused(directory.record), "it may be a copy of the copy"
-
-
-def test_a_document_of_before_there_was_a_founder(tmp_path):
-    """Nobody knows who drew its id: this node founds nothing, and says how one founds by force."""
-    body = RECORD._replace(cluster_id=ID, store=7, life=2)._asdict()
-    del body["drew"], body["drew_store"]
-    write_slots(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
-    with opened(tmp_path) as directory:
-        assert "`gossipkv metadata force`" in may_not_found(directory.record, ID)
-        directory.keep(cluster_id=ID)
-        assert refused(directory.record)
 
 
 async def test_a_store_that_is_lost_or_exchanged_founds_nothing(tmp_path):

@@ -126,13 +126,13 @@ def test_others_have_their_turn_while_copies_are_measured():
 
 
 def test_what_nodes_say_is_put_together():
-    """The largest size, the sum of rates; the last release says bytes alone; who fails, or says nonsense, is nobody."""
+    """The largest size, the sum of rates; who fails, or says nonsense, is nobody."""
     host = Host(1, 2)
     host.answers = {
         b"new": packb([[1, 150, 7, 2.5, "more"], [3, 30, 3, 1]]),
-        b"old": packb([[2, 900], [4, 40]]),
+        b"other": packb([[2, 900, 0, 0], [4, 40, 0, 0]]),
         b"silent": Unavailable("it is down"),
-        b"odd": packb([[1], ["x", 1], 5, [1, 2, 3], [9, "y", 0, 0]]),
+        b"odd": packb([[1], [1, 2], ["x", 1], 5, [1, 2, 3], [9, "y", 0, 0]]),
         b"false": packb([[9, -1], [9, 1, -1, 0], [9, 1, 1, nan], [9, 1, 1, inf]]),
         b"odder": b"\xc1",
     }

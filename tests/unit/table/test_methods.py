@@ -22,9 +22,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownMethod,
 )
-from gossipkv.node.gossip import Gossiping
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.table.asking import SPEAKS_OF_TIME
 from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
@@ -91,15 +89,11 @@ async def test_the_life_of_a_table(cluster):
 
 
 @simulated(1)
-async def test_a_time_key_is_told(cluster, monkeypatch):
-    """By the map, and in the list of databases; there is none before all members read such maps."""
+async def test_a_time_key_is_told(cluster):
+    """By the map, and in the list of databases."""
     (machine,) = cluster.machines
     await machine.start()
     wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
-    monkeypatch.setattr(Gossiping, "speaks", lambda _: SPEAKS_OF_TIME - 1)
-    error = await refused(cluster, machine, "create_table", "readings", wanted)
-    assert (type(error), "upgrade them first" in error.message) == (Unavailable, True)
-    monkeypatch.undo()
     await cluster.ask(machine, "create_table", "readings", wanted)
     await cluster.ask(machine, "create_table", "plain", {**wanted, "smear": False})
     shown = await cluster.ask(machine, "partition_map", "readings")

@@ -93,7 +93,7 @@ def test_the_first_server_that_lives_acts():
 
 
 def test_while_the_catalogue_names_nobody_nothing_moves():
-    """It is of before there were nodes of tables, or is not known yet; nor is a move taken back."""
+    """It is not known yet; nor is a move taken back."""
     world = MovedMap()
     remove(world, 3)
     assert len(looks(Mover(world))) == 1

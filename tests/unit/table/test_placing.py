@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
-from gossipkv.register.metadata.catalogue import Catalogue
 from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.whole_cluster import USUAL, simulated
 
@@ -309,27 +307,6 @@ async def held(cluster, machine):
     """How many partitions of `t` each node has."""
     told = await cluster.ask(machine, "partition_map", "t")
     return Counter(one["node"] for partition in told["partitions"] for one in partition["assignments"])
-
-
-@pytest.mark.parametrize(("method", "params"), [
-    ("add_node", ["n1"]), ("set_weight", ["n2", 5]), ("remove_node", ["n2"]), ("reshard", ["t", 1]),
-])  # fmt: skip
-@simulated(3)
-async def test_a_catalogue_that_names_no_nodes(cluster, monkeypatch, method, params):
-    """As of before there were such: nothing is planned; the first command has those named that hold partitions."""
-
-    async def nothing(*_):
-        """Name nobody."""
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Catalogue, "put_in", nothing)
-        one = await made(cluster)
-    assert (await cluster.ask(one, "placement_nodes"))["nodes"] == []
-    moves, told = await planned(cluster, one)
-    assert (moves, told["warning"]) == ({}, None)
-    await cluster.ask(one, method, *params, timeout_s=30)
-    named = standing(await cluster.ask(one, "placement_nodes"))
-    assert named == {"n1": 1, "n2": {"set_weight": 5, "remove_node": 0}.get(method, 1), "n3": 1}
 
 
 @simulated(4)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, NotServed, Unavailable, UnknownDatabase
-from gossipkv.node.gossip import Gossiping
+from gossipkv.errors import BadRequest, Conflict, NotServed, UnknownDatabase
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import USUAL, simulated
@@ -105,14 +104,3 @@ async def test_who_holds_a_division_back(cluster):
     assert "66 assignments of the range that b'k99' is in are not settled, 64 may be" in error.message
     assert {*error.message.rpartition("answer: ")[2].split(", ")} == {"n1", "n2", "n3 (which is down)"}
     await cluster.ask(one, "split", "t", b"x")  # Another range has its own.
-
-
-@simulated(3)
-async def test_nodes_that_know_of_no_division(cluster, monkeypatch):
-    """Nothing is asked for while one of them lives."""
-    one = await made(cluster, RANGES)
-    monkeypatch.setattr(Gossiping, "speaks", lambda _: 5)
-    error = await refused(cluster, one, "split", "t", b"k")
-    assert type(error) is Unavailable
-    assert error.message == "not all nodes run a release that divides ranges: upgrade them first"
-    assert [*await ranges(cluster, one)] == [b"", b"m"]

@@ -88,7 +88,7 @@ class Splitter:
     """The splitter of one node, which holds both ranges."""
 
     def __init__(self, world, number=1, *, alive=(1, 2, 3), limits=LIMITS, metadata=None):
-        self.world, self.number, self.alive, self.speak = world, number, alive, True
+        self.world, self.number, self.alive = world, number, alive
         self.sizes = Sizes()
         self.sizes.replicas = self.replicas = SimpleNamespace(copies={})
         self.adopt()
@@ -99,7 +99,6 @@ class Splitter:
             self.sizes,
             limits=limits,
             alive=lambda: [*map(node, self.alive)],
-            check=self._check,
             look_at=self.looked_at.append,
             random=world.random,
         )
@@ -114,10 +113,6 @@ class Splitter:
                 copy.adopts(self.world.config, hosts_of(partition), rules_of(partition, 3, own))
                 copies[copy.partition] = copy
         self.replicas.copies = copies
-
-    def _check(self):
-        if not self.speak:
-            raise Unavailable("not all nodes know")
 
     async def looks(self, times=1):
         """It looks, time and again."""
@@ -245,19 +240,15 @@ async def test_who_is_not_settled_is_waited_for(world, said, autojump_clock):
     assert said() == [("division_waits", 7), ("range_divided", 7)]
 
 
-async def test_nodes_that_know_of_no_division(world, said, autojump_clock):
-    """Nothing is asked for while one lives, which is said once; a copy that cannot be read holds up no other."""
+async def test_a_copy_that_cannot_be_read_holds_up_no_other(world, said, autojump_clock):
+    """That it cannot is said once."""
     splitter = Splitter(world)
-    splitter.speak = False
     splitter.sizes.of |= {7: LARGE, 8: Corrupt("f", 1, "damaged")}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(splitter.splitting.run)
         await trio.sleep(20 * LOOK_S)
-        assert world.asked == []
-        splitter.speak = True
-        await trio.sleep(20 * LOOK_S)
         nursery.cancel_scope.cancel()
-    assert said() == [("division_waits", 8), ("division_waits", None), ("range_divided", 7)]
+    assert said() == [("division_waits", 8), ("range_divided", 7)]
     assert len(world.asked) == 1
 
 
@@ -280,12 +271,8 @@ async def test_what_was_not_done_is_asked_for_again(world, said, autojump_clock)
 
 
 async def test_a_range_is_divided_that_another_node_asks_for(world, said, autojump_clock):
-    """Though it is small, by a host whose turn it is not; not one that is elsewhere, or while not all know."""
+    """Though it is small, by a host whose turn it is not; not one that is elsewhere."""
     splitter, other = Splitter(world, 2), Splitter(world, 4)
-    splitter.speak = False
-    with pytest.raises(Unavailable):
-        await splitter.splitting.divide(TABLE, 7)
-    splitter.speak = True
     for which, partition in ((splitter, 9), (other, 7)):
         with pytest.raises(NotServed):
             await which.splitting.divide(TABLE, partition)

@@ -93,8 +93,7 @@ class Clients:
         id_ = self._random.randbytes(OPERATION_ID_BYTES)
         name, argument = self._wish(tree, entry, partition)
         before = self._wanted.setdefault(register, deque(maxlen=8))
-        version = 2 if name == "divide" else 1
-        operation = Operation(id_, base, name, version, (entry.key, partition.id, *argument))
+        operation = Operation(id_, base, name, 1, (entry.key, partition.id, *argument))
         if before and happens(self._ids, self._again):
             other = self._ids.choice(before)
             again = operation._replace(id=other.id, base=self._ids.choice((other.base, self._bases[register][-1])))

@@ -289,7 +289,7 @@ class Witness:
                 chain.judged[id_] = head.config, kept
         self.counts["operations"] += len(judged)
         self.counts.update(kept.outcome.name for _, kept in judged)
-        wanted = {id_: one for id_, kept in judged for one in self.wanted.get(id_, []) if kept.is_of(one.digest)}
+        wanted = {id_: one for id_, kept in judged for one in self.wanted.get(id_, []) if kept.digest == one.digest}
         self.counts["ids used again"] += sum(len(self.wanted[id_]) > 1 for id_ in wanted)
         if before is not None and not is_anew and len(wanted) == len(judged):
             self.counts["replayed"] += 1
@@ -316,8 +316,8 @@ class Witness:
             chain = self.chain(register)
             if chain.is_forced:
                 continue
-            kept = chain.judged[id_][1] if id_ in chain.judged else Kept(Outcome.UNKNOWN)
-            found = kept.outcome if not digest or kept.is_of(digest) else Outcome.UNKNOWN
+            kept = chain.judged[id_][1] if id_ in chain.judged else Kept(Outcome.UNKNOWN, b"")
+            found = kept.outcome if digest in {b"", kept.digest} else Outcome.UNKNOWN
             is_so = found is outcome or (outcome is Outcome.REFUSED and found is Outcome.UNKNOWN)
             if by.startswith("create"):  # It is told in other words why a table is not made.
                 is_so = (found is Outcome.DONE) == (outcome is Outcome.DONE)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.world.replication.node import Node
     from tests.world.replication.world import Cluster
 
-DIVIDE_VERSION: Final = 2
 DONE_S: Final = 1.0
 MOST_WEIGHT: Final = 3
 _HELD: Final = frozenset({State.AVAILABLE, State.LEAVING})
@@ -101,7 +100,7 @@ class Operator:
             part, base = self._random.choice(parts), life.maps.known[table].config
             argument = part.bounds.first, part.partition.id, children_of(part, self._random, at)
             id_ = self._random.randbytes(OPERATION_ID_BYTES)
-            operation = Operation(id_, base, "divide", DIVIDE_VERSION, argument)
+            operation = Operation(id_, base, "divide", 1, argument)
             (answer,) = await life.maps.transact(table, [operation], DONE_S)
         except GossipKVError:
             return False

@@ -113,38 +113,11 @@ def test_what_is_refuted_is_not_relied_on(refuted):
         replace(MANIFEST, identity=replace(MANIFEST.identity, regrouped=False), refuted=tuple(refuted))
 
 
-@pytest.mark.parametrize(
-    ("name", "regrouped", "refuted"),
-    [("relied", False, ()), ("strayed", True, ("text",)), ("regrouped", True, ())],
-)
-def test_manifests_of_format_2_are_read(tmp_path, name, regrouped, refuted):
-    """Regrouped where a function was voided, or where there are not as many partitions as files; else relied on."""
-    shutil.copy(GOLDEN / f"manifest-2-{name}.document", tmp_path / "_MANIFEST")
-    found = read_manifest(RealFiles(), tmp_path)
-    assert (found.identity.regrouped, found.refuted) == (regrouped, refuted)
-    assert found.voided == ("text" if name == "strayed" else None)
-    assert [file and file.records for file in found.files] == [10, 20, None][: found.identity.partitions]
-    write_manifest(RealFiles(), tmp_path, found)
-    assert (tmp_path / "_MANIFEST").read_bytes().split(b"\n")[0].endswith(b" MANIFEST 4")
-    assert read_manifest(RealFiles(), tmp_path) == found
-
-
-@pytest.mark.parametrize(("name", "share", "refuted"), [("shared", [0, 1], ()), ("strayed", None, ("cascading",))])
-def test_manifests_of_format_3_are_read(tmp_path, name, share, refuted):
-    """When the source was last touched is not known of them; all else is, and is written as of today."""
-    shutil.copy(GOLDEN / f"manifest-3-{name}.document", tmp_path / "_MANIFEST")
-    found = read_manifest(RealFiles(), tmp_path)
-    assert (found.source_ms, found.refuted) == (0, refuted)
-    assert found.share == (None if share is None else PartitionSet.of(3, share))
-    write_manifest(RealFiles(), tmp_path, found)
-    assert read_manifest(RealFiles(), tmp_path) == found
-
-
 @pytest.mark.parametrize("name", ["whole", "shared"])
-def test_manifests_of_format_4_are_as_the_oracle_writes_them(tmp_path, name):
+def test_manifests_are_as_the_oracle_writes_them(tmp_path, name):
     """What stands there on paper is read, and written again byte for byte."""
-    golden = GOLDEN / f"manifest-4-{name}.document"
-    assert golden.read_bytes() == make_golden.document("MANIFEST", 4, make_golden.MANIFESTS[name])
+    golden = GOLDEN / f"manifest-{name}.document"
+    assert golden.read_bytes() == make_golden.document("MANIFEST", make_golden.MANIFESTS[name])
     shutil.copy(golden, tmp_path / "_MANIFEST")
     found = read_manifest(RealFiles(), tmp_path)
     assert found.source_ms == make_golden.MANIFESTS[name]["source_ms"]

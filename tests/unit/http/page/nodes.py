@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import h11
 import trio
 
-from gossipkv.errors import UnknownDatabase, UnknownMethod
+from gossipkv.errors import UnknownDatabase
 from gossipkv.http.answers import Answer, Request
 from gossipkv.http.page.pages import Pages
 from gossipkv.http.page.placement_map import Assigned
@@ -152,8 +152,6 @@ class ToldNode:
 
     def _partitions(self, table: str, options):
         """The same of ranges, with what is `measured` of each."""
-        if "measured" not in self.said:
-            raise UnknownMethod("partitions is none of this release")
         told = self._partition_map(table, options)
         start = int(options.get("start", b"0"))
         rows = zip(told["partitions"], self.said["measured"][start:], strict=False)

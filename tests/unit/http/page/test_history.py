@@ -43,8 +43,8 @@ def test_the_percentile_is_the_bound_of_the_bucket_that_reaches_it():
 
 
 def test_a_node_without_buckets_has_a_mean():
-    """As older ones tell it, by the older name."""
-    (found,) = intervals(info(answered={"count": 10, "mean_us": 5.0}), info(answered={"count": 30, "mean_us": 15.0}))
+    """Percentiles are not known."""
+    (found,) = intervals(info(local={"count": 10, "sum_us": 50.0}), info(local={"count": 30, "sum_us": 450.0}))
     assert (found.here.p99_us, found.here.mean_us) == (None, 20)
     assert found.elsewhere.mean_us is None
 

@@ -144,7 +144,7 @@ async def broken_survey(*_, **__):
 
 
 async def test_the_page_lives_with_a_node_that_says_little():
-    """An older node says less of everything: what is not said is left out."""
+    """What is not said is left out."""
     said = told("calm")
     said["info"], said["members"], said["verdict"] = {}, [{}], {}
     said["databases"] = [{"name": "geo"}, {"name": "empty"}]

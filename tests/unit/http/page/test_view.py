@@ -308,7 +308,7 @@ def test_a_table_has_a_map_on_its_own_page():
 
 
 def test_ranges_are_drawn_with_their_sizes_and_rates():
-    """Each beside the largest; nothing is drawn of what nobody says, as nodes of the last release of rates."""
+    """Each beside the largest; nothing is drawn of what nobody says."""
     said = with_table(told("calm")) | {"measured": [(1024, 1.5), (0, 0), (None, None), (2048, 6), (512, 12.5)]}
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
     assert (size.name, size.words) == ("size", "3.5 KiB, largest 2.0 KiB (3)")

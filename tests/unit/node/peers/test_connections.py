@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
-THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4, 2)
+THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
 B = Peer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
@@ -188,10 +188,10 @@ async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
 
 
 async def test_what_a_member_says_of_its_store(autojump_clock, world):
-    """As it was when the connection began; of one of before 0; and nothing without a connection."""
-    older = {name: THEIRS._asdict()[name] for name in ("protocol", "cluster_id", "uuid", "epoch")}
+    """As it was when the connection began; 0 where it is not said; and nothing without a connection."""
+    short = {name: THEIRS._asdict()[name] for name in ("protocol", "cluster_id", "uuid", "epoch")}
     assert world.peers.store("b") is None
-    world.network.answers += [rpc.response(0, older), greeting()]
+    world.network.answers += [rpc.response(0, short), greeting()]
     world.peers.tell([B])
     assert world.peers.store("b") is None
     await trio.sleep(0.01)
@@ -203,7 +203,7 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
 
 
 async def test_both_ends_say_what_they_have_seen_of_the_other_s_store(autojump_clock, world):
-    """With hello; of a member of the former program nothing is heard."""
+    """With hello."""
     world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
     world.peers.tell([B])
     await trio.sleep(0.01)
@@ -392,9 +392,7 @@ def test_a_hello_is_checked_by_both():
         with pytest.raises(Unauthorized, match="this node"):
             MINE.check(other)
     assert hello.of_answer({"more": 1, **THEIRS._asdict()}) == THEIRS
-    former = {name: value for name, value in THEIRS._asdict().items() if name not in {"speaks", "seen"}}
-    assert hello.of_answer(former) == THEIRS._replace(speaks=1)
-    changed = ({"uuid": b"u"}, {"epoch": -1}, {"speaks": 0}, {"seen": None})
+    changed = ({"uuid": b"u"}, {"epoch": -1}, {"seen": None})
     for wrong in (None, [], {}, *(THEIRS._asdict() | each for each in changed)):
         with pytest.raises(ProtocolError):
             hello.of_answer(wrong)

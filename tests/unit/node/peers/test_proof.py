@@ -106,7 +106,7 @@ def test_no_two_connections_have_the_same_nonce():
 
 
 def test_on_the_way_to_keys_nobody_has_to_prove_anything():
-    """Who can does, and is known; a node without keys, or of a former program, is taken as before."""
+    """Who can does, and is known; a node without keys is taken as well."""
     on_the_way = prover(FIRST, is_required=False)
     asked(on_the_way, on_the_way)
     assert on_the_way.answer(B, A, b"1") == (B, False)

@@ -81,6 +81,9 @@ def new_store():
     return Store({}, [])
 
 
+NO_DIGEST = bytes(4)  # Of an operation that nobody asks for again.
+
+
 def put_all(tree, config, puts, outcomes=(), meta=None) -> Changed:
     """An edit with these puts (None: a deletion) and outcomes."""
     edit = tree.edit(config)
@@ -90,7 +93,7 @@ def put_all(tree, config, puts, outcomes=(), meta=None) -> Changed:
         else:
             edit.put(key, record)
     for one, outcome in outcomes:
-        edit.record(one, outcome)
+        edit.record(one, outcome, NO_DIGEST)
     if meta is not None:
         edit.set_meta(meta)
     return edit.finish()

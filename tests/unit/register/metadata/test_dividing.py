@@ -134,12 +134,12 @@ def test_who_is_not_settled_holds_a_division_back():
 
 
 def test_shards_are_not_divided():
-    """A key's shard is its hash modulo their number; nor is there a division of before any more."""
+    """A key's shard is its hash modulo their number; nor is there a division of a newer version."""
     table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
     children = ((shard_key(1), 8, (4, 5, 6)), (shard_key(1) + b"\0", 9, (14, 15, 16)))
     assert table.ask("divide", shard_key(1), 1, children) == INVALID
     assert "hash" in table.words
-    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, TWO, version=1) == UNKNOWN_OPERATION
+    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, TWO, version=2) == UNKNOWN_OPERATION
 
 
 POINTS = [bytes([one]) for one in range(0, 256, 17)]

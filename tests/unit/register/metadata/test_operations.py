@@ -17,7 +17,7 @@ from gossipkv.register.metadata.operations import (
     decode_operation,
     judge,
 )
-from gossipkv.register.metadata.pages import DIGEST_MARK, Outcome, config_id
+from gossipkv.register.metadata.pages import Outcome, config_id
 from gossipkv.register.metadata.tree import KEPT, LIFE, Tree
 from tests.oracle.metadata_tree import Wanted
 from tests.unit.register.metadata.maps import FUNCTIONS, new_store, operation, put_all
@@ -110,18 +110,6 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
     assert [answer.code for answer in forced.answers] == [ID_USED]
     assert one.id.hex() in again.answers[0].message
     assert (again.changed, [entry.key for entry in tree.scan()]) == (None, [b"a"])
-
-
-def test_an_outcome_of_which_no_digest_was_kept_is_anyone_s_of_that_id():
-    """As by a program that knew of none; an id that would be taken for a digest is refused."""
-    store, one = new_store(), wanted(1, puts={b"a": b"1"})
-    tree = store.open(store.take(put_all(Tree.empty("any"), 5, {}, [(one.id, Outcome.CONFLICT)])))
-    marked = one._replace(id=DIGEST_MARK + bytes(12))
-    judgement = judge(tree, [one, marked], 6, FUNCTIONS)
-    assert [(answer.outcome, answer.code) for answer in judgement.answers] == [
-        (Outcome.CONFLICT, ""), (Outcome.REFUSED, ID_USED)
-    ]  # fmt: skip
-    assert judgement.changed is None
 
 
 def test_no_is_said_only_when_nothing_can_happen_any_more():

@@ -29,7 +29,7 @@ def test_children_begin_with_the_same_copy():
     """The range may be divided before its node has heard."""
     table = Map(RANGES, {b"": WHOLE})
     assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS, 1) == "DONE"
-    assert table.ask("divide", b"", 8, ((b"", 9, (21,)), (b"m", 10, (22,))), version=2) == "DONE"
+    assert table.ask("divide", b"", 8, ((b"", 9, (21,)), (b"m", 10, (22,)))) == "DONE"
     assert {(one.id, one.former, one.kept) for one in table.partitions.values()} == {(9, (20,), 1), (10, (20,), 1)}
 
 

@@ -27,7 +27,7 @@ from gossipkv.register.metadata.pages import (
     name_of,
 )
 from gossipkv.register.metadata.tree import KEPT, Changed, Tree, check_all, check_change
-from tests.unit.register.metadata.maps import ANY, FORBIDDEN, new_store, put_all
+from tests.unit.register.metadata.maps import ANY, FORBIDDEN, NO_DIGEST, new_store, put_all
 
 
 def key(number):
@@ -48,8 +48,8 @@ def test_a_root_that_outgrows_its_page():
 
 
 def test_ids_of_4096_full_transactions_fit():
-    """As many pages of ids as 64 operations in each of them make leave a root the room that leaves may take."""
-    row = Judged.of(config_id(1, 0), {identity(number): Kept(Outcome.DONE) for number in range(64)})
+    """As many pages of ids as 48 operations in each of them make leave a root the room that leaves may take."""
+    row = Judged.of(config_id(1, 0), {identity(number): Kept(Outcome.DONE, bytes(4)) for number in range(48)})
     fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
     number = -(-(KEPT + 1) // fitting) + 1
     pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
@@ -109,8 +109,12 @@ def test_an_edit_shows_what_it_did():
     edit.put(b"d", b"4")
     edit.delete(b"d")
     assert edit.get(b"d") is None
-    edit.record(identity(2), Outcome.CONFLICT)
-    assert [edit.kept(identity(at), 0) for at in (1, 2, 3)] == [Kept(Outcome.DONE), Kept(Outcome.CONFLICT), None]
+    edit.record(identity(2), Outcome.CONFLICT, b"2222")
+    assert [edit.kept(identity(at), 0) for at in (1, 2, 3)] == [
+        Kept(Outcome.DONE, NO_DIGEST),
+        Kept(Outcome.CONFLICT, b"2222"),
+        None,
+    ]
     assert [entry.key for entry in store.open(store.take(edit.finish())).scan()] == [b"a", b"b"]
 
 
@@ -143,7 +147,7 @@ def test_outcomes_are_kept_for_4096_sequences():
     """Page by page, each at most 16 KiB."""
     store, root = new_store(), None
     for config in range(1, 30):
-        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(64)]
+        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {}, outcomes))
     pages = store.open(root).root.ids
     assert [(page.first, page.last) for page in pages] == [(1, 12), (13, 24), (25, 29)]
@@ -168,7 +172,7 @@ def base():
     puts = {key(at): b"%d" % at * 600 for at in range(120)}
     root = store.take(put_all(Tree.empty("any"), 1, puts, meta=b"meta"))
     for config in range(2, 15):
-        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(64)]
+        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {key(config): b"r"}, outcomes))
     root = store.take(put_all(store.open(root), 14 + KEPT - 2, {}))
     changed = put_all(store.open(root), CONFIG, {key(50): b"new", key(51): None}, [(identity(1), Outcome.DONE)])

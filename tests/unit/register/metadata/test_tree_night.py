@@ -6,7 +6,7 @@ from gossipkv.register.metadata.pages import (
     Outcome,
 )
 from gossipkv.register.metadata.tree import Tree, check_change
-from tests.unit.register.metadata.maps import ANY, new_store, put_all
+from tests.unit.register.metadata.maps import ANY, NO_DIGEST, new_store, put_all
 from tests.unit.register.metadata.test_tree import identity, key
 
 
@@ -21,7 +21,7 @@ def test_an_edit_of_one_of_100000_entries():
         edit = store.open(root).edit(config)
         assert edit.get(key(70_000 + config)).version < config
         edit.put(key(70_000 + config), b"r" * 130)
-        edit.record(identity(config), Outcome.DONE)
+        edit.record(identity(config), Outcome.DONE, NO_DIGEST)
         changed = edit.finish()
         assert len(set(store.asked)) == (2 if config == 2 else 3)
         assert len(changed.pages) == 3

@@ -432,7 +432,7 @@ def with_kept():
         names.append(log.name)
     log.put()
     log.sync()
-    log.manifest = replace(log.manifest, recovery_floor=names[3], log_floor=names[0])
+    log.manifest = replace(log.manifest, recovery_floor=names[3], log_floor=names[0], kept=tuple(names[:3]))
     return log, names
 
 
@@ -460,21 +460,20 @@ def test_a_kept_segment_that_does_not_hold():
         assert recovered.strangers == ()
         assert [*map(str, recovered.outlived[:2])] == [path_of(1), path_of(2)]
     log, names = with_kept()
-    log.manifest = replace(log.manifest, log_floor=names[0]._replace(salt=1))
+    first = names[0]._replace(salt=1)
+    log.manifest = replace(log.manifest, log_floor=first, kept=(first, *names[1:3]))
     recovered, _ = log.recover()
     assert "another salt" in recovered.damage
     assert [segment.name for segment in recovered.kept] == names[1:3]
 
 
 def test_a_kept_segment_that_is_missing():
-    """In the middle it is noticed by its name; where a former program named none, that is not known."""
-    for named, left in ((True, 1), (False, 2)):
-        log, names = with_kept()
-        log.manifest = replace(log.manifest, kept=tuple(names[:3]) if named else ())
-        log.files.unlink(segment_path(ROOT, 2))
-        recovered, _ = log.recover()
-        assert len(recovered.kept) == left
-        assert (recovered.damage is not None) == named
+    """In the middle it is noticed by its name."""
+    log, _ = with_kept()
+    log.files.unlink(segment_path(ROOT, 2))
+    recovered, _ = log.recover()
+    assert len(recovered.kept) == 1
+    assert recovered.damage is not None
 
 
 def test_a_kept_segment_that_cannot_be_read(monkeypatch):
@@ -499,11 +498,11 @@ def test_a_kept_segment_that_cannot_be_read(monkeypatch):
 
 def test_no_position_twice_when_kept_log_is_lost():
     """Where nothing above says how far it went: positions go on above all that there can be, or nothing is opened."""
-    log, _ = with_kept()
+    log, names = with_kept()
     log.mark()
     log.roll()
     last = log.position
-    log.manifest = replace(log.manifest, recovery_floor=log.name)
+    log.manifest = replace(log.manifest, recovery_floor=log.name, kept=tuple(names))
     for number, offset in ((5, HEADER_BYTES + 9), (5, log.end + 9), (4, 20)):
         broken = replace(log, files=log.files.copied())
         broken.overwrite(number, offset, b"\xee")
@@ -523,11 +522,11 @@ def test_no_position_twice_when_kept_log_is_lost():
 
 def test_positions_go_on_above_what_was_merged():
     """With nothing in the segments that count, the last position is in the one before."""
-    log, _ = with_kept()
+    log, names = with_kept()
     log.mark()
     log.roll()
     last = log.position
-    log.manifest = replace(log.manifest, recovery_floor=log.name)
+    log.manifest = replace(log.manifest, recovery_floor=log.name, kept=tuple(names))
     recovered, found = log.recover()
     assert found == []
     assert (recovered.position, recovered.last_position) == (last, last)
@@ -537,15 +536,15 @@ def test_positions_go_on_above_what_was_merged():
     assert again.position == last + LIFE_STEP
     assert again.recover()[0].kept[-1].name.number == log.name.number - 1
     # Cut again with nothing in it, and no segment before: then the end of the life says it.
-    bare = replace(again, manifest=replace(again.manifest, log_floor=again.manifest.recovery_floor))
+    bare = replace(again, manifest=replace(again.manifest, log_floor=again.manifest.recovery_floor, kept=()))
     assert bare.recover()[0].last_position >= last
 
 
 def test_the_first_group_of_a_segment_is_torn():
     """Where its place in the log was is known from the segment before: so this is a tail, and then damage."""
-    log, _ = with_kept()
+    log, names = with_kept()
     log.roll()
-    log.manifest = replace(log.manifest, recovery_floor=log.name)
+    log.manifest = replace(log.manifest, recovery_floor=log.name, kept=tuple(names))
     at = log.end
     log.put()
     log.put()

@@ -261,7 +261,7 @@ async def test_an_operation_happens_twice(scene):
     scene.do(TABLE, operation)
     top = scene.tops[TABLE]
     edit = Tree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
-    edit.record(operation.id, Outcome.DONE)
+    edit.record(operation.id, Outcome.DONE, operation.digest)
     changed = edit.finish()
     scene.put(TABLE, changed)
     scene.commit(TABLE, scene.next_head(TABLE, changed.root))
@@ -277,12 +277,14 @@ async def test_a_transaction_is_judged_otherwise(scene, plant):
     match plant:
         case "re-based over a touched partition":
             operation = scene.assign(base=1)
-            edit.record(operation.id, Outcome.DONE)
+            edit.record(operation.id, Outcome.DONE, operation.digest)
         case "not applied":
-            edit.record(scene.wish("advance", KEY, 5, 6, 9, base=2).id, Outcome.REFUSED)
+            operation = scene.wish("advance", KEY, 5, 6, 9, base=2)
+            edit.record(operation.id, Outcome.REFUSED, operation.digest)
             edit.put(KEY, b"something")
         case "dead":
-            edit.record(scene.wish("unassign", KEY, 5, 9, base=config_id(0, 70)).id, Outcome.DONE)
+            operation = scene.wish("unassign", KEY, 5, 9, base=config_id(0, 70))
+            edit.record(operation.id, Outcome.DONE, operation.digest)
     changed = edit.finish()
     scene.put(TABLE, changed)
     scene.commit(TABLE, scene.next_head(TABLE, changed.root))
