@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.http.answers import Asker
+    from gossipkv.wire.rpc import Value
 
 # Kubernetes' probes wait 1 s by default, and a probe that says why has to be done before.
 PROBE_TIMEOUT_MS: Final = 900
@@ -81,7 +82,7 @@ def _gone(error: GossipKVError) -> Answer:
     return text(503, f"the node does not answer: {error.message}", error.code)
 
 
-def _states(entry: Mapping[str, object]) -> dict[str, str]:
+def _states(entry: Mapping[str, Value]) -> dict[str, str]:
     """Return the state of each version on this node."""
     return {str(version): str(state) for version, state in map_of(entry.get("states")).items()}
 

@@ -75,7 +75,7 @@ def test_every_operation_is_listed():
     [
         f"at most {pages.MOST_PAGE_BYTES:,} bytes. Its name", f"key, up to {pages.MOST_KEY_BYTES} bytes",
         f"record, up to {pages.MOST_RECORD_BYTES:,} bytes", f"At most {pages.MOST_IDS_BYTES:,} bytes.",
-        f"kept for {tree.KEPT:,} sequences", f"at most {pages.MOST_OPERATIONS} of them",
+        f"kept for {tree.KEPT:,} sequences", f"at most {pages.MOST_JUDGED} of them",
         f"up to {pages.MOST_JUDGED} of", f"the first {pages.DIGEST_BYTES} bytes of", operations.ID_USED,
         f"meta, up to {pages.MOST_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
         f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._LEAST_BYTES:,} bytes",

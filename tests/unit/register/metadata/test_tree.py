@@ -150,11 +150,11 @@ def test_outcomes_are_kept_for_4096_sequences():
         outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {}, outcomes))
     pages = store.open(root).root.ids
-    assert [(page.first, page.last) for page in pages] == [(1, 12), (13, 24), (25, 29)]
-    for config, left in ((12 + KEPT, 3), (13 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
+    assert [(page.first, page.last) for page in pages] == [(1, 13), (14, 26), (27, 29)]
+    for config, left in ((13 + KEPT, 3), (14 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
         tree = store.open(store.take(put_all(store.open(root), config, {})))
         assert tree.root.ids == pages[3 - left :]
-        asked = [tree.outcome(b"%010d%010d" % (at, 63), at - 1) is Outcome.DONE for at in (12, 13, 24, 25, 29)]
+        asked = [tree.outcome(b"%010d%010d" % (at, 47), at - 1) is Outcome.DONE for at in (13, 14, 26, 27, 29)]
         assert asked == [left >= 3, left >= 2, left >= 2, left >= 1, left >= 1]
 
 
