@@ -122,7 +122,7 @@ def _is_unchecked(result: Result) -> bool:
 
 def _has_truth(result: Result) -> bool:
     """Whether a truth was given."""
-    return bool(result.plan.get("truth"))
+    return bool(result.plan.get("truth", True))
 
 
 def _unchecked(result: Result) -> list[str]:
