@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an id is taken for the operation that had it before",
         "gossipkv.register.metadata.operations:_judge",
-        "if kept is not None and kept.is_of(operation.digest):",
+        "if kept is not None and kept.digest == operation.digest:",
         "if kept is not None:",
         "tests/unit/register/metadata/test_operations.py::test_an_id_that_is_used_again_for_another_operati"
         "on_is_refused",

@@ -21,9 +21,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a segment that is missing in the middle is not missed",
-        "gossipkv.storage.engine.recovery:_Recovery._kept_names",
-        "if manifest.kept:",
-        "if False:",
+        "gossipkv.storage.engine.recovery:_Recovery._keep",
+        "self._lose(name.number, error)",
+        "pass",
         "tests/unit/storage/engine/test_store_damage.py::test_damage_in_log_that_is_kept_for_readers",
     ),
     planted(
