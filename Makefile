@@ -10,7 +10,7 @@ TOOLS := $(VENV)/.gossipkv-tools
 EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext -name '_*.pyx'))))
 
 .DEFAULT_GOAL := help
-.PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
+.PHONY: help build debug test fuzz lint lint-rules lint-format lint-imports lint-cython format types types-python types-stubs \
         tidy bench cover demo docs dist wheels constraints ci clean nightly release
 
 help:  ## List these words
@@ -47,11 +47,13 @@ release: build  ## The same at the numbers of a release; its report is kept in d
 	$(RELEASE) $(BIN)/python -m tests.nightly \
 	    docs/development/releases/$$($(BIN)/python -c 'import gossipkv; print(gossipkv.__version__)').txt $(ARGS)
 
-lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
+lint: lint-rules lint-format lint-imports lint-cython  ## Ruff, its formatter, import-linter, cython-lint
 lint-rules: $(TOOLS)
 	$(BIN)/ruff check .
 lint-format: $(TOOLS)
 	$(BIN)/ruff format --check .
+lint-imports: $(TOOLS)
+	$(BIN)/lint-imports --no-cache --no-logo
 lint-cython: $(TOOLS)
 	$(BIN)/cython-lint src_ext
 

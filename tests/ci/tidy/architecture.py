@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FENCE = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PART = re.compile(r"gossipkv\.(\w+)")
 DRAWN = re.compile(r"\b(\w+)(?:/|\.py\b)")
 ROW = re.compile(r"^\| .* \|$", re.MULTILINE)
 PATH = re.compile(r"^`(\w+/[\w./-]+\.\w+)`$")
@@ -44,18 +46,17 @@ def floors(drawing: str) -> list[set[str]]:
     return [floor for floor in found if floor]
 
 
-def check_floors(drawn: list[set[str]], may_import: dict[str, set[str]]) -> list[str]:
-    """Parts that are not drawn, or do not exist, and imports that do not go down."""
-    height = {part: -number for number, floor in enumerate(drawn) for part in floor}
-    known = {part.partition(".")[0] for part in may_import} - {"", "__main__", "blocking"}
-    wrong = [f"`{part}` is drawn on no floor" for part in sorted(known - height.keys())]
-    wrong += [f"`{part}` is drawn and does not exist" for part in sorted(height.keys() - known)]
-    for part, allowed in may_import.items():
-        above = part.partition(".")[0]
-        for below in sorted({name.partition(".")[0] for name in allowed} & height.keys()):
-            if above in height and above != below and height[above] <= height[below]:
-                wrong.append(f"`{above}` may import `{below}`, which stands no lower")
-    return wrong
+def contracts(root: Path) -> list[dict[str, list[str]]]:
+    """The contracts of import-linter; the first has the floors."""
+    stated = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    found: list[dict[str, list[str]]] = stated["tool"]["importlinter"]["contracts"]
+    return found
+
+
+def built(root: Path) -> list[set[str]]:
+    """Parts on each floor of the first contract, from the top; what starts the command stands on none that is drawn."""
+    found = [{*PART.findall(floor)} for floor in contracts(root)[0]["layers"]]
+    return [floor for floor in found if floor != {"__main__"}]
 
 
 # The tree of the code
