@@ -16,6 +16,7 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, UnknownDatabase
 from gossipkv.placement.partition import least_of_group
 from gossipkv.placement.spread import lacks, regroup
+from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.partitions import HASH, decode_table
@@ -230,7 +231,7 @@ class PlacingMethods:
                 mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
                 of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # What has begun is known then.
-                    await metadata.quorum_read(table.id)
+                    await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # Who has come has no map yet.
                 told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
             return told
 
