@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -62,12 +62,6 @@ def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
     return Types(usual, said)
 
 
-class Serve(Protocol):
-    """Serve a child at that end of a socket pair, which is whose is called.  Raises OSError."""
-
-    def __call__(self, descriptor: int, /) -> object: ...
-
-
 @final
 class Gateway:
     """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens.
@@ -98,7 +92,7 @@ class Gateway:
         """Return all counters by name."""
         return self._detached.counters()
 
-    async def run(self, serve: Serve) -> None:
+    async def run(self, serve: Callable[[int], object]) -> None:
         """Have a child run until it is drained; the node is to `serve` it at one end of a socket pair for each."""
         self._serve = serve
         async with trio.open_nursery() as nursery:

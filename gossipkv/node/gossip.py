@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import Tree, TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
-    from gossipkv.node.publications import Publisher
     from gossipkv.settings.config import Config
     from gossipkv.settings.gossip import GossipSettings
 
@@ -347,10 +346,10 @@ class Gossiping:
 class ClaimsInTree:
     """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
 
-    def __init__(self, tree: Tree, publisher: Publisher | None = None) -> None:
+    def __init__(self, tree: Tree, publisher: Publications | None = None) -> None:
         """`publisher`: who publishes, if not the tree itself."""
         self._tree = tree
-        self._publisher = publisher or tree
+        self._publisher: Publications | Tree = publisher or tree
         self._refused: str | None = None
 
     def of_others(self) -> list[NodeEntry]:

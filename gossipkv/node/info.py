@@ -7,7 +7,7 @@ system reads every few seconds must not wait for anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.node.peers import hello
 from gossipkv.placement.shard_claim import SPEAKS
@@ -15,7 +15,10 @@ from gossipkv.placement.shard_claim import SPEAKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gossipkv.dataset.library import Library
     from gossipkv.errors import Detail
+    from gossipkv.node.gossip import Gossiping
+    from gossipkv.table.tables import Tables
     from gossipkv.wire.latency import LatencyHistogram
     from gossipkv.wire.rpc import Value
 
@@ -23,77 +26,6 @@ NS_IN_US = 1000.0
 
 # What is told of a database that nobody has read yet.
 NO_READS = dict.fromkeys(("requests", "forwarded", "hits", "misses", "value_bytes", "errors"), 0)
-
-
-class InfoDatasets(Protocol):
-    """The library, as far as `info` knows it."""
-
-    def by_database(self) -> dict[str, dict[str, Detail]]:
-        """Return how each database stands, in few words."""
-        ...
-
-    def counters(self) -> dict[str, int]:
-        """Return all counters by name."""
-        ...
-
-    def residency(self) -> dict[str, Detail]:
-        """Return what of the files is resident, and why."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Why the source as a whole cannot be read, if so."""
-        ...
-
-
-class InfoCluster(Protocol):
-    """What this node knows of the others, as far as `info` knows it."""
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of this start."""
-        ...
-
-    @property
-    def shard_id(self) -> str | None:
-        """The node's place in the ring, once it has claimed one."""
-        ...
-
-    @property
-    def silence(self) -> str | None:
-        """Why nobody may hear of this node; None: everybody may."""
-        ...
-
-    def isolated(self) -> bool:
-        """Whether what it knows is stale."""
-        ...
-
-    def publish_error(self) -> str | None:
-        """Why not all is published that this node has to tell."""
-        ...
-
-    def claimed_twice(self) -> list[str]:
-        """Return the names of members that two nodes claim."""
-        ...
-
-    def spoken(self) -> Mapping[str, int]:
-        """Return by member that lives the newest revision of messages that it reads."""
-        ...
-
-    def members_by_state(self) -> dict[str, int]:
-        """Return how many members are in each state."""
-        ...
-
-    def counters(self) -> dict[str, int]:
-        """Return all counters by name."""
-        ...
-
-
-class InfoTables(Protocol):
-    """The store of the tables, as far as `info` knows it."""
-
-    def to_map(self) -> dict[str, Detail]:
-        """Return whether there is one and is open, why not, and what it counts."""
-        ...
 
 
 # What of the counters is told of each pump: whether some have much and others nothing to do.
@@ -136,10 +68,10 @@ class Info:
 
     def __init__(
         self,
-        datasets: InfoDatasets,
-        tables: InfoTables,
+        datasets: Library,
+        tables: Tables,
         identity: NodeInfo,
-        cluster: InfoCluster,
+        cluster: Gossiping,
         measures: Measures,
     ) -> None:
         self._datasets = datasets

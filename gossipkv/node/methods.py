@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import msgpack
 
@@ -30,12 +30,9 @@ from gossipkv.errors import (
 )
 from gossipkv.log import Log
 from gossipkv.node.access import PROVEN, shown
-from gossipkv.node.info import InfoCluster, InfoDatasets
-from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Caller, Refused, Welcome
-from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.serving.resp import RespCommands
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import Known, Later, Packed, Waiting
@@ -44,12 +41,15 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from gossipkv.dataset.library import Library
     from gossipkv.errors import Detail
     from gossipkv.node.access import Access
+    from gossipkv.node.gossip import Gossiping
     from gossipkv.node.names import Names
-    from gossipkv.node.peers.hello import Hello
-    from gossipkv.node.peers.proof import Prover
-    from gossipkv.status.verdict import Verdict
+    from gossipkv.node.verdicts import Verdicts
+    from gossipkv.serving.reads import Reads
+    from gossipkv.table.methods import TableMethods
+    from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | Waiting | Later]
@@ -64,134 +64,24 @@ WRITES = (b"put", b"delete", b"put_many")
 FEW_ENTRIES = 250
 
 
-class Datasets(Holdings, InfoDatasets, NamedDatasets, Protocol):
-    """The library, as far as methods know it."""
-
-    def partition_map(self, database: str) -> dict[str, Detail]:
-        """Return what the method `partition_map` answers of a known database."""
-        ...
-
-    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
-        """Return what the method `status` answers.
-
-        `local`: without what other nodes have; `bitmaps`: with sets of partitions whole.
-        """
-        ...
-
-    async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
-        """Look at the source now; the versions seen there, by database."""
-        ...
-
-
-class ClusterView(InfoCluster, Protocol):
-    """What this node knows of the others, as far as methods know it."""
-
-    @property
-    def hello(self) -> Hello:
-        """Who this node is, as it says first on a connection to another."""
-        ...
-
-    @property
-    def prover(self) -> Prover | None:
-        """What proves that it is a node; None: it has no keys to do so."""
-        ...
-
-    def reply(self, request: bytes) -> bytes:
-        """Answer another node."""
-        ...
-
-    def members(self) -> list[Detail]:
-        """Return what the method `members` answers."""
-        ...
-
-    def children(self, path: str, *, everything: bool) -> list[Detail]:
-        """Return what the method `children` answers."""
-        ...
-
-    def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
-        """The keys directly below a path: for `entries`."""
-        ...
-
-    def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
-        """Return what the method `entries` answers, of a few keys."""
-        ...
-
-    async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
-        """The same, of any number."""
-        ...
-
-
-class NodeTables(Protocol):
-    """The store of the tables, as far as methods know it."""
-
-    async def backup(self, path: PurePath) -> dict[str, Detail]:
-        """Copy it to a directory of the node's own machine; what was copied."""
-        ...
-
-
-class DecidedTables(Protocol):
-    """What is decided about tables, as far as methods know it."""
-
-    @property
-    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Packed | Waiting | Later]]:
-        """The methods that are about nothing else."""
-        ...
-
-    def tell_seen(self, node: bytes) -> bytes:
-        """Return what hello tells a node of its store."""
-        ...
-
-    def hear_seen(self, seen: bytes) -> None:
-        """Take in what hello told of this node's."""
-        ...
-
-    def tables(self) -> list[dict[str, Value]]:
-        """Return what `databases` tells of tables."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Whether there is a table of that name, as known here."""
-        ...
-
-    def read(self, arguments: Arguments) -> Value | Later:
-        """Answer `get`, `get_many` or `scan` of a table."""
-        ...
-
-    async def status(self, name: str | None) -> Mapping[str, Mapping[str, Detail]]:
-        """Return what `status` tells of a table, or of all."""
-        ...
-
-    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
-        """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
-        ...
-
-
-class JudgedCluster(Protocol):
-    """Who makes verdicts, as far as methods know it."""
-
-    async def make(self, *, fresh_s: float = ...) -> Verdict:
-        """Ask everybody and judge; or return the last one, where that is not older."""
-        ...
-
-
 @final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
 
     def __init__(
         self,
-        datasets: Datasets,
+        datasets: Library,
         reads: Reads,
-        cluster: ClusterView,
-        tables: NodeTables,
+        cluster: Gossiping,
+        tables: Tables,
         access: Access,
         *,
-        deciding: DecidedTables,
+        deciding: TableMethods,
         names: Names,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
         report: Callable[[], Awaitable[Value]],
-        verdicts: JudgedCluster,
+        verdicts: Verdicts,
         random: random.Random,
         resp_databases: Sequence[str] = (),
         prove: Callable[[bytes | None], bool] = lambda _: False,

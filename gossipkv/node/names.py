@@ -9,54 +9,24 @@ and says so in `status`.  Copies of a table that are refused by name go on being
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
+    from gossipkv.dataset.library import Library
     from gossipkv.errors import Detail
+    from gossipkv.table.methods import TableMethods
     from gossipkv.wire.rpc import Value
-
-
-class NamedDatasets(Protocol):
-    """The library, as far as names go."""
-
-    def known(self, database: str) -> bool:
-        """Whether there is such a database, here or at the source."""
-        ...
-
-    def met(self, database: str) -> bool:
-        """Whether there is such a dataset, or was since the start."""
-        ...
-
-    def refused(self) -> Collection[str]:
-        """Return those that gave way to tables of their names."""
-        ...
-
-    def databases(self) -> Sequence[Detail]:
-        """Return what the method `databases` answers of datasets."""
-        ...
-
-
-class NamedTables(Protocol):
-    """The tables, as far as names go."""
-
-    def has(self, name: str) -> bool:
-        """Whether there is a table of that name, as known here."""
-        ...
-
-    def tables(self) -> Sequence[dict[str, Value]]:
-        """Return what the method `databases` answers of tables."""
-        ...
 
 
 @final
 class Names:
     """The names of datasets and tables."""
 
-    def __init__(self, datasets: NamedDatasets, tables: NamedTables, published: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, datasets: Library, tables: TableMethods, published: Callable[[], Iterable[str]]) -> None:
         """`published`: the names under which members publish datasets, those among them that may come back."""
         self._datasets = datasets
         self._tables = tables

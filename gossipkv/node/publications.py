@@ -6,24 +6,20 @@ in `status` for as long as something is missing.
 
 from __future__ import annotations
 
-from typing import Protocol, final
+from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import TooLarge
 from gossipkv.log import Log
 
-
-class Publisher(Protocol):
-    """The tree, as far as this node's own keys go."""
-
-    def publish(self, path: str, value: bytes = b"") -> None: ...  # May raise `TooLarge`; nothing has changed then.
-    def withdraw(self, path: str) -> bool: ...  # False: it was not there.
+if TYPE_CHECKING:
+    from gossipkv.gossip.tree.tree import Tree
 
 
 @final
 class Publications:
     """This node's keys."""
 
-    def __init__(self, tree: Publisher) -> None:
+    def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._refused: dict[str, str] = {}  # Why, by path; as many as this node has to tell, in the order of refusal.
         self._log = Log("gossipkv.node")

@@ -8,35 +8,22 @@ had twice the time to converge, it is enough that it hears somebody or serves so
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.cluster.members import LIVE
 
 if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import Cluster
+    from gossipkv.dataset.library import Library
 
 PATIENCE: Final = 2  # Times to converge.
-
-
-class Datasets(Protocol):
-    """The library, as far as readiness knows it."""
-
-    @property
-    def opened(self) -> bool:
-        """Whether what lay on the disk at the start is open, as far as clients get it."""
-        ...
-
-    @property
-    def serves_any(self) -> bool:
-        """Whether any database has a version that clients get."""
-        ...
 
 
 @final
 class Readiness:
     """One node's."""
 
-    def __init__(self, datasets: Datasets, cluster: Cluster, *, settle_ms: int, now_ms: int) -> None:
+    def __init__(self, datasets: Library, cluster: Cluster, *, settle_ms: int, now_ms: int) -> None:
         """`settle_ms`: `time_to_converge`."""
         self.draining = False
         self._datasets = datasets

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
-from gossipkv.node.info import InfoCluster
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
 from gossipkv.status.verdict import LEVELS, Said
@@ -26,11 +25,15 @@ from gossipkv.status.words import time_text
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from gossipkv.dataset.library import Library
     from gossipkv.environment.seam import Clock, Threads
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
+    from gossipkv.node.gossip import Gossiping
     from gossipkv.node.names import Names
     from gossipkv.status.verdict import Verdict
+    from gossipkv.table.methods import TableMethods
+    from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
 MEMBER_S: Final = 0.7  # For a member to answer: who asks with a second's patience is answered,
@@ -40,50 +43,6 @@ CERTIFICATE_CLOSE_S: Final = 14 * 86400  # As the alert has it.
 LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
 
 
-class Conditions(Protocol):
-    """The library, as far as a report knows it."""
-
-    def conditions(self) -> dict[str, dict[str, Detail]]:
-        """Return what is to be said of each dataset."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Why the source as a whole cannot be read, if so."""
-        ...
-
-
-class DecidedConditions(Protocol):
-    """What is decided about tables, as far as a report knows it."""
-
-    async def conditions(self) -> Mapping[str, Mapping[str, Detail]]:
-        """Return what is to be said of each table."""
-        ...
-
-    def acceptors(self) -> list[str]:
-        """Return who decides on the catalogue, as known here."""
-        ...
-
-    def to_map(self) -> Mapping[str, Detail]:
-        """Return what `info` tells of copies."""
-        ...
-
-
-class StoreCondition(Protocol):
-    """The store of the tables, as far as a report knows it."""
-
-    def to_map(self) -> dict[str, Detail]:
-        """Return whether it is open, and why not."""
-        ...
-
-
-class VerdictCluster(InfoCluster, Protocol):
-    """What this node knows of the others, as far as a verdict knows it."""
-
-    def members_known(self) -> Sequence[Member]:
-        """Return the members."""
-        ...
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -91,11 +50,11 @@ class Report:
 
     node: str
     has_source: bool
-    datasets: Conditions
-    tables: DecidedConditions
+    datasets: Library
+    tables: TableMethods
     names: Names
-    store: StoreCondition
-    cluster: VerdictCluster
+    store: Tables
+    cluster: Gossiping
     unreadable: Callable[[], Sequence[str]]
     draining: Callable[[], bool]
     certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.

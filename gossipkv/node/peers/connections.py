@@ -10,7 +10,7 @@ What is asked here (`ask`) goes over the same connections, so that an answer pro
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 import trio
@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import Stream
+    from gossipkv.node.peers.dialling import Dialling
     from gossipkv.node.peers.hello import Hello
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
+    from gossipkv.serving.pumps import Ways
+    from gossipkv.table.deciding import Deciding
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
+
+    OnReply = Callable[[Value, int | None], None]  # A question's result, and the epoch of who gave it; None: none came.
+    OnConnection = Callable[[str, bytes], object]  # Told that a connection to a member began, or ended; must not raise.
 
 # Who does not answer in so long is not there; a handshake on a busy machine takes a tenth of that.
 DIAL_TIMEOUT_S: Final = 2.0
@@ -53,47 +59,6 @@ class Peer(NamedTuple):
     address: Address
     state: int  # 0: alive, 1: suspect, 2: dead or gone; whom to ask first.
     epoch: int  # The newest that is known of it; 0: none is.
-
-
-class Connects(Protocol):
-    """Whoever dials other nodes, as far as ways to them need it."""
-
-    async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
-        """A connection to that node, so far as it proves to be it.  Raises OSError, GossipKVError."""
-        ...
-
-
-class PeerTable(Protocol):
-    """The serving loop's core, as far as it knows peers."""
-
-    def set_peer(self, column: int, name: str, state: int) -> None: ...
-    def forget_peer(self, column: int) -> None: ...
-    def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int: ...  # 0: not connected.
-
-
-class Adopt(Protocol):
-    """Give a connection on which hello is done to the serving loop."""
-
-    def __call__(self, column: int, stream: Stream) -> None: ...
-
-
-class OnReply(Protocol):
-    """What becomes of a question: its result, and the epoch of who gave it; None: none came."""
-
-    def __call__(self, result: Value, epoch: int | None) -> None: ...
-
-
-class OnConnection(Protocol):
-    """Is told that a connection to a member has begun, or has ended.  Must not raise."""
-
-    def __call__(self, name: str, uuid: bytes, /) -> object: ...
-
-
-class Seen(Protocol):
-    """What was seen of the stores under the tables, as far as hello tells it."""
-
-    def tell_seen(self, node: bytes) -> bytes: ...
-    def hear_seen(self, seen: bytes) -> None: ...
 
 
 @final
@@ -134,14 +99,14 @@ class Peers:
 
     def __init__(
         self,
-        dialling: Connects,
+        dialling: Dialling,
         random: random.Random,
-        table: PeerTable,
-        adopt: Adopt,
+        table: Ways,
+        adopt: Callable[[int, Stream], None],
         *,
         mine: Callable[[], Hello],
         prover: Prover | None,
-        seen: Callable[[], Seen],
+        seen: Callable[[], Deciding],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],

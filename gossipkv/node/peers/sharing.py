@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.library import Library
     from gossipkv.gossip import member as gossip
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement
+    from gossipkv.serving.pumps import Pumps
     from gossipkv.settings.config import Config
     from gossipkv.wire.rpc import Value
 
@@ -84,21 +86,6 @@ class ClusterTree(Protocol):
     def news(self) -> bytes | None: ...  # What was published since the last call, for the method `gossip`.
 
 
-class SharedLibrary(Protocol):
-    """The library, as far as others come to know it."""
-
-    def core(self, database: str) -> DatabaseCore | None: ...
-    def cores(self) -> Iterable[DatabaseCore]: ...
-    def hear_of(self, databases: Iterable[str]) -> None: ...  # Others have them.
-    def wake(self, database: str) -> None: ...
-
-
-class RouteTable(Protocol):
-    """The serving loop's core, as far as it knows who holds what."""
-
-    def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None: ...
-
-
 class Heard(NamedTuple):
     """The bytes that a member has published of one database in an epoch."""
 
@@ -114,10 +101,10 @@ class Sharing:
     def __init__(
         self,
         tree: ClusterTree,
-        library: SharedLibrary,
+        library: Library,
         membership: Membership,
         peers: Peers,
-        routes: RouteTable,
+        routes: Pumps,
         *,
         address: Address,
         ask_timeout_ms: int,
