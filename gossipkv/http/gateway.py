@@ -17,7 +17,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -31,6 +31,7 @@ from gossipkv.log import Log
 if TYPE_CHECKING:
     from gossipkv.http.answers import Answer, Request
     from gossipkv.http.order import Limits
+    from gossipkv.http.site import Site
 
 LONGEST_LOOK_S: Final = 1.0  # Between two looks at whose time is over.
 LOOKS_A_TIMEOUT: Final = 4  # At least so many in the shortest of the times.
@@ -40,16 +41,6 @@ SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EN
 ACCEPT_PAUSE_S: Final = 0.1
 
 REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each kind of trouble.
-
-
-class Answers(Protocol):
-    """Whoever answers requests."""
-
-    is_draining: bool
-
-    async def answer(self, request: Request) -> Answer:
-        """The answer to a request, whatever it asks."""
-        ...
 
 
 def times_of(limits: Limits) -> Times:
@@ -62,7 +53,7 @@ def times_of(limits: Limits) -> Times:
 class Gateway:
     """All connections of one listener."""
 
-    def __init__(self, site: Answers, limits: Limits, *, request_limits: RequestLimits | None = None) -> None:
+    def __init__(self, site: Site, limits: Limits, *, request_limits: RequestLimits | None = None) -> None:
         self.times = times_of(limits)
         self.is_draining = False
         self._site = site

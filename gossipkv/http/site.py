@@ -14,7 +14,7 @@ gateway's.  `/DATABASE` without the slash that ends it is 400, as Sequins has it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.access.rights import LOGIN, Right, of_path
 from gossipkv.errors import GossipKVError
@@ -28,6 +28,7 @@ from gossipkv.http.scans import scan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gossipkv.http.page.pages import Pages
     from gossipkv.http.permissions import Permissions
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.target import Target
@@ -38,22 +39,6 @@ LOOKS: Final = frozenset({b"GET", b"HEAD"})
 STATIC: Final = "static"
 READINESS: Final = b"/readyz"
 POSTED: Final = {b"_mget": read_many, b"_scan": scan}
-
-
-class Pages(Protocol):
-    """Who shows how things are."""
-
-    async def overview(self, request: Request) -> Answer:
-        """The page of the cluster."""
-        ...
-
-    async def database(self, name: str, request: Request) -> Answer:
-        """The page of a database."""
-        ...
-
-    def asset(self, name: str, request: Request) -> Answer | None:
-        """What pages need beside themselves; None: there is no such thing."""
-        ...
 
 
 @final
