@@ -38,14 +38,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.dataset.cluster.view:DatabaseView.is_missed",
         "if here_alone and (may_be_news or here_alone & holders.building_at(staying)):",
         "if False:",
-        "tests/simulation/test_datasets.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
+        "tests/simulation/test_datasets_slow.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
     ),
     planted(
         "partitions of leaving nodes alone are left to time",
         "gossipkv.dataset.cluster.shares:Shares.step",
         "mine |= self._left_to_this(holders, reassignment, ring)",
         "pass",
-        "tests/simulation/test_datasets.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
+        "tests/simulation/test_datasets_slow.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
     ),
     planted(
         "a leaving node forgets the gates that it has answered",
