@@ -18,28 +18,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.storage.engine.recovery:_Recovery.run",
         "name = self._following(reader, walked[-1])",
         "name = None",
-        "tests/unit/storage/engine/test_store_crashes.py",
+        "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
         "the manifest comes before the names of its files",
         "gossipkv.storage.engine.merge:_Merging._end",
         "self._files.sync_directory(self._directory / RUNS)",
         "pass",
-        "tests/unit/storage/engine/test_store_crashes.py",
+        "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
         "a tombstone is dropped in a young run",
         "gossipkv.storage.engine.merge:_Merging.begin",
         "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)",
         "self._merge = StoreMerge(sources, self._spaces, True, order.purges)",
-        "tests/unit/storage/engine/test_store_crashes.py",
+        "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
         "the older run wins",
         "gossipkv.storage.engine.merge:_Merging.begin",
         "sources: list[Source] = [self._source(run) for run in reversed(order.runs[:-1])]",
         "sources: list[Source] = [self._source(run) for run in order.runs[:-1]]",
-        "tests/unit/storage/engine/test_store_crashes.py",
+        "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
         "a dropped space is given out again",
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)",
         """log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
         self._free += [segment.name.number for segment in self.closed]""",
-        "tests/unit/storage/engine/test_store_crashes.py",
+        "tests/unit/storage/engine/test_store_crashes_slow.py",
     ),
     planted(
         "a backup is not synced",
@@ -196,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.table.refounding:Refounding._check_gone",
         "if living:",
         "if len(living) == len(hosts):",
-        "tests/unit/table/test_refounding.py",
+        "tests/unit/table/test_refounding_slow.py",
     ),
     planted(
         "a child's clock is empty",

@@ -13,7 +13,6 @@ import pytest
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
-from gossipkv.errors import SourceError
 from gossipkv.storage.sorted_file import SortedFile
 
 RECORDS = {f"key {n}".encode(): f"value {n}".encode() for n in range(400)}
@@ -152,33 +151,6 @@ def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
     assert (report.records, report.function) == (400, "sequins")
     assert records(together) == RECORDS
     assert "3 of 5 files by sequins" in run("build", together, tmp_path / "x", "--only", "0,1,2").out
-
-
-def test_machines_of_which_one_met_a_stray_make_no_version(run, source, tmp_path):
-    """What the others made lacks it, and is refused; with `--presharded never` all meet it, and nothing is lost."""
-    whole = {b"%0100d" % n: b"%d" % n for n in range(40_000)}
-    stray = next(key for key in (b"stray%d" % n for n in range(99)) if partition_of(key, 4) == 2)
-    files = by("sequins", 4, whole)
-    files[0] += stray + b"\tlost\n"
-    place = source(files)
-    for presharded in ("probe", "never"):
-        together = tmp_path / presharded / "geo" / "v2"
-        together.mkdir(parents=True)
-        for only in ("0,1", "2,3"):
-            dest = tmp_path / f"{presharded}-{only}"
-            done = run("build", place, dest, "--only", only, "--presharded", presharded)
-            met = only == "0,1" or presharded == "never"
-            assert (done.status, "build the others again with --presharded never" in done.err) == (0, met)
-            for path in dest.glob("part-*.gkv"):
-                path.rename(together / path.name)
-        if presharded == "probe":
-            with pytest.raises(SourceError, match="a record may be in neither"):
-                finish_version(together, 4)
-            done = run("build", together, tmp_path / "x")
-            assert (done.status, "build again what relied, with --presharded never" in done.err) == (3, True)
-        else:
-            finish_version(together, 4)
-            assert records(together) == whole | {stray: b"lost"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
+
+from gossipkv.dataset import finish_version, partition_of
+from gossipkv.errors import SourceError
+from tests.unit.cli.test_build import by, records
+
 
 def test_a_url_is_told_without_its_secrets(run, tmp_path):
     """The password of a store, the signature of a presigned URL: logs of jobs keep what commands say."""
@@ -13,3 +21,46 @@ def test_a_url_is_told_without_its_secrets(run, tmp_path):
         assert done.status == 3
         assert done.err.startswith(f"gossipkv: {shown}: cannot be read: ")
         assert "hush-hush" not in done.out + done.err
+
+
+@pytest.fixture
+def source(tmp_path):
+    """`source(files)`: a version of these."""
+
+    def source(files, suffix=".tsv"):
+        place = tmp_path / "source" / "geo" / "v1"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for number, data in enumerate(files):
+            (place / f"part-{number}{suffix}").write_bytes(data)
+        (place / "_SUCCESS").touch()
+        return place
+
+    return source
+
+
+def test_machines_of_which_one_met_a_stray_make_no_version(run, source, tmp_path):
+    """What the others made lacks it, and is refused; with `--presharded never` all meet it, and nothing is lost."""
+    whole = {b"%0100d" % n: b"%d" % n for n in range(40_000)}
+    stray = next(key for key in (b"stray%d" % n for n in range(99)) if partition_of(key, 4) == 2)
+    files = by("sequins", 4, whole)
+    files[0] += stray + b"\tlost\n"
+    place = source(files)
+    for presharded in ("probe", "never"):
+        together = tmp_path / presharded / "geo" / "v2"
+        together.mkdir(parents=True)
+        for only in ("0,1", "2,3"):
+            dest = tmp_path / f"{presharded}-{only}"
+            done = run("build", place, dest, "--only", only, "--presharded", presharded)
+            met = only == "0,1" or presharded == "never"
+            assert (done.status, "build the others again with --presharded never" in done.err) == (0, met)
+            for path in dest.glob("part-*.gkv"):
+                path.rename(together / path.name)
+        if presharded == "probe":
+            with pytest.raises(SourceError, match="a record may be in neither"):
+                finish_version(together, 4)
+            done = run("build", together, tmp_path / "x")
+            assert (done.status, "build again what relied, with --presharded never" in done.err) == (3, True)
+        else:
+            finish_version(together, 4)
+            assert records(together) == whole | {stray: b"lost"}

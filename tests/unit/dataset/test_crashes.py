@@ -1,7 +1,6 @@
 """A kill at every operation of build, publication, switch and removal: after a restart the old or the new, whole."""
 
 import random
-from collections import Counter
 
 import pytest
 
@@ -10,11 +9,10 @@ from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.active import Active
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
-from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
 OLD = [lines(a=1, b=1), lines(c=1)]
@@ -23,7 +21,6 @@ CONTENT = {
     "v1": {b"a": b"1", b"b": b"1", b"c": b"1"},
     "v2": {b"a": b"2", b"b": b"2", b"c": b"2", b"d": b"2"},
 }
-CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 
 
 def directory(files, root):
@@ -87,37 +84,6 @@ def test_an_upgrade_performs_every_kind_of_operation():
     """Else a kind would not be struck below."""
     assert min(operations().values()) > 0
     assert sum(operations().values()) >= 45
-
-
-class Unsynced(RealFiles):
-    """A killed process leaves what it wrote, synced or not; without syncs the test takes a tenth of the time."""
-
-    def sync(self, descriptor):
-        """Nothing."""
-
-    def sync_directory(self, path):
-        """Nothing."""
-
-
-@pytest.mark.parametrize("action", CRASHES)
-def test_a_kill_at_every_operation(tmp_path, action):
-    """On a real file system, which keeps what was written."""
-    struck = Counter()
-    expected = operations()
-    for at in range(sum(expected.values())):
-        root = tmp_path / str(at)
-        (root / "source").mkdir(parents=True)
-        files = Unsynced()
-        prepare(files, root)
-        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
-        said = []
-        with pytest.raises(Crash):
-            raise_to(faulty, root, "v2", said)
-        struck[faulty.struck[0].split()[0]] += 1
-        assert what_is_served(files, root) in ({"v2"} if said else {"v1", "v2"})
-        raise_to(files, root, "v2")
-        assert what_is_served(files, root) == "v2"
-    assert struck == expected
 
 
 class Careless(FaultyFiles):

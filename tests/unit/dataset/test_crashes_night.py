@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.unit.dataset.test_crashes import CRASHES, operations, prepare, raise_to, what_is_served
+from tests.unit.dataset.test_crashes import operations, prepare, raise_to, what_is_served
+from tests.unit.dataset.test_crashes_slow import CRASHES
 from tests.world.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 

@@ -205,14 +205,6 @@ def test_rounds_show_how_far_they_are_apart():
     assert "\n44 /s\n" in said
 
 
-def test_long_lists_are_folded():
-    """Many events stand behind a line that says how many."""
-    events = [Event(float(t), "member", f"n{t}", "alive -> dead") for t in range(40)]
-    assert "40 things happened" in page(results.eventful(events=events)).said()
-    steps = [replace(results.eventful().steps[0], rate=float(rate)) for rate in range(1, 31)]
-    assert "30 steps" in page(results.eventful(steps=steps)).said()
-
-
 def test_the_templates_are_packed():
     """Whatever was installed carries each of them."""
     names = {file.name for file in (Path(report.__file__).parent / "templates").iterdir()}

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import DirectoryInUse
+from gossipkv.errors import Corrupt, DirectoryInUse, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
+from gossipkv.storage.slots import SLOT_BYTES, SLOTS
 
 FILES = RealFiles()
 
@@ -34,3 +35,25 @@ def test_the_lock_holds_between_processes_and_ends_with_one(tmp_path):
             opened(tmp_path)
         holder.kill()
     opened(tmp_path).close()
+
+
+def test_every_damaged_byte_of_the_node_document_is_named(tmp_path):
+    """Never another node, never a new one; damage in one slot alone costs nothing, and is mended."""
+    opened(tmp_path).close()
+    whole = (tmp_path / "NODE").read_bytes()
+    with opened(tmp_path) as data:
+        node, following = data.record, (tmp_path / "NODE").read_bytes()
+    assert node.epoch == 2
+    for at in [*range(len(whole[:SLOT_BYTES].rstrip()) + 2), SLOT_BYTES - 1]:
+        damaged = bytearray(whole)
+        for slot in range(SLOTS):
+            damaged[slot * SLOT_BYTES + at] ^= 4
+            one = bytearray(whole)
+            one[slot * SLOT_BYTES + at] ^= 4
+            (tmp_path / "NODE").write_bytes(one)
+            with opened(tmp_path) as data:
+                assert data.record == node
+            assert (tmp_path / "NODE").read_bytes() == following
+        (tmp_path / "NODE").write_bytes(damaged)
+        with pytest.raises((Corrupt, UnsupportedFormat), match="NODE"):
+            opened(tmp_path)

@@ -11,11 +11,9 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import is_forgotten
 from gossipkv.node.identity import read_node
 from gossipkv.storage.directories import make_directory
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from tests.world.simulated_files import SimulatedFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 FILES = RealFiles()
-PLACE = "/data"
 
 
 def opened(path, files=FILES, seed=1, **options):
@@ -135,35 +133,3 @@ def test_a_disk_that_refuses_is_no_other_node(tmp_path):
     with opened(tmp_path, seed=3, forget_tables=True) as data:
         assert data.record.uuid != before.uuid
     assert stores(FILES, tmp_path) == {b"precious": "tables-forgotten-1"}
-
-
-@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
-@pytest.mark.parametrize("power", [None, 1, 2, 3])
-def test_a_crash_at_any_step(action, power):
-    """The old node is there, and can forget again, or the new one, never beside the old one's tables; none are lost."""
-    seen = set()
-    for at in range(100):
-        disk = SimulatedFiles()
-        before = lived_in(disk, PLACE)
-        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
-        try:
-            opened(PLACE, files, seed=2, forget_tables=True).close()
-            break
-        except Crash:
-            pass
-        if power is not None:
-            disk = disk.power_loss(100 * power + at)
-        is_aside = stores(disk, PLACE) == {b"precious": "tables-forgotten-1"}
-        with opened(PLACE, disk, seed=3) as data:
-            is_new = data.record.uuid != before.uuid
-            assert data.record.store == data.record.drew_store == (0 if is_new else 77)
-            assert bool(data.record.drew) is not is_new
-            assert is_aside or not is_new
-            assert data.forgotten is None
-        seen.add((is_new, is_aside))
-        if not is_new:
-            opened(PLACE, disk, seed=4, forget_tables=True).close()
-        assert stores(disk, PLACE) == {b"precious": "tables-forgotten-1"}
-    else:
-        pytest.fail("it never came to its end")
-    assert seen == {(False, False), (False, True), (True, True)}

@@ -17,12 +17,10 @@ from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.table.tables import Nothing, Open, decide
 from tests.unit.table.fake_store import put_store
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from tests.world.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
 FILES = RealFiles()
 BACKUP = PurePath("/backup")
-DATA = PurePath("/data")
 
 
 def restore(files, backup, directory, chance):
@@ -134,37 +132,3 @@ def test_a_disk_that_cannot_be_written(tmp_path):
     files = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds=CHANGING, lasting=True))
     with pytest.raises(StorageError, match="cannot be used as a data directory"):
         put_back(files, tmp_path)
-
-
-@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
-@pytest.mark.parametrize("power", [None, 1, 2])
-@pytest.mark.parametrize("forgets", [False, True])
-def test_a_crash_at_any_step(action, power, forgets):
-    """The next start has the tables whole, or none, or knows that they are lost; another attempt puts them back."""
-    seen = set()
-    for at in range(200):
-        disk = SimulatedFiles()
-        lived_in(disk, DATA, **({"store": 7, "life": 3} if forgets else {}))
-        if forgets:
-            put_store(disk, DATA / "tables", 7, 3)
-        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
-        try:
-            put_back(files, DATA, forget_tables=forgets)
-            break
-        except Crash:
-            pass
-        if power is not None:
-            disk = disk.power_loss(100 * power + at)
-        found = decision(disk, DATA)
-        seen.add(type(found).__name__)
-        if isinstance(found, Open) and found.store != 7:
-            descriptor = disk.open(DATA / "tables" / "records")
-            assert disk.pread(descriptor, 100, 0) == b"restored"
-            disk.close(descriptor)
-            assert found.life == 1
-        else:
-            done = put_back(disk, DATA, forget_tables=forgets)
-            assert decision(disk, DATA) == Open(done.manifest.store, 1)
-    else:
-        pytest.fail("it never came to its end")
-    assert seen == {"Nothing", "Open"} | ({"Closed"} if forgets else set())

@@ -150,42 +150,6 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_left():
     assert c.is_up
 
 
-def lose_life(world, node):
-    """The newcomer is dead."""
-    node.is_up = False
-
-
-def lose_disk(world, node):
-    """Its disk is another's."""
-    node.become({})
-
-
-def lag(world, node):
-    """It does not hold what belongs to the value."""
-    node.holds = False
-
-
-@pytest.mark.parametrize("strike", [lose_life, lose_disk, lag])
-@pytest.mark.parametrize("moment", range(12))
-def test_a_newcomer_is_struck(strike, moment):
-    """Before it has promised nobody waits for it; afterwards the others of the new set are enough."""
-    world = Scripted()
-    a, b, c, d, _ = world.nodes
-    party = world.party()
-    ticket = world.reconfigure(party, a, b, c, d, patience_ms=3000)
-    for _ in range(moment):
-        if world.bag:
-            world.carry_one(world.bag.pop(0))
-    strike(world, d)
-    after = world.append(party)
-    world.settle(ms=4000)
-    assert world.history.ends[after] is End.DONE
-    assert ticket in world.history.ends
-    entered = world.record(a).value.acceptors
-    assert entered.joint == 0
-    assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)
-
-
 @pytest.mark.parametrize("victim", range(5))
 @pytest.mark.parametrize("moment", range(0, 40, 3))
 @pytest.mark.parametrize("is_synced", [False, True])

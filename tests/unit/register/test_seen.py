@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.seen import MOST_BYTES, MOST_INCARNATIONS, MOST_UNCHECKED, Seen, positions_in
+from gossipkv.register.seen import MOST_BYTES, Seen, positions_in
 
 A, B, C = (AcceptorId(16 * letter, 1) for letter in (b"a", b"b", b"c"))
 
@@ -159,22 +159,6 @@ def test_what_a_store_says_of_its_past_is_told_no_more(stores):
     assert len(a.seen.seen_of(B)) == 1
     assert a.seen.hear(c.seen.tell([B])) is False
     assert len(a.seen.seen_of(B)) == 1
-
-
-def test_there_is_a_limit_to_everything(stores):
-    """A store remembers so many incarnations of its own, and of others the newest; longer than that is nobody away."""
-    a, b, _, _ = stores
-    first = b.seen.tell([])
-    for _ in range(MOST_INCARNATIONS + 5):
-        b.open()
-        b.write()
-        a.seen.hear(b.seen.tell([]))
-    assert len(b.records) <= MOST_INCARNATIONS + 1
-    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
-    a.seen.hear(first)
-    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
-    b.seen.hear(first)
-    assert not b.seen.behind
 
 
 def test_what_a_later_version_adds_is_passed_over():

@@ -34,6 +34,7 @@ from tests.unit.storage.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 Record = tuple[bytes, bytes]
 
 
@@ -90,24 +91,6 @@ def test_any_groups(records: list[tuple[bytes, bytes, int]]) -> None:
         image = bytes(files.named[f"d/{name}"])
         assert image == oracle.write(mine)
         assert report == BuildReport(len(dict(mine)), len(mine) - len(dict(mine)), len(image))
-
-
-def test_things_put_aside_beyond_memory() -> None:
-    """So many blocks and anchors that those spill, too: 140,000 records that begin a block each."""
-    files = MemoryFiles()
-    numbers = random.Random(23).sample(range(140_000), 140_000)
-    value = bytes(2100)
-    with SortedFileBuilder("d", ["a.gkv"], files=files, memory_bytes=1 << 30, compression="lz4") as building:
-        building.add_all((b"%06d" % number, value) for number in numbers)
-        assert files.scratch_opened == 0
-        building.finish()
-    assert files.scratch_opened == 2, "block table and anchors' words"
-    image = bytes(files.named["d/a.gkv"])
-    assert oracle.Footer.unpack(image[-256:]).anchor_count == 140_000
-    with SortedFile(image) as file:
-        file.verify()
-        assert [key for key, _ in file.scan(reverse=True)] == [b"%06d" % number for number in reversed(range(140_000))]
-        assert all(file.get(b"%06d" % number) == value for number in numbers[::100])
 
 
 def test_limits(way: str) -> None:

@@ -15,13 +15,14 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import builder
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
 
     from gossipkv.environment.seam import Files
+
 
 OLD = [(b"old", b"file")]
 KINDS = CHANGING - {"allocate", "copy_range", "link", "make_directory", "remove_directory"}
@@ -62,31 +63,6 @@ def operations(path: Path) -> Counter[str]:
     build(path, calm)
     path.unlink()
     return Counter({kind: calm.counts[kind] for kind in KINDS})
-
-
-@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
-def test_a_kill_at_every_operation(tmp_path: Path, action: Action) -> None:
-    """After each, the file of that name is the old one or the new one, and the next build clears up."""
-    new = sorted(dict(records()).items())
-    path = tmp_path / "a.gkv"
-    expected = operations(path)
-    assert min(expected.values()) > 0
-    assert expected["create"] >= 3, "runs were put aside"
-    struck: Counter[str] = Counter()
-    seen: Counter[bool] = Counter()
-    for at in range(expected.total()):
-        builder.build(path, OLD, files=Unsynced())
-        faulty = FaultyFiles(Unsynced(), Fault(at, action, kinds=KINDS))
-        with pytest.raises(Crash):
-            build(path, faulty)
-        struck[faulty.struck[0].split()[0]] += 1
-        found = content(path)
-        assert found in (OLD, new)
-        seen[found == new] += 1
-        builder.build(path, OLD, files=Unsynced())
-        assert [entry.name for entry in tmp_path.iterdir()] == ["a.gkv"]
-    assert struck == expected
-    assert min(seen[False], seen[True]) > 0
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])

@@ -20,6 +20,7 @@ from tests.unit.storage.memory_files import MemoryFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 SEED = 77
 ROOMY = 1 << 30
 MOST = 1024 + oracle.SLOTS  # At home in one bucket: twelve fit, 1,024 may be carried on.
@@ -65,36 +66,6 @@ def write(
     finally:
         sorter.close()
     return bytes(files.named["a.gkv"])
-
-
-@pytest.mark.parametrize(("memory_bytes", "runs"), [(0, 56), (64 << 10, 26), (200 << 10, 15), (ROOMY, 0)])
-def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, runs: int) -> None:
-    """From all entries in memory to dozens of runs, merged level by level and gathered in slices: the same bytes."""
-    keys = [b"%d" % number for number in range(30_000)]
-    files = MemoryFiles()
-    image = write(keys, memory_bytes=memory_bytes, files=files)
-    assert files.scratch_opened in range(runs, runs + 2), "the case must take the way it is here for"
-    assert files.scratch_open == 0
-    assert image == oracle.write([(key, key) for key in keys], seed=SEED)
-
-
-@pytest.mark.parametrize("memory_bytes", [0, ROOMY])
-@pytest.mark.parametrize("wanted", [0, 40, -1])
-@pytest.mark.parametrize("size", [12, 13, 24, 25, 500, MOST])
-def test_a_crowd_is_carried(size: int, wanted: int, memory_bytes: int) -> None:
-    """All records at home in the first, a middle or the last bucket: every one is found, and misses end."""
-    keys, homes = crowd(size, wanted)
-    image = write(keys, memory_bytes=memory_bytes)
-    assert image == oracle.write([(key, key) for key in keys], seed=SEED)
-    buckets = oracle.Footer.unpack(image[-256:]).buckets
-    assert buckets == max(homes, wanted % homes + -(-size // oracle.SLOTS))
-    strangers = list(islice(keys_at_home(homes, wanted % homes), size, size + 50))
-    with SortedFile(image) as file:
-        file.verify()
-        assert file.get_many(keys) == keys
-        assert [file.get(key) for key in keys] == keys
-        assert [file.get(key) for key in strangers] == [None] * 50
-        assert file.get_many([*strangers, keys[-1]]) == [None] * 50 + [keys[-1]]
 
 
 @pytest.mark.parametrize("memory_bytes", [0, ROOMY])

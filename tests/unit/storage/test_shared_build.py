@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from gossipkv.storage import builder
 from gossipkv.storage.builder import BuildReport, LaneBuilder, SortedFileBuilder, put_in_place, remove_leftovers
-from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.shared_build import combined, share_groups, share_out
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.environment.seam import Files
+
 
 Grouped = tuple[bytes, bytes, int]
 
@@ -89,25 +88,6 @@ def test_any_records_in_any_lanes(records: list[Grouped], cuts: list[int]) -> No
     expected = [oracle.write([(k, v) for k, v, at in records if at == group]) for group in range(5)]
     assert images(files, 5) == expected
     assert reports == in_one_lane(records, 5)[0]
-
-
-@pytest.mark.parametrize("lanes", [2, 3, 7])
-@pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
-def test_more_than_memory_holds(lanes: int, memory_bytes: int) -> None:
-    """Each lane has several runs; seven lanes of the least memory have more than one merge may read."""
-    source = random.Random(50)
-    records = [
-        (b"%d" % source.randrange(30_000), source.randbytes(source.randrange(600)), min(9, source.randrange(12)))
-        for _ in range(60_000)
-    ]
-    files = MemoryFiles()
-    cuts = [number * len(records) // lanes for number in range(1, lanes)]
-    reports, exchanged = build_in_lanes(split(records, cuts), 10, files, memory_bytes=memory_bytes)
-    assert exchanged
-    assert files.scratch_opened >= 20 if memory_bytes == MIN_BUDGET else files.scratch_opened == lanes
-    assert (reports, images(files, 10)) == in_one_lane(records, 10)
-    last = [(key, value) for key, value, group in records if group == 9]
-    assert bytes(files.named["d/9.gkv"]) == oracle.write(last, crc=crc32c)
 
 
 def test_what_comes_partitioned_is_not_exchanged() -> None:

@@ -16,7 +16,7 @@ from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import sigbus
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
-from tests.unit.storage.lost_pages import PAGE, lose_page, pages_of
+from tests.unit.storage.lost_pages import PAGE, lose_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,31 +57,6 @@ def path(tmp_path: Path, way: str) -> Path:
     compression = oracle.NONE if way == "none" else oracle.LZ4
     made.write_bytes(oracle.write(RECORDS.items(), compression=compression, metadata=METADATA))
     return made
-
-
-@pytest.mark.parametrize("checked", [False, True], ids=["never read", "checked before"])
-@ASKED
-def test_a_page_that_cannot_be_read_is_damage(
-    path: Path, ask: Callable[[SortedFile], object], *, checked: bool
-) -> None:
-    """Whichever page it is: all is answered without it, or the page is named and nothing is answered again."""
-    met = 0
-    for page in pages_of(path):
-        with SortedFile(path) as file:
-            expected = ask(SortedFile(path.read_bytes()))
-            assert not checked or ask(file) == expected
-            lose_page(path, page)
-            try:
-                assert ask(file) == expected
-                assert file.lost_at is None
-            except Corrupt as error:
-                met += 1
-                assert (error.file, error.offset // PAGE) == (str(path), page)
-                assert "cut short while it was mapped, or its disk failed" in str(error)
-                assert file.lost_at == error.offset
-                with pytest.raises(Corrupt):
-                    file.get(b"absent")
-    assert met >= 1
 
 
 @ASKED

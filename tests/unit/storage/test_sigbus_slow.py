@@ -18,9 +18,17 @@ from tests.unit.storage.lost_pages import PAGE
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECORDS = {b"key%04d" % number: (b"%04d" % number) * (number % 60) for number in range(0, 600, 2)} | {
-    b"long": bytes(range(256)) * 40
-}
+from typing import TYPE_CHECKING
+
+from gossipkv.errors import Corrupt
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.lost_pages import lose_page, pages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from tests.unit.storage.test_sigbus import ASKED, METADATA, RECORDS
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +93,37 @@ def test_a_map_is_ours_until_it_is_closed(tmp_path: Path) -> None:
     (tmp_path / "g").write_bytes(bytes((tmp_path / "f").stat().st_size))
     program = "sigbus.install(); SortedFile(sys.argv[1]).close(); touch(sys.argv[2])"
     assert in_child(program, tmp_path / "f", tmp_path / "g").returncode == -signal.SIGBUS
+
+
+@pytest.fixture
+def path(tmp_path: Path, way: str) -> Path:
+    """A file of some twenty pages, of each compression."""
+    made = tmp_path / "f.gkv"
+    compression = oracle.NONE if way == "none" else oracle.LZ4
+    made.write_bytes(oracle.write(RECORDS.items(), compression=compression, metadata=METADATA))
+    return made
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["never read", "checked before"])
+@ASKED
+def test_a_page_that_cannot_be_read_is_damage(
+    path: Path, ask: Callable[[SortedFile], object], *, checked: bool
+) -> None:
+    """Whichever page it is: all is answered without it, or the page is named and nothing is answered again."""
+    met = 0
+    for page in pages_of(path):
+        with SortedFile(path) as file:
+            expected = ask(SortedFile(path.read_bytes()))
+            assert not checked or ask(file) == expected
+            lose_page(path, page)
+            try:
+                assert ask(file) == expected
+                assert file.lost_at is None
+            except Corrupt as error:
+                met += 1
+                assert (error.file, error.offset // PAGE) == (str(path), page)
+                assert "cut short while it was mapped, or its disk failed" in str(error)
+                assert file.lost_at == error.offset
+                with pytest.raises(Corrupt):
+                    file.get(b"absent")
+    assert met >= 1

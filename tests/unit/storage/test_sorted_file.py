@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+
 Record = tuple[bytes, bytes]
 
 BOUNDS = st.one_of(st.none(), KEYS)
@@ -129,15 +130,6 @@ def test_every_answer(records: list[Record], make, way: str) -> None:
         check_scans(file, records, 100)
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 4096, 3 * 4096, 1 << 20])
-def test_any_size_of_cache(way: str, cache_bytes: int) -> None:
-    """From one block to more than there are: blocks that come and go change no answer."""
-    records = edge_cases() + many(13, 300)
-    with SortedFile(written(records, way), cache_bytes=cache_bytes) as file:
-        check_answers(file, records)
-        check_scans(file, records, 30)
-
-
 @pytest.mark.parametrize("cache_bytes", [0, 8192])
 def test_questions_in_between(way: str, cache_bytes: int) -> None:
     """Many scans that advance in turns, with lookups between their steps, in a file of which one block is cached."""
@@ -227,42 +219,6 @@ def test_common_prefix_longer_than_the_footer_keeps(way: str) -> None:
                 for bounds in ({"start": start}, {"end": start}, {"prefix": start}):
                     question = {**bounds, "reverse": reverse, "limit": 3}
                     assert list(file.scan(**question)) == oracle.select(in_order, **question)
-
-
-def test_several_chunks_of_checksums(way: str) -> None:
-    """A body of more than 4 MiB: page checksums of a second and a third chunk."""
-    source = random.Random(16)
-    records = [(b"%06d" % number, source.randbytes(900)) for number in range(11_000)]
-    image = oracle.write(records, compression=COMPRESSIONS.index(way), crc=crc32c)
-    assert oracle.Footer.unpack(image[-256:]).body_bytes > 2 * 4096 * 1024
-    with SortedFile(image) as file:
-        file.verify()
-        assert file.get_many([key for key, _ in records]) == [value for _, value in records]
-    with SortedFile(image) as file:
-        assert list(file.scan(reverse=True, limit=5000)) == records[:5999:-1]
-    with SortedFile(built(records, compression=way)) as file:
-        assert [file.get(key) for key, _ in records[::-1]] == [value for _, value in records[::-1]]
-    if way == "none":
-        assert built(records) == image
-
-
-def test_the_longest_value(way: str) -> None:
-    """Values of 16 MiB, compressible and not, between small ones."""
-    source = random.Random(17)
-    most = 16 << 20
-    records = [
-        (b"a", b"first"),
-        (b"b", source.randbytes(most)),
-        (b"c", b"middle"),
-        (b"d", bytes(most)),
-        (b"e", b"last"),
-    ]
-    with SortedFile(built(records, compression=way)) as file:
-        assert list(file.scan()) == records
-        assert list(file.scan(reverse=True)) == records[::-1]
-        assert file.get_many([b"d", b"b", b"d", b"c", b"b"]) == [records[at][1] for at in (3, 1, 3, 2, 1)]
-        assert [file.get(key) for key, _ in records] == [value for _, value in records]
-        file.verify()
 
 
 def test_a_value_with_a_flag(way: str) -> None:

@@ -7,7 +7,6 @@ A file is refused, damage is met, or everything is answered as before; a wrong a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gzip
 import random
@@ -28,6 +27,7 @@ from tests.unit.storage.examination import MET, NAME, REFUSED, UNHARMED, Examina
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 FOOTER = oracle.Footer.SIZE
 PAGE = oracle.PAGE
@@ -111,27 +111,6 @@ def test_the_samples_are_worth_it(whole: Sample) -> None:
         assert kinds[True] >= 1
         assert kinds[False] >= 3
         assert max(len(contents) for _, contents in file.units()) > PAGE
-
-
-@pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_every_bit_of_the_index(compression: str) -> None:
-    """A place that is off by a bit may lead to what looks like the record: the index' own checksum must tell first."""
-    whole = SAMPLES[compression]
-    image, footer, examine = whole.image, whole.footer, whole.examine
-    answers = dict(zip(examine.asked, examine.answers, strict=True))
-    at_home: dict[int, list[bytes]] = {}
-    for key in answers:
-        at_home.setdefault(oracle.home(oracle.hash64(key, footer.seed), footer.homes), []).append(key)
-    wrong = []
-    for at in range(footer.index, footer.anchors):
-        for bit in range(8):
-            damaged = changed(image, at, image[at] ^ 1 << bit)
-            for key in at_home.get((at - footer.index) // 64, []):
-                for ask in (lambda file, key: file.get(key), lambda file, key: file.get_many([key])[0]):
-                    with contextlib.suppress(Corrupt):
-                        if (found := ask(SortedFile(damaged, name=NAME), key)) != answers[key]:
-                            wrong.append((at, bit, key, found))
-    assert wrong == []
 
 
 def anchors_on_a_page_of_their_own(compression: int, part: str) -> tuple[bytes, list[tuple[bytes, bytes]]]:
@@ -235,24 +214,6 @@ def test_pages_of_another_file_with_their_checksums() -> None:
         mixed = mixed[: body + 4 * -(-body // PAGE)] + before[body + 4 * -(-body // PAGE) : -FOOTER] + image[-FOOTER:]
         with pytest.raises(Corrupt, match="checksum of the checksums does not hold"):
             verify(mixed)
-
-
-def test_many_bytes_changed(whole: Sample) -> None:
-    """Several bytes at once, runs of zeros, and noise over whole stretches."""
-    source = random.Random(32)
-    image = whole.image
-
-    def damage() -> bytes:
-        found = bytearray(image)
-        for _ in range(source.randrange(1, 4)):
-            at, size = source.randrange(len(found)), source.choice([1, 2, 8, 512, 4096])
-            size = min(size, len(found) - at)
-            found[at : at + size] = source.choice([bytes(size), source.randbytes(size), b"\xff" * size])
-        return bytes(found)
-
-    counts = outcomes(whole, (damage() for _ in range(4000)))
-    assert counts[REFUSED] > 500
-    assert counts[MET] > 500
 
 
 def test_damage_is_remembered_by_nobody(whole: Sample) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import trio
 
 from gossipkv.errors import GossipKVError, WriteLost
-from tests.unit.table.test_placing import come, die, placed, planned
+from tests.unit.table.test_placing import come, die, planned
+from tests.unit.table.test_placing_slow import placed
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import USUAL
 

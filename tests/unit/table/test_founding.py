@@ -14,8 +14,6 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
-from gossipkv.node.restoring import restore_tables
-from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import Tables
 from tests.unit.table.fake_store import FakeStores, put_store
@@ -183,79 +181,3 @@ def test_a_crash_while_the_id_is_kept(action, power):
             break
     assert (True, True) in seen
     assert (False, False) in seen
-
-
-@pytest.mark.parametrize("action", CRASHES)
-@pytest.mark.parametrize("power", [None, 1, 2])
-async def test_a_crash_while_the_first_store_is_made(action, power):
-    """Whatever was written by then, the next start has one store, and may found with it."""
-    for at in range(200):
-        disk = SimulatedFiles()
-        with opened(DATA, disk) as directory:
-            directory.keep(cluster_id=ID, drew=True)
-        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
-        has_ended = False
-        try:
-            with opened(DATA, files) as directory:
-                async with running(directory, FakeStores(), files) as tables:
-                    await tables.create()
-            has_ended = True
-        except* Crash:
-            pass
-        if power is not None:
-            disk = disk.power_loss(100 * power + at)
-        with opened(DATA, disk) as directory:
-            async with running(directory, FakeStores(0xDEF), disk) as tables:
-                await tables.create()
-                assert not refused(directory.record)
-                assert directory.record.drew_store == directory.record.store != 0
-        if has_ended:
-            break
-    assert at > 10
-
-
-def restore(files, backup, directory, chance):
-    """As the engine does it: a store of another id in its first life."""
-    del backup
-    put_store(files, directory, chance.getrandbits(64), 1)
-    return read_manifest(files, directory)
-
-
-@pytest.mark.parametrize("action", CRASHES)
-@pytest.mark.parametrize("power", [None, 1, 2])
-@pytest.mark.parametrize("has_tables", [False, True])
-async def test_a_crash_while_a_backup_is_put_back(action, power, has_tables):
-    """With what was restored nothing is founded, wherever the crash came; nor by a node that forgot its tables."""
-    seen = set()
-    for at in range(200):
-        disk = SimulatedFiles()
-        with opened(DATA, disk) as directory:
-            directory.keep(cluster_id=ID, drew=True)
-            if has_tables:
-                async with running(directory, FakeStores(), disk) as tables:
-                    await tables.create()
-        before = read_node(disk, DATA)
-        assert before is not None
-        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
-        has_ended = False
-        try:
-            restore_tables(
-                files, PurePath("/backup"), DATA, random=random.Random(5), restore=restore, forget_tables=has_tables
-            )
-            has_ended = True
-        except Crash:
-            pass
-        if power is not None:
-            disk = disk.power_loss(100 * power + at)
-        stores = FakeStores(0xDEF)
-        with opened(DATA, disk) as directory:
-            async with running(directory, stores, disk) as tables:
-                record = directory.record
-                is_restored = record.store not in {0, before.store}
-                assert refused(record) or not is_restored
-                assert refused(record) or record.uuid == before.uuid
-                seen.add((tables.state, is_restored, refused(record)))
-        if has_ended:
-            break
-    assert ("open", True, True) in seen
-    assert any(not may_not for *_, may_not in seen), "before anything was changed"

@@ -36,22 +36,6 @@ def due(smearing, puts, now):
     return [] if span is None else smearing.send(put for put in sorted(puts) if span[0] <= put.at < span[1])
 
 
-def test_puts_are_due_evenly_over_two_minutes(smearing):
-    """Whenever they come; each has a time of its own, in the order in which they were accepted."""
-    puts = [smearing.accept(TABLE, b"k", b"v", 100.0, WALL_MS) for _ in range(12_000)]
-    assert [put.time for put in puts] == sorted({put.time for put in puts})
-    for put in puts:
-        smearing.is_there(put)
-    left, counts = puts, []
-    for minute in range(12):
-        counts.append(len(sent := due(smearing, left, 100.0 + (minute + 1) * MOST_WAIT_MS / 12_000)))
-        for put in sent:
-            smearing.forget(put)
-        left = [put for put in left if put not in {*sent}]
-    assert (sum(counts), smearing.puts, smearing.bytes, smearing.tables) == (12_000, 0, 0, {})
-    assert all(900 < count < 1100 for count in counts), counts
-
-
 def test_a_row_is_read_as_it_was_written(smearing):
     """And nothing else is."""
     (put,) = accept(smearing, 1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, NotServed, UnknownDatabase
-from tests.unit.table.test_placing import come, die, made
+from tests.unit.table.test_placing import die, made
 from tests.world.nodes.phases import refused
-from tests.world.nodes.whole_cluster import USUAL, simulated
+from tests.world.nodes.whole_cluster import simulated
 
 RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 
@@ -73,23 +71,6 @@ async def test_a_host_divides_what_the_planner_asks_for(cluster):
     with trio.fail_after(60):
         while not isinstance(await refused(cluster, one, "table_divide", table, before[b""][0]), NotServed):
             await trio.sleep(0.1)  # It has not adopted that yet.
-
-
-@simulated(4, config=replace(USUAL, planner="off"))
-async def test_a_range_that_moves(cluster):
-    """Between which nodes is said."""
-    *_, third, newcomer = cluster.machines
-    one = await made(cluster, RANGES, but=newcomer)
-    await come(cluster, newcomer)
-    await cluster.ask(one, "add_node", "n4", timeout_s=60)
-    await die(cluster, third)
-    await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # What it alone has is waited for.
-    with trio.fail_after(60):
-        while not (moving := [first for first, (_, nodes) in (await ranges(cluster, one)).items() if nodes[3:]]):
-            await trio.sleep(0.1)
-    error = await refused(cluster, one, "split", "t", moving[0] + b"k")
-    assert type(error) is Conflict
-    assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
 
 
 @simulated(3)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -14,7 +14,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from gossipkv.environment.real_files import RealFiles
@@ -289,11 +288,6 @@ class Disks(RuleBasedStateMachine):
                 expected = node.seen[offset : offset + size_bytes]
                 assert self.files.pread(simulated, size_bytes, offset) == expected
                 assert self.real.pread(real, size_bytes, offset) == expected
-
-
-def test_three_disks_show_the_same():
-    """In whatever order files are made, written, allocated, linked, renamed, synced, and the power goes."""
-    run_state_machine_as_test(Disks, settings=settings(stateful_step_count=40))
 
 
 few_paths = st.sampled_from(["/a", "/b", "/d/a", "/e/b"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 
 import pytest
@@ -11,7 +10,6 @@ from gossipkv.dataset.build.lanes import SMALL_SOURCE_BYTES, LaneProgress, usefu
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage.builder import SortedFileBuilder
-from gossipkv.storage.sorted_file import SortedFile
 from tests.unit.dataset.build.lane_build import METADATA, Build, group_of, some_lines
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 
@@ -37,21 +35,6 @@ def test_files_that_are_partitioned_already(tmp_path):
     build = Build(tmp_path, [*contents[:2], [], *contents[2:]])
     build.run(2)
     assert build.built() == build.expected()
-
-
-def test_more_than_memory_holds(tmp_path):
-    """Each lane has runs, and reads those of the others."""
-    source = random.Random(3)
-    lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(60_000)]
-    build = Build(tmp_path, [lines[at::4] for at in range(4)])
-    assert sum(build.sizes) > build.task.memory_bytes
-    build.run(2)
-    found = {}
-    for name in build.names:
-        with SortedFile(build.directory / name) as file:
-            file.verify()
-            found.update(file.scan())
-    assert found == dict(lines[at] for start in range(4) for at in range(start, len(lines), 4))
 
 
 def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
@@ -103,25 +86,6 @@ def test_what_the_file_system_refuses_in_the_end(tmp_path, kind):
         build.run(2, FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={kind}, error=5)))
     if kind == "sync_directory":
         assert build.built() == build.expected()
-
-
-@pytest.mark.parametrize("kind", ["pwrite", "sync", "create", "pread"])
-def test_what_the_file_system_refuses_a_lane(tmp_path, kind):
-    """Each of the first operations of a kind, whichever lane meets it: the error, and nothing is left."""
-    source = random.Random(4)
-    lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(16_000)]
-    for number in range(0, 12, 3):
-        root = tmp_path / f"{number}"
-        root.mkdir()
-        build = Build(root, [lines[::2], lines[1::2]])
-        files = FaultyFiles(RealFiles(), Fault(number, Action.FAIL, kinds={kind}, error=28))
-        try:
-            build.run(2, files)
-        except StorageError as error:
-            assert error.details["errno"] == 28
-            assert build.left() == []
-        else:
-            assert not files.struck
 
 
 def test_how_many_lanes_are_of_use():

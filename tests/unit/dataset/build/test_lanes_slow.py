@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
 
-from gossipkv.errors import SourceError
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.sorted_file import SortedFile
 from tests.unit.dataset.build.lane_build import Build, some_lines
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 class Failures:
@@ -66,3 +70,37 @@ def test_a_lane_that_is_behind_reads_no_more(tmp_path, monkeypatch):
         build.run(2, pace=pace)
     assert len(pieces) == 2
     assert build.left() == []
+
+
+def test_more_than_memory_holds(tmp_path):
+    """Each lane has runs, and reads those of the others."""
+    source = random.Random(3)
+    lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(60_000)]
+    build = Build(tmp_path, [lines[at::4] for at in range(4)])
+    assert sum(build.sizes) > build.task.memory_bytes
+    build.run(2)
+    found = {}
+    for name in build.names:
+        with SortedFile(build.directory / name) as file:
+            file.verify()
+            found.update(file.scan())
+    assert found == dict(lines[at] for start in range(4) for at in range(start, len(lines), 4))
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync", "create", "pread"])
+def test_what_the_file_system_refuses_a_lane(tmp_path, kind):
+    """Each of the first operations of a kind, whichever lane meets it: the error, and nothing is left."""
+    source = random.Random(4)
+    lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(16_000)]
+    for number in range(0, 12, 3):
+        root = tmp_path / f"{number}"
+        root.mkdir()
+        build = Build(root, [lines[::2], lines[1::2]])
+        files = FaultyFiles(RealFiles(), Fault(number, Action.FAIL, kinds={kind}, error=28))
+        try:
+            build.run(2, files)
+        except StorageError as error:
+            assert error.details["errno"] == 28
+            assert build.left() == []
+        else:
+            assert not files.struck

@@ -1,7 +1,6 @@
 """One build, from source files to sorted files and a manifest."""
 
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
 from tests.oracle import hashing as oracle
 from tests.unit.dataset.sources import MEMORY_BYTES, lines
-from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import FaultyFiles
 
 
 def build(job, files=None, **options):
@@ -144,35 +143,6 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
         "file": one.directory, "needed_bytes": space_needed_bytes(one), "free_bytes": 1000,
     }  # fmt: skip
     assert os.listdir(one.directory) == []
-
-
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-def test_every_operation_that_fails_is_one_clear_error(job, error):
-    """No manifest is left, the error names a path, and the same job succeeds afterwards."""
-    calm = FaultyFiles(RealFiles())
-    build(job([lines(a=1, b=2), lines(c=3)], name="calm"), calm)
-    total = sum(calm.counts.values())
-    struck = set()
-    optional = 0  # Operations whose failure does no harm, such as asking for early write-back.
-    for at in range(total):
-        one = job([lines(a=1, b=2), lines(c=3)], name=f"v{at}")
-        faulty = FaultyFiles(RealFiles(), Fault(at, Action.FAIL_HALFWAY, error=error))
-        try:
-            build(one, faulty)
-        except StorageError as caught:
-            assert os.strerror(error) in caught.message
-            assert one.directory in caught.message or "source" in caught.message
-            assert "_MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
-            for name in os.listdir(one.directory):
-                (Path(one.directory) / name).unlink()
-            build(one)
-        else:
-            optional += 1
-        assert len(faulty.struck) == 1
-        struck.add(faulty.struck[0].split()[0])
-        opened(one).close()
-    assert struck == set(calm.counts)
-    assert optional <= calm.counts["start_writeback"] + calm.counts["unlink"]
 
 
 # Which function made the files

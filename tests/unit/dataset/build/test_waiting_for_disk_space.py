@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+from tests.unit.dataset.simulated_node import SimulatedNode
 from tests.world.faulty_files import CHANGING, Action, Fault
 
 MOST_WAITS = 40
@@ -47,37 +47,6 @@ def until_active(node, name):
         else:
             node.wait()
     raise AssertionError(node.status)
-
-
-def operations():
-    """How many changes of the disk an upgrade makes until it is switched to."""
-    node = begin()
-    before = len(node.files.trace)
-    put(node, "v2")
-    node.finish()
-    assert node.active == "v2"
-    count = len(node.files.trace) - before
-    node.close()
-    return count
-
-
-@pytest.mark.parametrize("action", [Action.FAIL, Action.FAIL_HALFWAY])
-def test_a_disk_that_is_full_at_any_operation(action):
-    """It waits, whatever was refused, goes on by itself, and leaves nothing over."""
-    waited = 0
-    total = operations()
-    assert total > 15
-    for at in range(total):
-        node = begin()
-        node.files.faults = (Fault(at, action, kinds=CHANGING, error=errno.ENOSPC),)
-        node.files._seen = [0]
-        put(node, "v2")
-        until_active(node, "v2")
-        assert node.files.struck
-        assert node.disk.list_directory(f"/data/building/{DATABASE}") == []
-        waited += node.builds.count("v2") > 1
-        node.close()
-    assert waited > total / 2
 
 
 def test_a_disk_that_is_too_small_is_not_built_on(node):

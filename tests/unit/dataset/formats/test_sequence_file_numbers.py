@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats._sequence_file import KINDS
-from gossipkv.dataset.formats.reading import Reading
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle
-from tests.unit.dataset.formats.readers import MemoryReader
 from tests.unit.dataset.formats.sequence_files import read
 
 BITS = {oracle.INT_WRITABLE: 32, oracle.VINT_WRITABLE: 32, oracle.LONG_WRITABLE: 64, oracle.VLONG_WRITABLE: 64}
@@ -135,21 +133,6 @@ def test_what_is_no_number(class_name, field):
         assert caught.value.details["offset"] == len(data) - oracle.TWO_INTS.size - 2 - len(raw)
         with pytest.raises(oracle.Malformed):
             list(oracle.read(data))
-
-
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_more_numbers_than_a_batch_holds(compression):
-    """Each batch has the texts of its own, also while the next is filled."""
-    records = [(b"%d" % -number, b"%d" % (number << 40)) for number in range(40_000)]
-    kind = oracle.Kind(
-        key_class=oracle.VINT_WRITABLE,
-        value_class=oracle.LONG_WRITABLE,
-        compression=compression,
-        codec=oracle.CODECS + "SnappyCodec",
-        block_records=39_000,
-    )
-    reader = MemoryReader(oracle.write(records, kind))
-    assert [record for batch in sequence_file.batches(reader, Reading()) for record in batch] == records
 
 
 def test_a_block_of_nothing():

@@ -130,13 +130,6 @@ def test_the_limit_of_values_can_be_lowered():
         records(b"a\t1\na\t1234\n", max_value_bytes=3)
 
 
-def test_many_short_lines_fill_batch_after_batch():
-    """A chunk has more records than a batch; a cut line meets a full batch; nothing is lost or twice."""
-    data = b"".join(b"%d\t\n" % number for number in range(50_000))
-    for sizes in ([1 << 18], [100_003, 1], [len(data)], [7]):
-        assert records(data, sizes) == [(b"%d" % number, b"") for number in range(50_000)]
-
-
 def test_a_cut_line_waits_for_room():
     """The line that the end of a chunk cuts is the first that a full batch has no room for."""
     lines = TabSeparatedLines("x", 100)

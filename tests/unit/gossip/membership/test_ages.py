@@ -54,26 +54,6 @@ def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
         assert 170 <= dead_since_s(link, node, mortal) <= 180
 
 
-def test_a_new_life_is_as_young_as_the_first_word_of_it():
-    """What a member publishes after half an hour of death is not half an hour old."""
-    link = Link(3)
-    nodes = link.cluster(12)
-    before = nodes.pop(5)
-    link.kill(before)
-    link.run(30 * MINUTE_MS)
-    again = link.node("n05", port=before.address.port, epoch=2)
-    again.core.tree.publish("k/y")
-    link.start(again, nodes[0])
-    shown = 0
-    for _ in range(100):
-        link.run(100)
-        for node in nodes:
-            for entry in node.core.tree.entries("k", now_ms=link.now_ms):
-                assert entry.age_ms < 20 * SECOND_MS
-                shown += 1
-    assert shown > 500
-
-
 def test_what_the_dead_had_published_is_as_old_to_a_newcomer():
     """Who joins an hour after a death has heard of the dead just now, but nobody has heard the dead for that hour."""
     link = Link(3)

@@ -287,22 +287,6 @@ def fill(node: Node, keys: int) -> None:
         node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", b"x" * 16)
 
 
-def test_bursts_on_each_of_16_nodes() -> None:
-    """None of the branches fits a few packets: all see all of it, then half of it withdrawn."""
-    link = Link(3)
-    nodes = [link.node(f"n{number}") for number in range(16)]
-    for node in nodes:
-        node.knows(*(other for other in nodes if other is not node))
-        fill(node, 120)
-    link.settle()
-    assert {len(node.tree.children("partitions/geo/2026")) for node in nodes} == {16 * 120}
-    for node in nodes:
-        for number in range(0, 120, 2):
-            node.tree.withdraw(f"partitions/geo/2026/{number:05}@{node.me.address}")
-    link.settle(rounds=60)
-    assert {len(node.tree.children("partitions/geo/2026")) for node in nodes} == {16 * 60}
-
-
 def test_readers_with_a_view_of_an_hour_and_of_a_year() -> None:
     """A node that was frozen so long shows what it had, says how old that is, and catches up in one exchange."""
     for away_ms in (3_600_000, 365 * 86_400_000):

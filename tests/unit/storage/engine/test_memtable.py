@@ -25,12 +25,6 @@ OPERATIONS = st.one_of(
 )
 BATCHES = st.lists(st.lists(OPERATIONS, max_size=30).map(encode), max_size=12)
 ORDERS = ["random", "ascending", "descending", "ascending then descending", "outside in"]
-SHAPES = {
-    "hexadecimal": lambda number: b"%016x" % (number * 0x9E3779B97F4A7C15 % 2**64),
-    "decimal": lambda number: b"%016d" % number,
-    "a long common beginning": lambda number: b"/users/of/the/region/" * 4 + b"%d" % number,
-    "zeros behind": lambda number: b"%03d" % (number % 700) + bytes(number // 700),
-}
 
 
 def made(*batches: bytes, most_bytes: int = MIB) -> tuple[Memtable, oracle.Memtable]:
@@ -77,20 +71,6 @@ def test_batches_of_any_operations(batches: list[bytes], bounds: list[tuple[int,
     """The last put of a key counts, tombstones are records, and operations on spaces are nothing here."""
     memtable, expected = made(*batches)
     check(memtable, expected, [b"", *(internal(*bound) for bound in bounds)])
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_a_tree_of_several_levels(shape, order: str) -> None:
-    """In whatever order keys come, and wherever they differ; each is then put again, with another value."""
-    numbers = in_order(order, 6_000)
-    batches = [
-        encode((VALUE, number % 3, shape(number), b"%s %d" % (text, number)) for number in numbers)
-        for text in (b"first", b"second and longer")
-    ]
-    memtable, expected = made(*batches)
-    near = [internal(number % 4, shape(number)[: number % 20] + b"\0") for number in range(0, 6_000, 1_500)]
-    check(memtable, expected, near)
 
 
 @pytest.mark.parametrize("order", ORDERS)

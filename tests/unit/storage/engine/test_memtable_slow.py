@@ -6,6 +6,11 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+from tests.oracle.memtable import VALUE, encode, internal
+from tests.unit.storage.engine.test_memtable import ORDERS, check, in_order, made
+
 
 def test_without_memory_nothing_is_lost() -> None:
     """A put that finds none fails, wherever in the tree it is, and all that was put before is found."""
@@ -42,3 +47,25 @@ def test_without_memory_nothing_is_lost() -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+SHAPES = {
+    "hexadecimal": lambda number: b"%016x" % (number * 0x9E3779B97F4A7C15 % 2**64),
+    "decimal": lambda number: b"%016d" % number,
+    "a long common beginning": lambda number: b"/users/of/the/region/" * 4 + b"%d" % number,
+    "zeros behind": lambda number: b"%03d" % (number % 700) + bytes(number // 700),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_tree_of_several_levels(shape, order: str) -> None:
+    """In whatever order keys come, and wherever they differ; each is then put again, with another value."""
+    numbers = in_order(order, 6_000)
+    batches = [
+        encode((VALUE, number % 3, shape(number), b"%s %d" % (text, number)) for number in numbers)
+        for text in (b"first", b"second and longer")
+    ]
+    memtable, expected = made(*batches)
+    near = [internal(number % 4, shape(number)[: number % 20] + b"\0") for number in range(0, 6_000, 1_500)]
+    check(memtable, expected, near)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.merge import Output
     from tests.oracle.merge import Operation, Records
 
+
 SPACES = range(5)
 OVERHEAD_BYTES = 1_500  # What an empty file takes, about: such short ones have one record each.
 
@@ -263,19 +264,6 @@ def test_a_purge(file_bytes: int) -> None:
     stay = {key: value for key, value in before.items() if key not in hidden and key.startswith(b"\0\0\0\x01")}
     assert world.content(world.oldest) == stay
     assert len(outputs) > 1
-
-
-def test_what_is_read_is_progress() -> None:
-    """A merge of spaces that are dropped writes nothing, however long they are, and says how far it is."""
-    world = World(MemoryFiles(), "store")
-    long = {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}
-    world.add_oldest([long, wide(2, [1])])
-    told: list[int] = []
-    output = merge(world.files, world.order_into_oldest({3}), told.append)
-    assert not output.files
-    assert told == sorted(told)
-    assert len(told) > 4
-    assert told[-1] > 9_000_000
 
 
 def test_a_stretch_replaces_a_few_files_at_most() -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 import trio
 
-from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.errors import Overloaded, StorageError
 from gossipkv.storage.engine._log import MARK
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES
 from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
-from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
 MIB = 1 << 20
@@ -40,50 +39,6 @@ async def test_a_failed_sync_of_the_frame_that_names_the_next_segment(autojump_c
     disk.close_all()
     async with World(disk).open() as store:
         assert all(store.get(space, key) == bytes(2000) for key in kept)
-
-
-async def a_life(world, kept):
-    """Open, write through some segments, close; what is acknowledged is in `kept`."""
-    async with world.open() as store:
-        space = 1
-        if not store.engine.has_space(space):
-            await made_space(store)
-        for number in range(70):
-            key = b"%d" % (number % 30)
-            value = b"%d" % number * 300
-            try:
-                await store.write(put(space, key, value))
-            except GossipKVError:
-                if store.closed:
-                    return
-                continue
-            kept[key] = value
-
-
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-async def test_a_failure_at_every_change_of_the_disk(error, autojump_clock):
-    """Whatever fails, once: who writes is told or served, the block ends quietly, and what was acknowledged is kept."""
-    kinds = CHANGING | {"open", "free_bytes"}
-    calm = FaultyFiles(SimulatedFiles())
-    await a_life(World(calm), {})
-    outcomes = Counter()
-    for at in range(0, sum(calm.counts[kind] for kind in kinds), 7 if error == errno.EIO else 23):
-        disk, kept = SimulatedFiles(), {}
-        faulty = FaultyFiles(disk, Fault(at, Action.FAIL_HALFWAY, kinds=kinds, error=error))
-        try:
-            await a_life(World(faulty), kept)
-            outcomes["opened"] += 1
-        except* (GossipKVError, OSError):
-            outcomes["not opened"] += 1
-        assert faulty.struck
-        disk.close_all()
-        async with World(disk).open() as store:
-            for key, value in kept.items():
-                found = store.get(1, key)
-                assert found is not None
-                assert int(found[: len(found) // 300]) >= int(value[: len(value) // 300])
-    assert outcomes["opened"]
-    assert outcomes["not opened"]
 
 
 async def test_writers_are_slowed_then_refused_and_served_again(autojump_clock):

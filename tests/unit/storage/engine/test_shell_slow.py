@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.storage.engine import shell
 from gossipkv.storage.engine._log import MARK
 from tests.unit.storage.engine.shell_world import DIRECTORY, World, made_space, put
-from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
 
@@ -229,3 +230,47 @@ async def test_a_second_one_is_refused_and_may_come_later():
                 raise AssertionError
     async with world.open():
         pass
+
+
+async def a_life(world, kept):
+    """Open, write through some segments, close; what is acknowledged is in `kept`."""
+    async with world.open() as store:
+        space = 1
+        if not store.engine.has_space(space):
+            await made_space(store)
+        for number in range(70):
+            key = b"%d" % (number % 30)
+            value = b"%d" % number * 300
+            try:
+                await store.write(put(space, key, value))
+            except GossipKVError:
+                if store.closed:
+                    return
+                continue
+            kept[key] = value
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+async def test_a_failure_at_every_change_of_the_disk(error, autojump_clock):
+    """Whatever fails, once: who writes is told or served, the block ends quietly, and what was acknowledged is kept."""
+    kinds = CHANGING | {"open", "free_bytes"}
+    calm = FaultyFiles(SimulatedFiles())
+    await a_life(World(calm), {})
+    outcomes = Counter()
+    for at in range(0, sum(calm.counts[kind] for kind in kinds), 7 if error == errno.EIO else 23):
+        disk, kept = SimulatedFiles(), {}
+        faulty = FaultyFiles(disk, Fault(at, Action.FAIL_HALFWAY, kinds=kinds, error=error))
+        try:
+            await a_life(World(faulty), kept)
+            outcomes["opened"] += 1
+        except* (GossipKVError, OSError):
+            outcomes["not opened"] += 1
+        assert faulty.struck
+        disk.close_all()
+        async with World(disk).open() as store:
+            for key, value in kept.items():
+                found = store.get(1, key)
+                assert found is not None
+                assert int(found[: len(found) // 300]) >= int(value[: len(value) // 300])
+    assert outcomes["opened"]
+    assert outcomes["not opened"]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.conformance.store import CHECKS
-from tests.unit.storage.engine.places import OraclePlace, RealPlace, SimulatedPlace, ToyPlace
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.unit.storage.engine.places import OraclePlace, SimulatedPlace, ToyPlace
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -18,9 +13,3 @@ if TYPE_CHECKING:
 def test_every_store(make, check):
     """What is in memory alone: the oracle, the toy that others are measured by, the store on a simulated disk."""
     check(make())
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_store_on_a_real_disk(check, tmp_path: Path):
-    """The same again, with the system's files; there is no losing of its power."""
-    check(RealPlace(tmp_path))

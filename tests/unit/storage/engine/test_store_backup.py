@@ -15,7 +15,7 @@ from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.manifest import read_manifest
 from tests.conformance.store import FIRST, Witness, drawn
 from tests.oracle.store import NEW_SPACE, VALUE
-from tests.unit.storage.engine.crashing import Crashes, Watched, after_a_kill, after_a_power_loss, survivor
+from tests.unit.storage.engine.crashing import Crashes, Watched, survivor
 from tests.unit.storage.engine.damage import contents
 from tests.unit.storage.engine.places import DIRECTORY, TINY, SimulatedPlace
 from tests.world.faulty_files import Action, Fault, FaultyFiles
@@ -123,36 +123,6 @@ def crashed(disk, how: str, number: int):
         return disk.power_loss(number)
     disk.close_all()
     return disk
-
-
-@pytest.mark.parametrize("how", ["kill", "lose_power"])
-def test_a_crash_at_every_moment_of_a_backup(how):
-    """The store is as it was; the backup is whole or says that it is none, and is whole once it was said to be."""
-    witness, outcomes, done = lived(), Counter(), []
-
-    def judge(crashes, fork):
-        (after_a_kill if how == "kill" else after_a_power_loss)(crashes, fork)
-        disk = crashed(fork(), how, crashes.number)
-        try:
-            put_back(disk)
-        except (StorageError, Corrupt) as refusal:
-            assert "no backup" in str(refusal), refusal
-            assert not done, "a backup that was told of is gone"
-            outcomes["none"] += 1
-        else:
-            restored(witness, disk).close()
-            outcomes["whole"] += 1
-
-    crashes = Crashes(judge, STRIDE)
-    crashes.witness = witness
-    taken(witness, Watched(witness.place.files, crashes))
-    done.append("told")
-    for _ in range(8):
-        crashes.number += 1
-        judge(crashes, lambda: copy.deepcopy(witness.place.files))
-    assert {kind for kind, *_ in crashes.tried} >= {"create", "pwrite", "sync", "link", "rename", "sync_directory"}
-    assert min(outcomes["none"], outcomes["whole"]) > 0
-    witness.close()
 
 
 @pytest.mark.parametrize("how", ["kill", "lose_power"])

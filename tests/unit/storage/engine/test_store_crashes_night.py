@@ -12,7 +12,7 @@ from tests.unit.storage.engine.crashing import (
     after_a_power_loss,
 )
 from tests.unit.storage.engine.places import SimulatedPlace
-from tests.unit.storage.engine.test_store_crashes import IN_RECOVERY, STRIDE, moments, watched
+from tests.unit.storage.engine.test_store_crashes_slow import IN_RECOVERY, STRIDE, moments, watched
 
 MOST_PENDING = 12
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-MOST_PASSED = 4096
 WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 
 
@@ -140,32 +139,6 @@ def test_layers_that_replace_each_other(limit: int | None, memtables: int, *, re
     for start, end in product(names, names):
         stack.check_scan(1, start, end, reverse=reverse, limit=limit)
     assert stack.check_scan(2, None, None, reverse=reverse, most_bytes=0) > 3, "a record a page at least"
-
-
-@WAYS
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_page_passes_over_so_many_and_no_more(alone: bool, *, reverse: bool) -> None:
-    """A page among deleted records may be empty, is not the last one then, and the scan goes on where it ended."""
-    count = 4 * MOST_PASSED
-    deleted = {internal(1, b"%06d" % number): bytes([TOMBSTONE]) for number in range(count)}
-    live = {internal(1, b"%06d" % number): b"\1v" for number in (0, count // 2, count)}
-    layers = [{**deleted, **live}] if alone else [live, deleted, dict.fromkeys(deleted, b"\1old")]
-    view = View([], [run_of(layer, (100, 5_000)) for layer in layers])
-    start: bytes | None = None
-    end: bytes | None = None
-    found, pages, empty, after = [], 0, 0, b""
-    while True:
-        records, after = view.scan(1, start, end, reverse=reverse)
-        found += records
-        pages += 1
-        empty += not records
-        if after is None:
-            break
-        assert (end is None or after < end) if reverse else (start is None or after > start), "each page leads on"
-        start, end = (start, after) if reverse else (after, end)
-    assert found == sorted(((key[4:], b"v") for key in live), reverse=reverse)
-    assert pages in ({4} if alone else {8, 9})
-    assert empty >= 1
 
 
 def test_what_is_put_later_is_seen() -> None:

@@ -322,9 +322,3 @@ async def test_what_must_be_so_after_healing(scene):
     assert scene.broken() == {"live"}
     scene.disks[0].records[MAP + b"x" * 16 + PAGE + bytes(32)] = b""
     assert len(world.left_over([node], scene.witness)) == 1
-
-
-def test_a_register_that_takes_nothing(monkeypatch):
-    """In the time that it has, which is none."""
-    monkeypatch.setattr(world, "LIVE_S", 0)
-    assert {violation.checker for violation in world.run(1).violations} == {"live"}

@@ -57,22 +57,6 @@ def test_verdicts_are_those_of_every_order(seed):
     assert verdicts[LINEARIZABLE] > 400
 
 
-def test_long_histories_are_decided():
-    """Sixty operations, a tenth of them unknown: right ones, and ones with a read that goes back in time."""
-    chance = random.Random(1)
-    verdicts = Counter()
-    for _ in range(20):
-        right = draw_correct(chance, 60, overlap=chance.choice((5, 20, 40)), least=50, is_telling=True)
-        assert check(right).kind is LINEARIZABLE
-        read = [one.outcome for one in right if one.call == Read() and isinstance(one.outcome, Done)]
-        told = [outcome for outcome in read if outcome.state]
-        stale = Operation(Read(), 5000, 5001, told[chance.randrange(len(told) // 2)])
-        assert stale.outcome not in told[-2:]
-        verdicts[check([*right, stale]).kind] += 1
-    assert verdicts[LINEARIZABLE] == 0
-    assert verdicts[INCONCLUSIVE] <= 1
-
-
 def test_the_bound_is_kept():
     """What takes more steps than allowed is not said to be either."""
     chance = random.Random(2)

@@ -1,0 +1,44 @@
+"""Tests that cost seconds; `test_changes_of_acceptors.py` has the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.register.proposer import End
+from tests.unit.register.scripted import Scripted
+
+
+def lose_life(world, node):
+    """The newcomer is dead."""
+    node.is_up = False
+
+
+def lose_disk(world, node):
+    """Its disk is another's."""
+    node.become({})
+
+
+def lag(world, node):
+    """It does not hold what belongs to the value."""
+    node.holds = False
+
+
+@pytest.mark.parametrize("strike", [lose_life, lose_disk, lag])
+@pytest.mark.parametrize("moment", range(12))
+def test_a_newcomer_is_struck(strike, moment):
+    """Before it has promised nobody waits for it; afterwards the others of the new set are enough."""
+    world = Scripted()
+    a, b, c, d, _ = world.nodes
+    party = world.party()
+    ticket = world.reconfigure(party, a, b, c, d, patience_ms=3000)
+    for _ in range(moment):
+        if world.bag:
+            world.carry_one(world.bag.pop(0))
+    strike(world, d)
+    after = world.append(party)
+    world.settle(ms=4000)
+    assert world.history.ends[after] is End.DONE
+    assert ticket in world.history.ends
+    entered = world.record(a).value.acceptors
+    assert entered.joint == 0
+    assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)

@@ -1,0 +1,36 @@
+"""Tests that cost seconds; `test_seen.py` has the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.register.seen import MOST_INCARNATIONS, MOST_UNCHECKED
+from tests.unit.register.test_seen import A, B, C, Store
+
+
+@pytest.fixture
+def stores():
+    """Three of them, of which `b` has written, was copied, and has written more in two lives."""
+    a, b, c = Store(A), Store(B), Store(C)
+    b.write(3)
+    copy = dict(b.records)
+    b.write(2)
+    b.open()
+    b.write(4)
+    return a, b, c, copy
+
+
+def test_there_is_a_limit_to_everything(stores):
+    """A store remembers so many incarnations of its own, and of others the newest; longer than that is nobody away."""
+    a, b, _, _ = stores
+    first = b.seen.tell([])
+    for _ in range(MOST_INCARNATIONS + 5):
+        b.open()
+        b.write()
+        a.seen.hear(b.seen.tell([]))
+    assert len(b.records) <= MOST_INCARNATIONS + 1
+    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    a.seen.hear(first)
+    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    b.seen.hear(first)
+    assert not b.seen.behind
