@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests import tally as tallies
 from tests import tiers
+from tests.real_world import RealWorld
 from tests.seeded import Seeded
 from tests.skips import SkipReport, read_skips
 
@@ -96,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     end_with_a_crashed_worker(config)
     config.pluginmanager.register(Seeded(config), "gossipkv-seeded")
     config.pluginmanager.register(tiers, "gossipkv-tiers")
+    config.pluginmanager.register(RealWorld(), "gossipkv-real-world")
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
     tallies.begin(config)
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT, stale_extensions
 from tests.skips import read_skips
+from tests.tiers import tier_of
 
 pytest_plugins = ["pytester"]
 
@@ -87,6 +88,60 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     listed.write_text(f"# words\n{line}\n", encoding="utf-8")
     with pytest.raises(pytest.UsageError, match=r"skips\.txt:2: "):
         read_skips(listed)
+
+
+def test_no_test_of_the_line_is_listed() -> None:
+    """README's line skips nothing."""
+    files = [skip.test.partition("::")[0] for skip in read_skips(ROOT / "tests" / "skips.txt")]
+    assert [file for file in files if tier_of(ROOT / file) == "line"] == []
+
+
+PURE = """
+import subprocess, sys, time
+def test_pure(): ...
+def test_process():
+    subprocess.run([sys.executable, "-c", ""])
+    time.sleep(0.01)
+"""
+
+
+def test_a_deed_in_the_real_world_fails_a_test_of_the_line(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence says what the test does and where it belongs; a file of another tier may do it."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(
+        "from tests.real_world import RealWorld\n"
+        "def pytest_configure(config): config.pluginmanager.register(RealWorld())\n"
+    )
+    pytester.makepyfile(test_it=PURE, test_it_slow=PURE)
+    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["this test sleeps and starts a process: move it to test_it_slow.py"])
+
+
+TIERS = {"test_x": "LINE", "test_x_slow": "SLOW", "test_x_night": "NIGHT"}
+
+
+@pytest.mark.parametrize(("arguments", "found"), [
+    ((), ["LINE"]),
+    (("-m", "slow"), ["SLOW"]),
+    (("-m", "not night"), ["LINE", "SLOW"]),
+    (("test_x_night.py",), ["NIGHT"]),
+])  # fmt: skip
+def test_the_name_of_a_file_tells_its_tier(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], found: list[str]
+) -> None:
+    """A file of another tier is not imported, unless the command names it."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(
+        "from tests import tiers\ndef pytest_configure(config): config.pluginmanager.register(tiers)\n"
+    )
+    pytester.makeini("[pytest]\nmarkers = line\n slow\n night\n")
+    pytester.makepyfile(**{name: f"print('{word} is imported')\ndef test_it(): ..." for name, word in TIERS.items()})
+    result = pytester.runpytest_subprocess("-s", *arguments)
+    result.assert_outcomes(passed=len(found))
+    assert [word for word in TIERS.values() if f"{word} is imported" in result.stdout.str()] == found
 
 
 def test_a_crashed_worker_ends_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,6 @@ from tests.oracle import hashing as oracle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect is called as Linux has it")
-
 SIZE = ctypes.c_ssize_t
 KEYS = [bytes(at * 89 % 256 for at in range(size)) for size in range(70)]
 TEXTS = [("aé日𝄞" * 20)[at : at + size].encode() for at in range(4) for size in range(20)]

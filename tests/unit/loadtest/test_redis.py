@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.address import Address
-from tests.load import Load, RedisDialect, Traffic
+from tests.load import RedisDialect
 from tests.oracle import load_redis as oracle
 from tests.unit.loadtest.scripted import Scripted
 
@@ -108,31 +103,3 @@ def test_any_stream_counts_as_the_oracle_says(
         assert (tally.answered, tally.wrong, tally.errors()) == (counted.answered, counted.wrong, counted.errors)
         assert tally.misses == counted.misses
         assert tally.broken() == ({counted.broken: 1} if counted.broken else {})
-
-
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
-def test_a_redis_server_is_understood() -> None:
-    """What redis-server itself answers to GET and MGET is right, in the database that was chosen."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            assert any("eady to accept connections" in line for line in server.stdout)
-            with socket.create_connection(("127.0.0.1", port)) as connection:
-                connection.sendall(b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n")
-                for key, value in RECORDS:
-                    if value is not None:
-                        connection.sendall(b"*3\r\n$3\r\nSET\r\n" + bulk(key) + bulk(value))
-                connection.sendall(b"*1\r\n$4\r\nPING\r\n")
-                said = b""
-                while b"+PONG" not in said:
-                    said += connection.recv(1 << 16)
-            for batch in (1, 10):
-                load = Load(connections=2, in_flight=3, batch=batch, duration_s=None, requests=100)
-                with Traffic(Address("127.0.0.1", port), RedisDialect(RECORDS, database=3), load) as traffic:
-                    outcome = traffic.run(requests=100)
-                assert (outcome.is_clean, outcome.requests) == (True, 100)
-        finally:
-            server.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import pytest
 from hypothesis import given
@@ -34,7 +33,6 @@ def test_published_vectors(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["fast", "scalar"])
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect is called as Linux has it")
 def test_every_length_at_every_alignment(form) -> None:
     """All lengths through several words, at each of 16 alignments and against the end of readable memory."""
     fenced = Fenced()

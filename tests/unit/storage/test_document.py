@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,6 @@ def test_the_bytes_are_those_of_the_specification(tmp_path):
 
 def test_the_checksum_is_one_that_a_person_can_compute(tmp_path):
     """CRC-32 as in zlib, of everything after the checksum."""
-    zlib = pytest.importorskip("zlib")
     write(tmp_path / NAME)
     data = (tmp_path / NAME).read_bytes()
     assert int(data[9:17], 16) == zlib.crc32(data[17:])
@@ -101,7 +101,6 @@ def test_what_is_no_document_of_ours_is_named(tmp_path, data, error, words):
 @pytest.mark.parametrize("body", [b"[]", b"{", b"1", b"[" * 100_000, b'{"a":1}}'])
 def test_a_body_that_is_no_object_is_damage_though_the_checksum_holds(body):
     """A wrong program wrote it."""
-    zlib = pytest.importorskip("zlib")
     covered = b" NODE 1\n" + body + b"\n"
     with pytest.raises(Corrupt):
         document.decode(b"GossipKV %08x" % zlib.crc32(covered) + covered, "x", "NODE")

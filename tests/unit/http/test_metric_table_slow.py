@@ -1,0 +1,61 @@
+"""Tests over real processes, sockets, threads or time; `test_metric_table.py` has the others."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.unit.http.test_metric_table import ALERTS, FIRED, PAGE, dashboard_expressions, names_of_alerts
+
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+
+
+def checked(*command):
+    """What promtool says, and whether it is content."""
+    done = subprocess.run(["promtool", *map(str, command)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@promtool
+def test_promtool_reads_the_alerts():
+    """Prometheus can parse each rule."""
+    code, said = checked("check", "rules", ALERTS)
+    assert code == 0, said
+
+
+@promtool
+def test_alerts_fire_where_they_should(tmp_path):
+    """Each fires where what it is about is wrong, after its time, and none where nothing is."""
+    path = tmp_path / "fired.yml"
+    path.write_text(FIRED.read_text(encoding="utf-8").replace("[ALERTS]", f"[{ALERTS}]"), encoding="utf-8")
+    code, said = checked("test", "rules", path)
+    assert code == 0, said
+
+
+@promtool
+def test_prometheus_can_parse_the_dashboard(tmp_path):
+    """Each expression is one, with its variables filled in."""
+    lines = ["groups:", "- name: dashboard", "  rules:"]
+    for number, (text, title) in enumerate(dashboard_expressions()):
+        filled = text.replace("$__rate_interval", "5m").replace("$job", "x").replace("$instance", ".*")
+        assert "$" not in filled.replace("$database", ""), title
+        lines += [f"  - record: dashboard:{number}", f"    expr: {json.dumps(filled.replace('$database', '.*'))}"]
+    path = tmp_path / "rules.yml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, said = checked("check", "rules", path)
+    assert code == 0, said
+
+
+@promtool
+def test_prometheus_takes_the_configuration_of_the_page(tmp_path):
+    """What the page says to write into Prometheus' file is what it reads, with the alerts beside it."""
+    block = re.search(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    (tmp_path / "prometheus.yml").write_text(block, encoding="utf-8")
+    shutil.copy(ALERTS, tmp_path / "alerts.yml")
+    code, said = checked("check", "config", tmp_path / "prometheus.yml")
+    assert code == 0, said
+    assert f"{len(names_of_alerts(ALERTS))} rules found" in said
