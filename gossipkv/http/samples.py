@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http.metric_table import METRICS, Kind, Measure, Metric
+from gossipkv.http.metric_table import METRICS, Kind, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -120,9 +120,9 @@ def _add(found: dict[Labels, Sample], metric: Metric, labels: Labels, value: obj
 
 
 def _measured(metric: Metric, value: object) -> int | float | None:
-    if metric.measure is Measure.PRESENCE:
+    if metric.measure == "?":
         return int(value is not None)
-    if metric.measure is Measure.LENGTH:
+    if metric.measure == "#":
         return len(value) if isinstance(value, list) else None
     number = _number(value)
     return number if number is None or metric.per == 1 else number / metric.per
@@ -136,7 +136,7 @@ def _number(value: object) -> int | float | None:
 
 
 def _histogram(value: object) -> Histogram | None:
-    """Read a histogram; None without buckets, as of a node that tells percentiles alone, or where it makes no sense."""
+    """Read a histogram; None without buckets, or where it makes no sense."""
     if not isinstance(value, dict) or not isinstance(value.get("buckets"), list):
         return None
     count, sum_us = _number(value.get("count")), _number(value.get("sum_us"))

@@ -50,10 +50,24 @@ def names_of_alerts(path):
     return re.findall(r'(?:alert: |alertname=")(\w+)', path.read_text(encoding="utf-8"))
 
 
-def rows(title):
-    """The rows of the table of the page that begins with that column, as lists of cells."""
-    table = PAGE.read_text(encoding="utf-8").split(f"| {title} |", 1)[1].split("\n\n", 1)[0]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+def _row(name, kind, labels, tells):
+    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {tells} |"
+
+
+def written():
+    """The page with the tables of the code: every metric, in its order, and what is left out."""
+    text = PAGE.read_text(encoding="utf-8")
+    shown = [_row(f"{IDENTITY_NAME}_info", "info", IDENTITY, IDENTITY_HELP)]
+    for one in METRICS:
+        name = f"{one.name}_info" if one.kind is Kind.TEXT else one.name
+        shown.append(_row(name, one.kind.value, one.labels, one.help))
+    for title, lines in (
+        ("| metric |", shown), ("| field |", [f"| `{'.'.join(path)}` | {why} |" for path, why in LEFT_OUT.items()]),
+    ):  # fmt: skip
+        before, _, rest = text.partition(title)
+        head, rule, _ = rest.split("\n", 2)
+        text = "\n".join([before + title + head, rule, *lines, "", rest.split("\n\n", 1)[1]])
+    return text
 
 
 def test_names_follow_prometheus_rules():
@@ -95,14 +109,8 @@ def test_every_code_is_foreseen():
 
 
 def test_the_page_has_every_metric():
-    """The page's table is the code's, in its order, and so is what is left out."""
-    shown = [[f"`{IDENTITY_NAME}_info`", "info", ", ".join(f"`{name}`" for name in IDENTITY), IDENTITY_HELP]]
-    for metric in METRICS:
-        name = f"{metric.name}_info" if metric.kind is Kind.TEXT else metric.name
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        shown.append([f"`{name}`", metric.kind.value, labels, metric.help])
-    assert rows("metric") == shown
-    assert rows("field") == [[f"`{'.'.join(path)}`", reason] for path, reason in LEFT_OUT.items()]
+    """The page's tables are the code's."""
+    assert PAGE.read_text(encoding="utf-8") == written()
 
 
 def test_expressions_name_metrics_that_exist():
@@ -151,3 +159,7 @@ def test_panels_of_the_dashboard_do_not_overlap():
         taken |= cells
         assert panel["type"] == "row" or panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")
