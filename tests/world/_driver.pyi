@@ -1,6 +1,7 @@
 from typing import Self, final
 
 from gossipkv.serving._core import Core
+from gossipkv.serving._turn import Turn
 
 @final
 class Driver:
@@ -26,3 +27,11 @@ class Driver:
     @property
     def checks(self) -> bool: ...
     def break_invariant(self, handle: int, which: str) -> None: ...
+
+@final
+class OwnThread:
+    def __new__(cls, turn: Turn, waker: int) -> Self: ...
+    def take(self) -> None: ...
+    def give(self, asleep: bool) -> None: ...
+    @property
+    def is_wanted(self) -> bool: ...

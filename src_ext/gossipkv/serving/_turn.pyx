@@ -7,8 +7,6 @@ it again is first.  So there is no lock in a step, and an order for what both do
 once, as what is published, changes while all turns are one's own.
 
 Who had the turn may have left work: the thread, if it sleeps, is woken for a look.
-
-`tests/world/models/pumps.py` has the rules, and what goes wrong without each.
 """
 
 cimport cython

@@ -24,6 +24,7 @@ from gossipkv.serving._refusals cimport refuse_answer
 from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport LISTENER
+from gossipkv.serving._turn cimport Turn
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
@@ -287,3 +288,28 @@ cdef class Driver:
         else:
             raise ValueError(f"no such invariant: {which}")
         self.raise_broken()
+
+
+@cython.final
+cdef class OwnThread:
+    """A pump's own thread, as the pump's turn knows it; `waker` is the eventfd that ends its sleep."""
+
+    cdef Turn turn
+
+    def __cinit__(self, Turn turn not None, int waker):
+        self.turn = turn
+        turn.waker = waker
+
+    def take(self):
+        """Wait for the turn, and for all others who do."""
+        with nogil:
+            self.turn.take()
+
+    def give(self, bint asleep):
+        """Give the turn back."""
+        self.turn.give(asleep)
+
+    @property
+    def is_wanted(self):
+        """True if another thread waits for the turn."""
+        return self.turn.is_wanted()

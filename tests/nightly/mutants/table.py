@@ -15,6 +15,7 @@ from itertools import chain
 
 from tests.nightly.mutants import (
     access,
+    from_models,
     p1_availability,
     p2_versions,
     p3_holders,
@@ -39,4 +40,4 @@ BY_PROMISE = {
     "P9": p9_wrong_input.MUTANTS,
     "P10": p10_bounds.MUTANTS,
 }
-MUTANTS = (*access.MUTANTS, *chain.from_iterable(BY_PROMISE.values()))
+MUTANTS = (*access.MUTANTS, *from_models.MUTANTS, *chain.from_iterable(BY_PROMISE.values()))

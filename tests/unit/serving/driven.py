@@ -158,3 +158,13 @@ class Peer:
         self.take()
         self.received = b""
         return True
+
+
+def is_pinned(file: SortedFile | None) -> bool:
+    """True if a reader holds the file; else it is closed."""
+    assert file is not None
+    try:
+        file.close()
+    except BufferError:
+        return True
+    return False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -15,9 +17,11 @@ from gossipkv.serving._core import Core
 from gossipkv.serving._crew import Crew
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
+from gossipkv.serving._turn import Turn
 from gossipkv.wire import rpc
 from tests.oracle.turn import faults
 from tests.unit.serving.driven import LIMITS, NODE, make_core
+from tests.world._driver import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,3 +132,38 @@ def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) ->
     with loop.core.turn:
         loop.core.set_peer(0, "n2", 0)
     assert make_core().turn is None
+
+
+def test_a_thread_that_waits_goes_before_the_pump() -> None:
+    """A pump that gives its turn back and takes it at once has let the thread in."""
+    turn, entered = Turn(), []
+    own = OwnThread(turn, -1)
+
+    def enter() -> None:
+        with turn:
+            entered.append(True)
+
+    own.take()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    while not own.is_wanted:
+        time.sleep(0)
+    own.give(asleep=False)
+    own.take()
+    was_in = [*entered]
+    own.give(asleep=False)
+    thread.join()
+    assert was_in == [True]
+
+
+def test_a_sleeping_pump_is_woken() -> None:
+    """A thread that had the turn may have left work for the pump."""
+    turn, waker = Turn(), os.eventfd(0)
+    own = OwnThread(turn, waker)
+    own.take()
+    own.give(asleep=True)
+    with turn:
+        pass
+    is_woken = select.select([waker], [], [], 0)[0] == [waker]
+    os.close(waker)
+    assert is_woken

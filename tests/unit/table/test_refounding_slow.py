@@ -6,6 +6,9 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, WriteLost
+from gossipkv.replication.keys import Bounds
+from gossipkv.table.refounding import Kept, chosen
+from gossipkv.table.requests import OfRange
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import simulated
@@ -169,3 +172,13 @@ async def test_two_operators_at_once(cluster):
     (error,) = [end for end in ends.values() if not isinstance(end, dict)]
     assert isinstance(error, Conflict), error
     assert (await one.hosts())[1] == ends[winner]["partition"]
+
+
+def test_a_copy_of_a_part_of_the_range_is_not_enough():
+    """The operator has to divide the range there first, or says that it begins with nothing."""
+    part = Kept("part", Bounds(b"", b"k"), b"", 1, 1)
+    try:
+        outcome = chosen(OfRange("t", b"a"), Bounds(b"", None), [part])
+    except Conflict as error:
+        outcome = error.details["copies"]
+    assert outcome == ["part"]

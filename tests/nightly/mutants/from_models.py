@@ -1,0 +1,145 @@
+"""Bugs in rules of replication and of pumps; each group names the section of the documents that has the rules.
+
+A row is a name, a place, the line that stands there, and the line that stands there instead.
+"""
+
+from __future__ import annotations
+
+from itertools import starmap
+
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
+
+UNIT = "tests/unit"
+ACCEPTING = f"{UNIT}/table/test_accepting.py"
+COPY = f"{UNIT}/replication/test_copy.py"
+DIVIDING = f"{UNIT}/replication/test_dividing.py"
+FEED = f"{UNIT}/replication/test_feed.py"
+KEEPING = f"{UNIT}/table/test_refounded_holding.py"
+LEVELS = f"{UNIT}/replication/test_levels.py"
+LOADING = f"{UNIT}/replication/test_loading.py"
+REPLICAS = f"{UNIT}/replication/test_replicas.py"
+STEPS = f"{UNIT}/replication/test_steps.py"
+SWAP = f"{UNIT}/serving/test_scans.py::test_a_scan_keeps_its_version_through_a_swap"
+TARGETS = f"{UNIT}/replication/test_targets.py"
+TURN = f"{UNIT}/serving/test_turn_slow.py"
+
+IN_COPY = "gossipkv.replication.copy:Copy"
+IN_DIVIDING = "gossipkv.replication.dividing"
+IN_FEED = "gossipkv.replication.feed:Feed"
+IN_LOADING = "gossipkv.replication.loading:Loading"
+IN_SIFT = "gossipkv.replication.accepted:sift"
+IN_STEPS = "gossipkv.replication.steps"
+IN_TAKING = "gossipkv.replication.taking:entries_of"
+IN_TURN = "gossipkv.serving._turn:Turn"
+
+STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))"
+AT_END = "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]"
+HEIR_LINE = "copy = Copy(parent.space, heir.identity, state, parent.made_at, suffix=suffix)"
+NAMED = "return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))"
+OF_TOLD = "if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:"
+PARENTS_TOLD = """told = self.told.get(copy)
+        self.let_go(copy)
+        for heir in heirs if told is not None else ():
+            seats = dict(zip(copy.assigned, heir.assigned, strict=True))
+            self.told[heir] = told._replace(assignment=seats[told.assignment], config=heir.config)"""
+CHILD_OF_FORMER = """copy = None if row is None else copies.get(row.partition) or next(
+            (one for one in copies.values() if row.assignment in one.rules.former), None)"""
+
+ROWS = (
+    # -- replication.md, "The rules, and the run that each prevents" --
+    ("a record is merged against what can be read", f"{IN_COPY}.merge",
+     "standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)",
+     "standing = won.get(key) or read(self.space, RECORD + key)", REPLICAS),
+    ("a covered record is merged again", f"{IN_COPY}.merge",
+     "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.",
+     "if not clock.covers(after, dot):", REPLICAS),
+    ("a place is beyond an entry that is not covered", f"{IN_FEED}._advance",
+     "self._place = self._first_open(self._shared)", "self._place = self._shared.at", FEED),
+    # -- replication.md, "Loading" --
+    ("one host that can feed keeps a copy from loading what that host lacks", f"{IN_LOADING}._may_begin",
+     "if all(clock.covers(reached, one.clock) for _, one in told):",
+     "if len(self._below[copy]) < len(told):", LOADING),
+    ("others are fed by a log from before a load", f"{IN_LOADING}._switch",
+     STATE_LINE, STATE_LINE.replace("joined))", "copy.appended))"), LOADING),
+    ("the clock is told before the last page", f"{IN_LOADING}._at_end", AT_END,
+     f"{AT_END}\n            copy.synced = clock.merge(copy.synced, clock.named(load.clock, copy.named))", LOADING),
+    ("a copy takes entries during its last page", f"{IN_COPY}.follows",
+     "if self.stands_still or entry.config > self.config:", "if entry.config > self.config:", LOADING),
+    # -- replication.md, "Moves" --
+    ("entries of a newer config are taken", f"{IN_COPY}.follows",
+     "if self.stands_still or entry.config > self.config:", "if self.stands_still:", REPLICAS),
+    ("what a target merged stays when it loads anew", f"{IN_LOADING}._look_at_joining",
+     "self._begin_anew(copy, now)", "copy.joining = joining._replace(is_loaded=False, spans=())", TARGETS),
+    ("a host that has not adopted a config is a reporter", f"{IN_STEPS}:_said",
+     "is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config",
+     "is_of = report is not None and report.assignment == host.assignment", STEPS),
+    ("a target is AVAILABLE without its slot's other host", f"{IN_STEPS}:_of_target",
+     "is_covered = source is None or source in covered or (source not in adopted and known.waited)",
+     "is_covered = True", STEPS),
+    ("a former assignment is settled by the hosts that answer", f"{IN_STEPS}:_settled",
+     "if len(clocks) < len(hosts):", "if not clocks:", STEPS),
+    ("a target confirms for a slot that has no other host", "gossipkv.replication.levels:Levels._counting",
+     "slots = {seat.slot for _, seat in counting if seat.available}", "slots = {seat.slot for _, seat in counting}",
+     LEVELS),
+    ("a LEAVING host originates", f"{IN_COPY}.originates",
+     "return seat is None or (seat.available and seat.counts)", "return seat is None or seat.available", COPY),
+    ("a departed copy answers a session that has seen a newer map", "gossipkv.table.readiness:Readiness._unready",
+     "if copy in replication.departed and seen.config > copy.config:", "if False:",
+     f"{UNIT}/table/test_readiness.py"),
+    # -- replication.md, "Divisions" --
+    ("a child's clock has no former assignments", f"{IN_DIVIDING}:Heir.named",
+     NAMED, "return tuple(sorted(host.assignment for host in self.hosts))", DIVIDING),
+    ("an heir originates under its parent's assignment", f"{IN_DIVIDING}:_put", HEIR_LINE,
+     HEIR_LINE.replace("heir.identity", "heir.identity._replace(assignment=parent.assignment)"), DIVIDING),
+    ("what hosts have told of the parent is told of its heirs", f"{IN_FEED}.divided",
+     "self.let_go(copy)", PARENTS_TOLD, DIVIDING),
+    # -- replication.md, "A range that begins anew" --
+    ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
+     "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
+     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/test_refounding.py"),
+    ("a range goes on with a copy that was not whole", "gossipkv.replication.shell:Replication.kept",
+     "if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:", "if state is None:", KEEPING),
+    ("a range begins anew and names its former assignments", "gossipkv.register.metadata.partitions:_refound",
+     "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
+     "after = Partition(new, (), found.named, ends[-MOST_ENDS:], kept)", "tests/simulation/test_refounding.py"),
+    # -- replication.md, "Smearing" --
+    ("a smeared put is forwarded under a new time", IN_SIFT,
+     "one = write if is_lately else write._replace(time=0)", "one = write._replace(time=0)", ACCEPTING),
+    ("a smeared put wins over a later one", IN_SIFT,
+     'if one.time and order is not None and one.time <= int.from_bytes(order[:TIME_BYTES], "big"):',
+     "if False and order is not None:", ACCEPTING),
+    # -- `_turn.pyx` and `_scans.pyx`: the turns of pumps, and the files of a table that is served no longer --
+    ("a turn is entered amid a step", f"{IN_TURN}.__enter__", "while self.taken:", "while False:", TURN),
+    ("a pump goes on before a thread that waits", f"{IN_TURN}.take",
+     "while self.taken or self.wanted > 0:", "while self.taken:", TURN),
+    ("a thread that had the turn wakes nobody", f"{IN_TURN}.__exit__",
+     "if asleep and self.waker >= 0:", "if False:", f"{TURN}::test_a_sleeping_pump_is_woken"),
+    ("files are let go of while a scan reads them", "gossipkv.serving._scans:release_unread",
+     "if table.readers > 0:", "if False:", SWAP),
+    ("the files of a scan that has ended are held", "gossipkv.serving._scans:let_go",
+     "table.readers -= 1", "pass", SWAP),
+)  # fmt: skip
+
+MUTANTS: tuple[Mutant, ...] = (
+    *starmap(planted, ROWS),
+    # -- replication.md, "The rules": a place is the first entry that the target has not covered --
+    Mutant(
+        "a target that has lost entries is fed from its old place on",
+        (
+            Edit(f"{IN_FEED}._at_end", "self._lanes.setdefault(copy, Lane(copy.made_at, copy))", "pass"),
+            Edit(f"{IN_FEED}._may_pass", "self._lanes[copy] = Lane(copy.made_at, copy)", "pass"),
+        ),
+        (LOADING,),
+        "property",
+    ),
+    # -- replication.md, "Divisions": a host that has adopted takes nothing under the parent --
+    Mutant(
+        "an entry of the parent is taken by a child",
+        (
+            Edit(IN_TAKING, "copy = None if row is None else copies.get(row.partition)", CHILD_OF_FORMER),
+            Edit(IN_TAKING, OF_TOLD, OF_TOLD.replace("copy.assigned", "copy.named")),
+        ),
+        (DIVIDING,),
+        "property",
+    ),
+)
