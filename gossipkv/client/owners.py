@@ -209,8 +209,6 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
             pass
         case None, _, _:
             return NO_OWNERS
-        case _, None, _:  # As older nodes answer.
-            return NO_OWNERS
         case _:
             raise ProtocolError("partition_map was answered with what is no map")
     addresses: dict[Value, Address] = {}
