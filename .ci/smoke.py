@@ -44,7 +44,6 @@ def main() -> None:
     rendering = importlib.import_module("gossipkv.http.page.rendering")
     if b"page.css" not in rendering.failure(404, "none", "none"):
         sys.exit("the status page does not come out of its templates")
-    importlib.import_module("gossipkv.http.page.assets")
     source = Path("source/capitals/1")
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"peru\tLima\nfrance\tParis\n")

@@ -23,8 +23,7 @@ from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
 from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, load
-from gossipkv.launcher.status import signal_name
-from gossipkv.launcher.unread import Unread, unread
+from gossipkv.launcher.status import Unread, signal_name, unread
 from gossipkv.settings.config import Config
 from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import duration_text, plain

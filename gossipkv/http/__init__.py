@@ -6,7 +6,7 @@ Read in this order:
     exchange.py     one connection: bytes to requests, answers to bytes
     target.py       what a request target names
     reads.py        one key; then batches.py and scans.py for many
-    read_context.py, read_options.py, source_times.py    what all reads need
+    read_options.py what a read may say besides its key
     conditions.py, ranges.py    ETag and its like, parts of a value, times
     media.py, json_lines.py    the forms of bodies
     health.py       how a node is: /healthz, /livez, /readyz

@@ -22,8 +22,8 @@ from gossipkv.errors import LocalError
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits, Types
 from gossipkv.http.paths import site_of
-from gossipkv.http.read_context import ReadContext
 from gossipkv.http.read_options import Session
+from gossipkv.http.reads import ReadContext
 from gossipkv.log import Log
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import Answer
 from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_context import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.http.read_options import read_options
+from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from gossipkv.http.answers import Request
-    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
 

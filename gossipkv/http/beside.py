@@ -30,7 +30,7 @@ from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
 from gossipkv.http.paths import site_of
 from gossipkv.http.permissions import Permissions
-from gossipkv.http.read_context import ReadContext
+from gossipkv.http.reads import ReadContext
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
 from gossipkv.processes.talk import Lines, say

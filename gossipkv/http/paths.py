@@ -15,7 +15,7 @@ from gossipkv.http.site import Site
 if TYPE_CHECKING:
     from gossipkv.http.answers import Asker
     from gossipkv.http.permissions import Permissions
-    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.reads import ReadContext
     from gossipkv.http.site import Looking
 
 

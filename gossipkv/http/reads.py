@@ -1,25 +1,213 @@
 """What is answered to GET and HEAD of one key; `batches` has many, `scans` has them in order.
 
+What all three have in common stands here as well: whom they ask, when versions were modified, and what an error of the
+wire is by HTTP: Sequins' statuses, with the wire's code beside them.  A 404 that names the version says that the
+version has no such key; one that names none, that there is no such database or that nothing of it is ready yet.
+Towards a node that passes on a request (`?proxy`) a 404 would mean the former, so what is not here is 501 or 500 there.
+
 Rejected: to answer `?proxy=VERSION` from another version where that one is not held, as Sequins does: an answer is
 never from a version that was not asked for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from base64 import b64encode
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import GossipKVError, ProtocolError
+import trio
+
+from gossipkv.errors import (
+    WRITES_ARE,
+    GossipKVError,
+    NotReady,
+    ProtocolError,
+    UnknownDatabase,
+    UnknownVersion,
+)
 from gossipkv.http import conditions
-from gossipkv.http.answers import Answer, text
-from gossipkv.http.read_context import GET, check_name, checked_origin, read_from, refused, unanswered
+from gossipkv.http.answers import Answer, refusal, text
 from gossipkv.http.read_options import read_options
+from gossipkv.http.target import NAME
 
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Header, Request
-    from gossipkv.http.read_context import ReadContext
-    from gossipkv.http.read_options import ReadOptions
+    from collections.abc import Callable
+
+    from gossipkv.http.answers import Asker, Header, Request
+    from gossipkv.http.read_options import ReadOptions, Session
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
+
+
+VERSION: Final = b"X-Sequins-Version"
+TOKEN: Final = b"X-GossipKV-Token"  # Of what was read of a table, in Base64.
+NOT_KEPT: Final = (b"Cache-Control", b"no-store")
+GET: Final = frozenset({b"GET", b"HEAD"})
+ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
+ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
+POSTED: Final = frozenset({b"_mget", b"_scan"})  # The keys to which is posted.
+
+_AGAIN: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
+AGAIN_S: Final = 1.0  # A question costs the node a map for each database: once a second is nothing.
+
+_LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can say.
+
+
+@final
+class SourceTimes:
+    """When versions were last modified at their source; one question at a time, whoever waits for it.
+
+    The time of a version does not change once it is known.  One that a node does not tell yet, as it has just heard of
+    the version, is asked for again after `AGAIN_S`; until then its values have no `Last-Modified`.
+    """
+
+    def __init__(self, ask: Asker) -> None:
+        self._ask = ask
+        self._known: dict[tuple[str, str], int] = {}
+        self._unknown: dict[tuple[str, str], float] = {}
+        self._asking = trio.Lock()
+
+    async def of(self, database: str, version: str) -> int | None:
+        """Return when a version was modified, in whole seconds since the epoch, or None where nobody knows."""
+        name = (database, version)
+        if (time_s := self._known.get(name)) is not None:
+            return time_s
+        async with self._asking:
+            if name not in self._known and self._unknown.get(name, 0.0) <= trio.current_time():
+                await self._look()
+                self._note_unknown(name)
+        return self._known.get(name)
+
+    async def _look(self) -> None:
+        """Learn what the node tells now; what it has forgotten is forgotten here."""
+        try:
+            told = await self._ask.call("databases")
+        except GossipKVError:
+            return
+        found = dict(_times(told))
+        self._known = {name: self._known.get(name, time_s) for name, time_s in found.items()}
+
+    def _note_unknown(self, name: tuple[str, str]) -> None:
+        now = trio.current_time()
+        self._unknown = {each: at for each, at in self._unknown.items() if at > now}
+        if name not in self._known:
+            self._unknown[name] = now + AGAIN_S
+
+
+def _times(told: object) -> list[tuple[tuple[str, str], int]]:
+    """What an answer says of versions; what is not as it should be says nothing."""
+    found = []
+    for each in told if isinstance(told, list) else []:
+        match each:
+            case {"name": str(database), "times": dict(times)}:
+                for version, time_ms in times.items():
+                    if isinstance(version, str) and isinstance(time_ms, int) and 0 <= time_ms <= _LATEST_MS:
+                        found.append(((database, version), time_ms // 1000))
+    return found
+
+
+@dataclass(slots=True)
+class ReadContext:
+    """Whom reads ask, and what they need to know.
+
+    Attributes:
+        ask: The client.
+        node_name: The name of the node that is asked; None where that may be any.
+        content_type_of: What the values of a database are.
+        alone: Whether the gateway belongs to no node, so that nothing is here without asking.
+        session: What keeps a gateway that asks several nodes from stepping back.
+        times: When versions were modified.
+    """
+
+    ask: Asker
+    node_name: str | None
+    content_type_of: Callable[[str], bytes]
+    alone: bool = False
+    session: Session | None = None
+    times: SourceTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = SourceTimes(self.ask)
+
+
+def unanswered(request: Request, target: Target) -> Answer:
+    """Return the answer to what names no key, or asks for what is never done; Sequins says 400 to both.
+
+    Another method is 405, since who puts where nobody takes it is to read what is allowed in its place.
+    """
+    allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
+    if request.method == b"OPTIONS":
+        return Answer(204, [allow])
+    if target.path == b"*":
+        return text(400, "the target * is for OPTIONS alone")
+    if request.method in GET:
+        return text(400, "the path has no key: ask for /<database>/<key>, or see /<database>/")
+    method = request.method[:20].decode("ascii", "replace")
+    answer = text(
+        405,
+        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE}, "
+        "though not by HTTP",
+    )
+    return Answer(405, [*answer.headers, allow], answer.body)
+
+
+def check_name(database: str) -> None:
+    """Accept what a database may be called.
+
+    Raises:
+        UnknownDatabase: it may not, so there is none.
+    """
+    if NAME.fullmatch(database) is None:
+        raise UnknownDatabase("there is no such database: names have ASCII letters, digits, - and _")
+
+
+def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
+    """Return the answer to a read that met an error of the wire; `options`: None where it was not understood."""
+    answer = refusal(error)
+    is_proxied = options is not None and options.is_proxied
+    match error:
+        case NotReady() if "database" not in error.details:
+            pass  # A table's: it will be soon, and of a dataset there may never be a version.
+        case NotReady() if is_proxied or not (options is not None and options.names_version):
+            answer = replace(answer, status=501 if is_proxied else 404)
+        case UnknownDatabase() if is_proxied:
+            answer = replace(answer, status=501)
+        case UnknownVersion() if is_proxied:
+            answer = replace(answer, status=500)
+        case ProtocolError():
+            answer = text(502, error.message, "UNAVAILABLE")  # It is the node that spoke badly.
+    again = _AGAIN.get(answer.status)
+    return answer if again is None else replace(answer, headers=[*answer.headers, (b"Retry-After", again)])
+
+
+def read_from(context: ReadContext, database: str, told: str | bytes) -> list[Header]:
+    """Return the headers that say what was read: a version of a dataset, or how far a table was, which nobody keeps."""
+    if isinstance(told, bytes):
+        return [NOT_KEPT, *([(TOKEN, b64encode(told))] if told else [])]
+    if context.session is not None:
+        context.session.saw(database, told)
+    return [(VERSION, told.encode())]
+
+
+def checked_origin(told: object) -> str | bytes:
+    """Return the version that an answer names, or a table's token.
+
+    Raises:
+        ProtocolError: it can be neither.
+    """
+    return told if isinstance(told, bytes) else checked_version(told)
+
+
+def checked_version(version: object) -> str:
+    """Return the version that an answer names, which goes into a header.
+
+    Raises:
+        ProtocolError: it cannot be one.
+    """
+    if isinstance(version, str) and NAME.fullmatch(version) is not None:
+        return version
+    raise ProtocolError("a node answered from a version of which the name is none")
+
 
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
 

@@ -19,15 +19,15 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import Answer
 from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_context import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.http.read_options import ReadOptions, read_options
+from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from gossipkv.http.answers import Request
-    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
 

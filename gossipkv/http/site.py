@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.access.rights import LOGIN, Right, of_path
 from gossipkv.errors import GossipKVError
-from gossipkv.http import reads, target
+from gossipkv.http import target
 from gossipkv.http.answers import Answer, Request, refusal, text
 from gossipkv.http.batches import read_many
 from gossipkv.http.permissions import refused
-from gossipkv.http.read_context import ALLOW, unanswered
+from gossipkv.http.reads import ALLOW, read_one, unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gossipkv.http.page.pages import Pages
     from gossipkv.http.permissions import Permissions
-    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
 
 Looking = Callable[[Request, "Target"], Awaitable[Answer]]
@@ -109,7 +109,7 @@ class Site:
             asset = self._asset(request, found)
             if asset is not None:
                 return asset
-        return await reads.read_one(self._context, request, found)
+        return await read_one(self._context, request, found)
 
     async def _show(self, request: Request, found: Target) -> Answer:
         """What names no key: a page."""

@@ -20,8 +20,7 @@ The files, in the order in which they are best read:
     fleet.py        the nodes of one cluster
     plan.py, ports.py   what the directory remembers of them, and their ports
     node_child.py   one start of one node
-    status.py       what is known of a node
-    unread.py       which datasets cannot be read yet
+    status.py       what is known of a node, and which datasets cannot be read yet
 """
 
 from gossipkv.launcher.control import NotUp

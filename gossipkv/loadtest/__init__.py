@@ -5,11 +5,11 @@ Read in this order:
     plan.py         what is asked, of whom, how fast; plan_text.py: the same as people write it
     result.py       what comes of it
     run.py          a plan carried out, from the beginning to its result
-    truth.py        the right values, read as a node reads its source
+    truth.py        the right values, read as a node reads its source; the process that reads one version
     fleet.py        the processes that make the load; task.py: what each of them does; load_child.py: one of them
     worker.py       how one is started and ended
-    late_truth.py   versions that come while it runs; version_reader.py: the process that reads one
-    gathering.py    what they say, put together; histograms.py: counts that add up exactly
+    late_truth.py   versions that come while it runs
+    gathering.py    what they say, put together; counts that add up exactly
     watch.py        the cluster beside it; server_cpu.py: what the servers take
     _generator.pyx  the connections, when each request goes out, what came back; _link.pxd: one connection
     _schedule.pyx   when requests are due

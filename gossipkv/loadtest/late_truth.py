@@ -1,7 +1,7 @@
 """The truth of versions that appear while a load runs, where it was given as a source.
 
 Answers of a version that nobody knew at the beginning cannot be compared.  When the first of them is told, a process of
-low priority (`version_reader.py`) reads that version as it stands at the source, which is whole by then: a node built
+low priority (`truth.main`) reads that version as it stands at the source, which is whole by then: a node built
 it.  It writes the records in key order, so that the processes that make the load can take them in beside their work.
 What came before stays unchecked, and the result says how much that is.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.loadtest.plan import Plan
 
-MODULE: Final = "gossipkv.loadtest.version_reader"
+MODULE: Final = "gossipkv.loadtest.truth"
 
 
 class _Reading(NamedTuple):

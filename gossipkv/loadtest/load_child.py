@@ -3,7 +3,7 @@
 Lines of JSON.  The parent says a task first (`task.py`), and then one run after the other:
 
     {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      of the machine's monotonic clock, which all share
-    {"version": ..., "file": ...}       a version that has come; its records (`version_reader.py`) are right from now on
+    {"version": ..., "file": ...}       a version that has come; its records (`truth.main`) are right from now on
 
 This process says `ready` when its connections are there, `news` four times a second, `done` at the end of each run, or
 `failed` with the error that it met.  SIGINT ends a run; the end of its input, or of the parent, the process.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -19,8 +20,11 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
+from gossipkv.client.blocking import Client
 from gossipkv.client.credentials import PLAIN
-from gossipkv.loadtest import figures, first_look
+from gossipkv.client.link import RECEIVE_BYTES, shake
+from gossipkv.errors import Unauthorized, Unavailable
+from gossipkv.loadtest import figures
 from gossipkv.loadtest.fleet import Fleet, error_of
 from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
 from gossipkv.loadtest.late_truth import LateTruth
@@ -60,7 +64,7 @@ def run_plan(
         Unavailable: a target cannot be reached at the beginning.
         Unauthorized: it does not take the token.
     """
-    first_look.look(plan, credentials)
+    _look_first(plan, credentials)
     plan = _with_members(plan, credentials)
     with ExitStack() as stack:
         fleet = stack.enter_context(Fleet(plan, credentials.token))
@@ -342,3 +346,49 @@ def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarge
     return replace(
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
     )
+
+
+def _look_first(plan: Plan, credentials: Credentials) -> None:
+    """Look at each target before its load: it proves who it is, and takes the token; a refusal is said in a sentence.
+
+    Raises:
+        Unavailable: it is not there, or no TLS is spoken with it.
+        Unauthorized: it does not let who shows this token read, or refuses the token.
+    """
+    if plan.tls is None and credentials.token is None:
+        return
+    for target in plan.targets:
+        if target.scheme == "gossipkv":
+            with Client([target.address], timeout_ms=round(plan.timeout_s * MS_IN_S), credentials=credentials) as node:
+                node.dial()
+            continue
+        try:
+            answer = _asked(target, _question(target, plan, credentials.token), plan.timeout_s, credentials)
+        except (OSError, UnicodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise Unavailable(f"{target} cannot be asked: {reason}", {"address": str(target.address)}) from error
+        if answer.startswith((b"HTTP/1.1 401 ", b"-")):
+            said = answer.split(b"\r\n")[0].decode("utf-8", "replace")
+            raise Unauthorized(f"{target} refuses to be read: {said}")
+
+
+def _question(target: Target, plan: Plan, token: str | None) -> bytes:
+    if target.scheme == "redis":
+        return f"AUTH {token}\r\n".encode() if token is not None else b"PING\r\n"
+    shown = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    return f"GET /{plan.database}/- HTTP/1.1\r\nHost: {target.address}\r\n{shown}\r\n".encode()
+
+
+def _asked(target: Target, question: bytes, timeout_s: float, credentials: Credentials) -> bytes:
+    """The beginning of what it answers."""
+    tls = credentials.tls(target.address.host)
+    with socket.create_connection(target.address, timeout_s) as connection:
+        if tls is not None:
+            shake(connection, tls, lambda: None)  # The socket's own limit stands.
+        connection.sendall(question if tls is None else tls.seal(question))
+        answer = b""
+        while not answer.count(b"\r\n"):
+            if not (data := connection.recv(RECEIVE_BYTES)):
+                raise OSError("it ended the connection")
+            answer += data if tls is None else tls.open(data)
+        return answer

@@ -9,9 +9,13 @@ that nobody knows, so whatever comes for them is taken.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from gossipkv.dataset.formats.detect import batches, detect_file
 from gossipkv.dataset.formats.reading import Reading
@@ -19,10 +23,11 @@ from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import SourceError
+from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.loadtest._keys import shuffled
 from gossipkv.loadtest._records import Records
 from gossipkv.loadtest.plan import PlanError
+from gossipkv.processes import leash, niceness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -206,3 +211,39 @@ def _absent_keys(keys: list[bytes], seed: int) -> list[bytes]:
             key += b"~"
         found.append(key)
     return found
+
+
+SIZES: Final = struct.Struct("=II")
+
+
+def write_records(records: Mapping[bytes, bytes], file: BinaryIO) -> None:
+    """Write records in key order: two numbers of 32 bits, the sizes, then the key and the value."""
+    for key in sorted(records):
+        value = records[key]
+        file.write(SIZES.pack(len(key), len(value)) + key + value)
+
+
+def main() -> None:
+    """Read one version of a source and write its records, as the process that `late_truth` starts.
+
+    It is told on standard input, as a line of JSON, where the version is and which file to write, and says on standard
+    output `{"records": n}`, or `{"error": "..."}`.  Only processes on this machine, of this program, read the file.
+    """
+    order = json.loads(sys.stdin.buffer.readline())
+    leash.wear(order["worn"])
+    niceness.give_way(os.getpid())  # The load comes first.
+    said: dict[str, str | int]
+    try:
+        records = read_version(order["place"], order["database"], order["version"])
+        with Path(order["file"]).open("xb") as file:
+            write_records(records, file)
+    except (GossipKVError, OSError) as error:
+        said = {"error": str(error)}
+    else:
+        said = {"records": len(records)}
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,17 +2,14 @@
 
 Read in this order:
 
-    leash.py        a process on it dies with whoever started it
+    leash.py        a process on it dies with whoever started it; work in a copy of a process that has imported already
     program.py      how a program of ours is started, and how it ended
     talk.py         lines over pipes
     passing.py      descriptors that one passes to another
     child.py        a program of ours that a node runs: started, heard, ended
-    fork.py         work in a copy of a process that has imported already
     pace.py         how fast it may read
-    activity.py     what a process does, seen from outside
     niceness.py     others come first
-    peak_memory.py  the most that this process has had
-    usage.py        what this process takes of the machine
+    usage.py        what this process takes of the machine, and what another does, seen from outside
     interrupt.py    Ctrl-C before there is anything to stop
     logs.py         what it says: lines with fields on standard error
 """

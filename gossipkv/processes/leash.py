@@ -14,8 +14,10 @@ import fcntl
 import os
 import select
 import signal
+import sys
+import traceback
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,3 +79,31 @@ def is_cut(worn: int) -> bool:
     poll = select.poll()
     poll.register(worn, 0)
     return bool(poll.poll(0))
+
+
+def run_apart(work: Callable[[], int]) -> int:
+    """Do this in a copy of this process, which has one thread and has imported already, and wait for its end.
+
+    Returns what `work` did, which is the copy's exit status: 1 if it raised; below zero, the signal that killed it.  It
+    leads a session, so that its priority is its own, and dies with this process.
+    """
+    with held() as (worn, started):
+        copy = os.fork()
+        if copy == 0:
+            _run(work, worn)
+        started()
+        _, status = os.waitpid(copy, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _run(work: Callable[[], int], worn: int) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        wear(worn)
+        status = work()
+    except BaseException:  # noqa: BLE001  Whatever it is, it must not run on into what the other does.
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,4 +1,4 @@
-"""What this process takes of the machine, as the kernel counts it (proc(5)); what that does not tell is left out."""
+"""What processes take of the machine, as the kernel counts it (proc(5)): this one, and another seen from outside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import os
 import resource
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 # A field of `/proc/self/stat`, counted from the state on: what stands before is the command's name, which may hold
 # anything.  When it began, in ticks since the boot.
@@ -18,7 +24,7 @@ OPEN_FILES: Final = Path("/proc/self/fd")
 
 
 def usage() -> dict[str, float]:
-    """Return what it takes, by name.
+    """Return what this process takes, by name; what the kernel does not tell is left out.
 
     `cpu_s`: the processor time that it had, without its children; `resident_bytes`, `peak_bytes`: its memory now and
     at most; `descriptors`, of which it may have `descriptor_limit` (left out: any number); `threads`; `started_ms`:
@@ -66,3 +72,52 @@ def _start() -> dict[str, float]:
 
 
 _started_ms: list[int] = []
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had (VmHWM).
+
+    Raises:
+        ConfigError: the system does not say.
+    """
+    with Path("/proc/self/status").open("rb") as status:
+        for line in status:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) << 10
+    raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
+
+
+# Runnable, whether it has a processor or not; stopped by a signal or a debugger.
+HELD_UP: Final = frozenset("RTt")
+# Fields of `stat`, from the state on: what stands before is the command's name, which may hold anything.
+STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
+
+
+class Activity(NamedTuple):
+    """A process at one moment."""
+
+    processor_s: float  # What it had so far; when it has ended, nothing.
+    is_held_up: bool  # One of its threads would go on if it had a processor, or were not stopped.
+
+
+def activity_of(process: int) -> Activity:
+    """Return what another process does now; nothing if it has ended.
+
+    One that had no processor time and is not held up waits for something outside (a source that hangs).  One that is
+    held up is not let: it is stopped, or others have the processors.  Only the state of its threads tells these apart.
+    """
+    ticks = sum(int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS]) for stat in _stats(Path(f"/proc/{process}")))
+    held_up = any(stat[STATE] in HELD_UP for task in _tasks(process) for stat in _stats(task))
+    return Activity(ticks / TICKS_PER_S, held_up)
+
+
+def _tasks(process: int) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return list(Path(f"/proc/{process}/task").iterdir())
+    return []
+
+
+def _stats(place: Path) -> Iterator[list[str]]:
+    """Yield the fields of `stat`, unless that has ended."""
+    with contextlib.suppress(OSError):
+        yield (place / "stat").read_text().rpartition(")")[2].split()

@@ -37,10 +37,10 @@ from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
-from gossipkv.processes.fork import run_apart
+from gossipkv.processes.leash import run_apart
 from gossipkv.processes.pace import Pace
-from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
+from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:
     from gossipkv.dataset.build.job import BuildJob, Progress

@@ -20,10 +20,10 @@ from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.errors import LocalError, SourceChanged
 from gossipkv.processes import child
-from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import give_way, take_back
 from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
+from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Internal
 from gossipkv.http import target
 from gossipkv.http.answers import STATUS_BY_CODE, Answer, document, refusal
-from gossipkv.http.page import assets, rendering
-from gossipkv.http.page.defects import contained
+from gossipkv.http.page import rendering
 from gossipkv.http.page.history import History
 from gossipkv.http.page.survey import NODE_MS, Found, look_up, status_of, take_survey
 from gossipkv.http.page.view import Asked, view
+from gossipkv.log import Log
 from gossipkv.status.reading import map_of
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gossipkv.http.answers import Asker, Request
     from gossipkv.http.page.survey import Survey
@@ -40,8 +41,29 @@ _HEADERS: Final = [
     (b"Content-Type", b"text/html; charset=utf-8"),
     (b"Cache-Control", b"no-store"),
     (b"Vary", b"Accept"),
-    *assets.GUARDS,
+    *rendering.GUARDS,
 ]
+
+
+_log = Log("gossipkv.http")
+
+
+@contextlib.contextmanager
+def contained(where: str) -> Iterator[None]:
+    """Let our own errors pass, and log whatever else the block raises.
+
+    Raises:
+        Internal: in the place of what was logged, with the id that it was logged under.
+    """
+    try:
+        yield
+    except GossipKVError:
+        raise
+    except Exception as error:  # Whatever it is, it ends one answer, and not the process.
+        incident = uuid.uuid4().hex[:16]
+        _log.error("page_failed", page=where, id=incident, exc_info=error)
+        message = f"a defect in the page; the log has the traceback under {incident}"
+        raise Internal(message, {"id": incident}) from error
 
 
 @final
@@ -77,7 +99,7 @@ class Pages:
 
     def asset(self, name: str, request: Request) -> Answer | None:
         """Answer a request for `/static/<name>`; None: there is none."""
-        return assets.asset(name, request)
+        return rendering.asset(name, request)
 
     async def _sample(self) -> None:
         with contextlib.suppress(GossipKVError), contained("sampler"):

@@ -12,7 +12,7 @@ from gossipkv.cli import FAILED
 from gossipkv.cli import cluster as command
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus
 from gossipkv.launcher.plan import NodePlan, Plan
-from gossipkv.launcher.unread import Unread
+from gossipkv.launcher.status import Unread
 from tests.unit.client.fake_node import FakeNode
 
 

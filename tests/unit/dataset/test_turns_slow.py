@@ -10,8 +10,8 @@ from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.lifecycle import version_build
 from gossipkv.dataset.source.reader import CHUNK_BYTES
-from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import NICENESS
+from gossipkv.processes.usage import activity_of
 from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, builds, children, lift_the_throttle, state, until
 
 

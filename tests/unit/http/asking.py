@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import h11
 
-from gossipkv.http import reads, target
+from gossipkv.http import target
 from gossipkv.http.answers import Answer, Request
 from gossipkv.http.batches import read_many
 from gossipkv.http.exchange import Exchange, Limits, Nothing, Refusal
-from gossipkv.http.read_context import ReadContext
+from gossipkv.http.reads import ReadContext, read_one
 from gossipkv.http.scans import scan
 from tests.unit.http.fake_node import OWN
 
@@ -28,7 +28,7 @@ async def answer_to(context, request):
         return bad.answer
     if request.method == b"POST" and named.key in {b"_mget", b"_scan"}:
         return await (read_many if named.key == b"_mget" else scan)(context, request, named)
-    return await reads.read_one(context, request, named)
+    return await read_one(context, request, named)
 
 
 async def ask(context, method, path, headers=None, body=b""):

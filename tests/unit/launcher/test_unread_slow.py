@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from gossipkv.client import patience
-from gossipkv.launcher import NodeStatus, unread
+from gossipkv.launcher import NodeStatus, status
 from tests.unit.client.fake_node import FakeNode, answering
 from tests.unit.client.under_trio import LONG_MS
 
@@ -16,8 +16,8 @@ COMING = ("NOT_READY", "version 1 is being built", {"coming": True})
 
 def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
-    assert unread.READ_MS < 1000 * patience.LEAST_LEFT_S  # So that the client does not wait for what is coming.
-    monkeypatch.setattr(unread, "READ_MS", LONG_MS)
+    assert status.READ_MS < 1000 * patience.LEAST_LEFT_S  # So that the client does not wait for what is coming.
+    monkeypatch.setattr(status, "READ_MS", LONG_MS)
     monkeypatch.setattr(patience, "LEAST_LEFT_S", LONG_MS / 1000)
     answers = {"geo": [[None, "1"]], "names": STUCK}
     info = ("info", {"source_error": None})
@@ -32,10 +32,10 @@ def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
 
         def asked():
             for node in nodes:
-                monkeypatch.setattr(unread, "ANSWER_MS", 200 if node.address == silent.address else LONG_MS)
+                monkeypatch.setattr(status, "ANSWER_MS", 200 if node.address == silent.address else LONG_MS)
                 yield node
 
-        found = [*unread.unread(asked())]
+        found = [*status.unread(asked())]
     assert [each[:3] for each in found[:3]] == [
         ("names", "n1", STUCK[1]), ("the source", "n2", "/s: gone"), ("geo", "n2", COMING[1]),
     ]  # fmt: skip

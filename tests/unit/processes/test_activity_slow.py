@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import contextmanager
 
-from gossipkv.processes.activity import Activity, activity_of
+from gossipkv.processes.usage import Activity, activity_of
 
 BUSY = "print('busy', flush=True)\nwhile True: pass"
 IDLE = "input()"

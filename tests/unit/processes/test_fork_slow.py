@@ -14,7 +14,7 @@ from tests.unit.processes.started import is_running, started_by
 
 SCRIPT = """
 import os, sys, time
-from gossipkv.processes.fork import run_apart
+from gossipkv.processes.leash import run_apart
 def work():
     {}
 print(run_apart(work), os.getpid() != os.getsid(0), flush=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.processes import usage
-from gossipkv.processes.peak_memory import peak_bytes
+from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gossipkv.errors import from_wire
 from gossipkv.http.answers import Request, text
 from gossipkv.http.exchange import Dates, Exchange, Limits, Refusal
-from gossipkv.http.read_context import ReadContext
+from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import Site
 from tests.oracle.http import Failed, Found
 

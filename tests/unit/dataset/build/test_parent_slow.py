@@ -13,7 +13,7 @@ from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import Loads, build_in_child
 from gossipkv.dataset.build.trouble import BuildError
 from gossipkv.errors import SourceChanged
-from gossipkv.processes.activity import activity_of
+from gossipkv.processes.usage import activity_of
 from tests.unit.dataset.sources import BUILD_MEMORY
 from tests.unit.dataset.world import SLOW_FILES, SLOWLY
 from tests.unit.processes.started import is_running, started_by

@@ -10,7 +10,7 @@ from setuptools import Distribution
 
 import gossipkv.http.page
 from gossipkv.http.answers import Request
-from gossipkv.http.page.assets import POLICY, TYPES, asset
+from gossipkv.http.page.rendering import POLICY, TYPES, asset
 
 PACKAGE = Path(gossipkv.http.page.__file__).parent
 ROOT = PACKAGE.parent.parent.parent

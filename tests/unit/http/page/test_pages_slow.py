@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.page import pages as module
-from gossipkv.http.page.assets import POLICY
+from gossipkv.http.page.rendering import POLICY
 from tests.unit.http.page.nodes import SCENES, ToldNode, body_of, pages_of, request, told
 from tests.world.logs import capture_logs
 

@@ -32,7 +32,7 @@ MAPPED_BYTES = 3 * MIB
 
 MEASURED = """
 import sys, threading, time
-from gossipkv.processes.peak_memory import peak_bytes
+from gossipkv.processes.usage import peak_bytes
 from gossipkv.storage.engine import child
 most = [0]
 def look():
