@@ -48,7 +48,7 @@ LONG = ("tests/smoke/", "tests/simulation/", "tests/nightly/", "tests/ci/cluster
 # Hypothesis draws from the constants of whatever is loaded, too, so no test may count on what it happens to draw.
 settings.register_profile(
     "fixed",
-    max_examples=25,
+    max_examples=10,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

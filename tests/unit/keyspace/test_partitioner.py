@@ -87,11 +87,11 @@ def test_murmur3_is_the_oracle_s(key: bytes, seed: int) -> None:
     assert partitioner.murmur3_32(key) == oracle.murmur3_32(key)
 
 
-@pytest.mark.parametrize("size", [*range(301), 4095, 4096, 65535])
-def test_sha1_is_openssl_s(size: int) -> None:
+def test_sha1_is_openssl_s() -> None:
     """Every length around the padding's turns, and the longest key."""
-    key = bytes(at * 167 % 256 for at in range(size))
-    assert partitioner.sha1(key) == oracle.sha1(key)
+    for size in (*range(301), 4095, 4096, 65535):
+        key = bytes(at * 167 % 256 for at in range(size))
+        assert partitioner.sha1(key) == oracle.sha1(key), size
 
 
 def test_published_answers() -> None:

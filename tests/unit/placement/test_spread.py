@@ -116,7 +116,7 @@ def test_no_map_has_fewer_moves(drawn, replication, data):
     assert len(moves(now, wanted)) == oracle.fewest_moves(forms, ideal, now)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_node_more_or_less_moves_its_share(seed):
     """Of 4,096 slots or so, and with nodes of like weight: 1.25 times the ideal at most."""
     random = Random(seed)

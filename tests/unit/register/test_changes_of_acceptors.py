@@ -151,7 +151,7 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_left():
 
 
 @pytest.mark.parametrize("victim", range(5))
-@pytest.mark.parametrize("moment", range(0, 40, 3))
+@pytest.mark.parametrize("moment", range(0, 40, 12))
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
     """Whoever dies, whenever, with or without what it appended: all goes on, in one chain."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.register.proposer import End
+from tests.unit.register import test_changes_of_acceptors as line
 from tests.unit.register.scripted import Scripted
 
 
@@ -42,3 +43,11 @@ def test_a_newcomer_is_struck(strike, moment):
     entered = world.record(a).value.acceptors
     assert entered.joint == 0
     assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)
+
+
+@pytest.mark.parametrize("victim", range(5))
+@pytest.mark.parametrize("moment", [moment for moment in range(0, 40, 3) if moment % 12])
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
+    """The moments that README's line leaves out."""
+    line.test_a_crash_at_each_send_and_sync(victim, moment, is_synced)

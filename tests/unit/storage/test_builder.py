@@ -60,7 +60,7 @@ def assert_same(image: bytes, expected: bytes, way: str) -> None:
 
 @pytest.mark.parametrize(
     "records",
-    [[], [(b"", b"")], [(b"k" * 65_535, b"v")], edge_cases(), many(20, 4000), many(21, 3000, keys=40)],
+    [[], [(b"", b"")], [(b"k" * 65_535, b"v")], edge_cases(), many(20, 1000), many(21, 1000, keys=40)],
     ids=["nothing", "one empty", "one long key", "edges", "many", "duplicates"],
 )
 def test_the_oracles_bytes(records: list[Record], way: str) -> None:

@@ -67,13 +67,14 @@ def test_a_newer_footer_is_of_a_newer_format():
         read_label(CutReader(data[:-256] + bytes(footer)))
 
 
-@pytest.mark.parametrize("at", range(256))
-def test_every_byte_of_the_footer_is_covered(at):
+def test_every_byte_of_the_footer_is_covered():
     """And so are the metadata."""
-    data = bytearray(oracle.write(RECORDS[:20], metadata=b"{}"))
-    data[len(data) - 256 + at] ^= 0x10
-    with pytest.raises((Corrupt, UnsupportedFormat)):
-        read_label(CutReader(data))
+    whole = oracle.write(RECORDS[:20], metadata=b"{}")
+    for at in range(len(whole) - 256, len(whole)):
+        data = bytearray(whole)
+        data[at] ^= 0x10
+        with pytest.raises((Corrupt, UnsupportedFormat)):
+            read_label(CutReader(data))
 
 
 def test_footers_that_contradict_themselves_are_refused():

@@ -117,7 +117,7 @@ def check_scans(file: SortedFile, records: Sequence[Record], turns: int) -> None
         [(b"", b"empty key"), (b"empty value", b"")],
         [(b"x" * 65_535, b"y" * 70_000)],
         edge_cases(),
-        many(11, 3000),
+        many(11, 1000),
         many(12, 400, keys=30),
         [(b"%05d" % number, b"v" * (number % 240)) for number in range(1500)],  # Past each partial decompression.
     ],

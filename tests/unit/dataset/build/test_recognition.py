@@ -39,7 +39,7 @@ def functions(recognition):
     return [claim.function for claim in recognition.claims]
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 12, 16])
+@pytest.mark.parametrize("count", [2, 5, 12])
 @pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
 def test_the_function_that_made_the_files_is_recognised(function, count):
     """It is first of all that fit, unless an earlier one puts every file in its place as well."""

@@ -12,13 +12,12 @@ from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
 from gossipkv.gossip.tree.limits import item_bytes
 from tests.unit.gossip.tree.transfers import MOST, OWNER, Transfers, any_delta, recounted_bytes, shown, whole
 
-SEEDS = range(400)
+SEEDS = range(50)
 
 
-@pytest.mark.parametrize("first", range(0, len(SEEDS), 50))
-def test_readers_see_only_what_the_owner_had(first: int) -> None:
+def test_readers_see_only_what_the_owner_had() -> None:
     """Cut anywhere, lost, doubled, shuffled, from third parties, collected anywhere: no version but a true one."""
-    for seed in SEEDS[first : first + 50]:
+    for seed in SEEDS:
         transfers = Transfers(seed)
         for _ in range(300):
             transfers.step()
@@ -75,7 +74,7 @@ def test_no_bytes_break_what_a_branch_promises(seed: int, most_bytes: int) -> No
             assert all(chunks(OWNER, branch, known, 80))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(10))
 def test_what_an_owner_may_publish_is_taken_by_everybody(seed: int) -> None:
     """However full its branch is, whatever of it a reader missed and from whom it comes: never refused."""
     random, most_bytes = Random(seed), 8 * 260

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tests.unit.storage.engine.layers import BOUNDS, LAYERS, SPACES, memtable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
 
 WHOLE = (b"", None)
 
@@ -95,42 +95,6 @@ def test_parts_are_the_whole(drawn: Extents, names: set[bytes]) -> None:
         assert sum(drawn.view.size_bytes(space, *part) for part in parts) == drawn.view.size_bytes(space)
         rows = sum(drawn.view.rows(space, *part) for part in parts) - drawn.view.rows(space)
         assert abs(rows) <= len(parts) * len(drawn.files)
-
-
-SIZES = {"alike": lambda number: 50, "growing": lambda number: number // 100, "mixed": lambda number: number * 37 % 90}
-
-
-@pytest.fixture(scope="module", params=SIZES)
-def large(request: pytest.FixtureRequest) -> dict[bytes, bytes]:
-    """Thousands of records in one space, beside spaces of other sizes."""
-    numbers = random.Random(8)
-    layer = {internal(space, b"") + numbers.randbytes(8): b"\1" for space in (1, 2, 4) for _ in range(300)}
-    value = SIZES[request.param]
-    return layer | {internal(3, b"%05d" % number): b"\1" + b"v" * value(number) for number in range(6_000)}
-
-
-CUTS = (700, 1_500, 3_000, 5_000)
-
-
-@pytest.mark.parametrize("compression", [sorted_file.NONE, sorted_file.LZ4])
-@pytest.mark.parametrize("memtables", [0, 1, 2])
-@pytest.mark.parametrize("spread", ["evenly", "in halves"])
-def test_many_keys(large: dict[bytes, bytes], memtables: int, spread: str, compression: int) -> None:
-    """Trees of several levels, files of many pages: a quarter of what lies within bounds is on either side at least.
-
-    Two sources share the keys between them, so one of them has half; where keys lie evenly, it is nearly half of all.
-    """
-    place = {key: number % 2 if spread == "evenly" else number < 3_500 for number, key in enumerate(sorted(large))}
-    layers = [{key: value for key, value in large.items() if place[key] == source} for source in (0, 1)]
-    drawn = Extents(layers, memtables, CUTS, compression)
-    numbers = random.Random(memtables)
-    keys = sorted(key[4:] for key in large if key[:4] == internal(3, b""))
-    least = 0.25 if spread == "in halves" else 0.45
-    starts = numbers.sample(range(len(keys) - 200), 12)
-    for start, end in (WHOLE, *((keys[at], keys[numbers.randrange(at + 100, len(keys))]) for at in starts)):
-        if compression == sorted_file.NONE:
-            drawn.check(3, start, end)
-        assert least - 0.02 <= drawn.share(3, start, end) <= 1 - least + 0.02
 
 
 def test_records_of_one_size_are_counted() -> None:

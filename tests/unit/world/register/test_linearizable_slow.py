@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
+from tests.unit.world.register import test_linearizable as line
 from tests.unit.world.register.histories import draw_correct
 from tests.world.register.linearizable import Done, Kind, Operation, Read, check
 
@@ -25,3 +28,9 @@ def test_long_histories_are_decided():
         verdicts[check([*right, stale]).kind] += 1
     assert verdicts[LINEARIZABLE] == 0
     assert verdicts[INCONCLUSIVE] <= 1
+
+
+@pytest.mark.parametrize("seed", range(1, 8))
+def test_verdicts_are_those_of_every_order(seed):
+    """More histories."""
+    line.test_verdicts_are_those_of_every_order(seed)
