@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.bench.measurement import Measurement
 
+COMMAND = "`python -m tests.bench --only {}`"
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 
@@ -62,11 +63,10 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def page(part: str, measurements: Iterable[Measurement], notes: Iterable[str]) -> str:
+def page(part: str, measurements: Iterable[Measurement], notes: list[str]) -> str:
     """Return the page of a part: its command, the machine, the table, and notes."""
-    said = "".join(f"- {note}.\n" for note in dict.fromkeys(notes))
-    command = f"`python -m tests.bench --only {part}`"
-    return f"# {part}\n\n{command} on {machine.describe()}.\n\n{table(measurements)}\n\n{said}"
+    said = "\n" + "".join(f"- {note}.\n" for note in dict.fromkeys(notes)) if notes else ""
+    return f"# {part}\n\n{COMMAND.format(part)} on {machine.describe()}.\n\n{table(measurements)}\n{said}"
 
 
 def lines_of(page: str) -> list[list[str]]:

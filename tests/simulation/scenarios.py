@@ -558,7 +558,7 @@ def rumours_alone():
         scene.history.publish(publisher, f"keys/{turn}", b"")
         scene.look_for(4 * SECOND, every_us=2 * SECOND)
         missing += sum(str(turn) not in gossip(machine).tree.children("keys") for machine in scene.machines)
-    if missing > 12:  # Of six hundred; how many exactly, `tests/bench` measures over far more of them.
+    if missing > 12:  # Of six hundred.
         scene.broken("changes_spread", f"{missing} changes did not arrive")
     return scene.result()
 

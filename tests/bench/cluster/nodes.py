@@ -154,21 +154,14 @@ class Nodes:
 
 
 @contextmanager
-def fresh(directory: Path, count: int) -> Iterator[Nodes]:
-    """So many new nodes, all of which see all."""
-    with running(directory, count, refresh_period="off") as cluster:
+def deciding(directory: Path, count: int) -> Iterator[Nodes]:
+    """Run so many new nodes, all of which decide on the catalogue; no planner changes what a table's map says."""
+    with running(directory, count, refresh_period="off", planner="off") as cluster:
         nodes = Nodes(cluster)
         try:
             nodes.wait_alive()
+            nodes.call(1, "create_table", "first", FIRST_TABLE)
+            nodes.wait_grown(count)
             yield nodes
         finally:
             nodes.close()
-
-
-@contextmanager
-def deciding(directory: Path, count: int, acceptors: int) -> Iterator[Nodes]:
-    """The same with a first table, on whose catalogue so many decide."""
-    with fresh(directory, count) as nodes:
-        nodes.call(1, "create_table", "first", FIRST_TABLE)
-        nodes.wait_grown(acceptors)
-        yield nodes

@@ -67,11 +67,11 @@ async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int
             }
             sides[goals.ROCKSDB] = _Side(rocks.get, works)
         await trio.to_thread.run_sync(_compare, bench, keys, counts, sides, rounds)
-        if bench.takes_part(goals.DB_BENCH, rocksdb.bench_missing()):
+        if bench.takes_part(goals.ROCKSDB_THREADS, rocksdb.bench_missing()):
             puts = counts[goals.STORE_PUT_WRITERS] // writers
             for number in range(rounds):
                 took_us = rocksdb.many_writers_us(bench.directory / f"{number}", writers, puts)
-                bench.add(goals.STORE_PUT_WRITERS, took_us, goals.DB_BENCH)
+                bench.add(goals.STORE_PUT_WRITERS, took_us, goals.ROCKSDB_THREADS)
 
 
 def _compare(bench: Bench, keys: int, counts: dict[Row, int], sides: dict[str, _Side], rounds: int) -> None:
