@@ -72,10 +72,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_resp.py",
     ),
     planted(
-        "each pump may have all connections",
-        "gossipkv.serving._crew:Crew.admit",
-        "elif self.connections >= self.max_connections or (",
-        "elif self.seats[0].connections >= self.max_connections or (",
+        "each pump counts its own requests in flight",
+        "gossipkv.serving._connections:Connections.add_in_flight",
+        "count_in_flight(self.crew, 1)",
+        "pass",
         "tests/unit/serving/test_pumps_slow.py",
     ),
     planted(

@@ -131,9 +131,11 @@ class Properties:
 
 
 def is_a_property(error):
-    """Whether it is an assertion that a test itself has made, and not something on the way to it."""
+    """True if a test itself made the assertion, or expected an error that did not come."""
     if isinstance(error, BaseExceptionGroup):  # Hypothesis found several.
         return any(map(is_a_property, error.exceptions))
+    if isinstance(error, pytest.fail.Exception):
+        return str(error).startswith("DID NOT RAISE")
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return isinstance(error, AssertionError) and bool(frames) and in_tests(frames[-1])
 

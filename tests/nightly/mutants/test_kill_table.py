@@ -46,10 +46,18 @@ def a_property():
     assert sum([1, 1]) == 3
 
 
+def an_error_that_does_not_come():
+    """A test that expects one says so."""
+    with pytest.raises(KeyError):
+        dict.fromkeys("a")
+
+
 @pytest.mark.parametrize(
     ("call", "kills"),
     [
         (a_property, True),
+        (an_error_that_does_not_come, True),
+        (lambda: pytest.fail("too slow"), False),
         (lambda: messages.part(messages.RECORD, bytes(1 << 16)), False),  # An assertion, and not of a test.
         (lambda: messages.read_who(b""), False),
         (lambda: {}["no such key"], False),
@@ -57,10 +65,10 @@ def a_property():
 )
 def test_a_property_is_told_from_what_is_raised(call, kills):
     """It is an assertion that stands in the tests, alone or among others; what else ends a test is not."""
-    with pytest.raises((AssertionError, KeyError, Malformed)) as raised:
+    with pytest.raises((AssertionError, KeyError, Malformed, pytest.fail.Exception)) as raised:
         call()
     assert is_a_property(raised.value) is kills
-    assert is_a_property(ExceptionGroup("several", [KeyError(), raised.value])) is kills
+    assert is_a_property(BaseExceptionGroup("several", [KeyError(), raised.value])) is kills
 
 
 def killers(said):
