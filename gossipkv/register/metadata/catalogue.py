@@ -278,9 +278,9 @@ class Catalogue:
         head = known.head
         offer = Offer(metadata.me.node, None, Changed(head.root, {}), head.config)
         params: list[WireValue] = [register, *offer.values()]
-        metadata.pages(register, [head.root])  # As who asks for it: it stays here until newcomers have it.
-        for newcomer in sorted(set(members) - known.acceptors.everyone):
-            if newcomer != metadata.me:
+        newcomers = set(members) - known.acceptors.everyone - {metadata.me}
+        with metadata.keeping(register, head.root):
+            for newcomer in sorted(newcomers):
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
                 if held != [newcomer.store, head.root]:
                     raise Unavailable(f"{newcomer} has another store by now")

@@ -120,6 +120,7 @@ class Ledger:
         self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
         self._fetching = trio.Lock()
         self._taking: dict[bytes, trio.Event] = {}  # Roots that others have sent; until they are pinned.
+        self._kept: list[bytes] = []  # Roots that `keeping` keeps.
         self._lent: deque[bytes] = deque(maxlen=MOST_LENT)  # Roots that somebody has asked for last.
         self.sources: list[bytes] = []  # Who has given what is new of it last.
         configs: dict[bytes, int] = {}
@@ -173,6 +174,15 @@ class Ledger:
             except MissingPage:
                 found.append(None)
         return found
+
+    @contextlib.contextmanager
+    def keeping(self, root: bytes) -> Iterator[None]:
+        """Keep a root that is pinned, whatever others ask for and however the map changes meanwhile."""
+        self._kept.append(root)
+        try:
+            yield
+        finally:
+            self._kept.remove(root)
 
     async def pin(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> None:
         """Keep a root for the head of that config id, and these of its pages; returns when that is synced.
@@ -317,7 +327,7 @@ class Ledger:
         `chosen` is the config id of a head that a full round showed; `kept` are the roots of its last heads, and those
         that this acceptor's own record names.
         """
-        held = {*kept, *self._lent}
+        held = {*kept, *self._kept, *self._lent}
         await self._unpin([root for root, pin in self._pins.items() if pin.config <= chosen and root not in held])
 
     async def discard(self) -> None:

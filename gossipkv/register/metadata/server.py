@@ -262,6 +262,10 @@ class Metadata:
         """Hold the first map of a register, which was made here.  Raises `Unavailable`: the store is closed."""
         await self._map(register).ledger.pin(first.root, config, first.pages)
 
+    def keeping(self, register: bytes, root: bytes) -> contextlib.AbstractContextManager[None]:
+        """Keep a root that is held here while others get its pages, however the map changes meanwhile."""
+        return self._map(register).ledger.keeping(root)
+
     # -- what others ask ---------------------------------------------------------------------------------------------
 
     async def hold(self, register: bytes, offer: Offer) -> list[int | bytes]:

@@ -10,6 +10,8 @@ import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.head import LAST_HEADS
+from gossipkv.register.metadata.ledger import MOST_LENT
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import Outcome
 from gossipkv.register.metadata.partitions import HASH, RANGE, shard_key
@@ -66,6 +68,30 @@ async def test_it_grows_under_load(autojump_clock):
         for letter in "bcde":
             known = await nodes[letter].metadata.quorum_read(CATALOGUE, first.acceptors)
             assert len(known.acceptors.new) == 5
+
+
+async def test_a_newcomer_gets_a_map_that_changes_on_and_on(autojump_clock, monkeypatch):
+    """A newcomer that answers late finds the pages it was promised, though others have asked for many newer ones."""
+    async with quiet("abc") as nodes:
+        await nodes["a"].catalogue.found()
+        metadata, catalogue = nodes["a"].metadata, nodes["a"].catalogue
+        ask, late = catalogue._ask, []
+
+        async def ask_late(node, method, params, timeout_s):
+            if method == "metadata_hold" and not late:
+                late.append(node)
+                for _ in range(LAST_HEADS + MOST_LENT + 1):
+                    base = metadata.known[CATALOGUE].config
+                    operation = Operation(nodes.random.randbytes(20), base, "remove_table", 1, (b"none", bytes(16)))
+                    await metadata.transact(CATALOGUE, [operation], 10)
+                    known = await metadata.quorum_read(CATALOGUE)
+                    metadata.pages(CATALOGUE, [known.head.root])
+                    await trio.sleep(0.1)
+            return await ask(node, method, params, timeout_s)
+
+        monkeypatch.setattr(catalogue, "_ask", ask_late)
+        assert await catalogue.grow()
+        assert late
 
 
 async def test_two_creators_of_one_name(autojump_clock):
