@@ -11,16 +11,16 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-imports lint-cython format types types-python types-stubs \
-        tidy bench cover demo docs dist wheels constraints ci clean nightly release
+        tidy bench cover demo docs dist wheels requirements ci clean nightly release
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Built with the environment's own Cython: an isolated one is new each time, and makes everything compile again.
-# Exactly what constraints.txt says, with its hashes; what is installed in place has none, so it comes by itself.
-$(TOOLS): pyproject.toml constraints.txt
+# Exactly what requirements/dev.txt says, with its hashes; what is installed in place has none, so it comes by itself.
+$(TOOLS): pyproject.toml requirements/dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --require-hashes -r constraints.txt
+	$(BIN)/pip install -q --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 
@@ -95,10 +95,10 @@ dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	find build -path '*/lib.*/tests/*' -delete  # What tests alone need, built in place.
 	$(BIN)/python -m build --no-isolation --sdist --wheel
 
-constraints: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
+requirements: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
 	$(BIN)/pip install -q uv
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate \
-	    --no-emit-index-url --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
+	    --no-emit-index-url --custom-compile-command 'make requirements' -o requirements/dev.txt pyproject.toml
 
 wheels: $(TOOLS)  ## Build manylinux wheels into dist/wheelhouse, and try each where there is no compiler
 	rm -rf dist

@@ -82,6 +82,6 @@ def _paths(node: ast.AST, imported: dict[str, list[str]]) -> Iterator[list[str]]
 
 def unpinned(root: Path) -> set[str]:
     """What is required and is not pinned, with a hash, at a version that is allowed."""
-    pins = dict(PINNED.findall((root / "constraints.txt").read_text(encoding="utf-8")))
+    pins = dict(PINNED.findall((root / "requirements/dev.txt").read_text(encoding="utf-8")))
     pinned = {one.name: pins.get(one.name.lower().replace(".", "-"), "0") for one in required(root)}
     return {one.name for one in required(root) if pinned[one.name] == "0" or pinned[one.name] not in one.specifier}

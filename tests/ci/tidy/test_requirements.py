@@ -57,12 +57,13 @@ def test_an_unbounded_requirement_is_seen(tmp_path: Path) -> None:
 def test_all_that_development_uses_is_pinned() -> None:
     """Every requirement has its pin, which it allows, with a hash, and no index is named."""
     assert unpinned(ROOT) == set()
-    assert "://" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
 
 
 def test_a_lost_pin_is_seen(tmp_path: Path) -> None:
     """One without a hash, one that is too old, one that is missing."""
     (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     pins = f"trio==1.0 ; python_version < '4' \\\n    {HASH}\nlz4==4.0\nbackports-zstd==1.0 \\\n    {HASH}\n"
-    (tmp_path / "constraints.txt").write_text(pins, encoding="utf-8")
+    (tmp_path / "requirements").mkdir(exist_ok=True)
+    (tmp_path / "requirements/dev.txt").write_text(pins, encoding="utf-8")
     assert unpinned(tmp_path) == {"lz4", "backports.zstd", "wheel"}
