@@ -46,8 +46,6 @@ SHORT_VALUE_BYTES = 15  # Records of 31 bytes.
 FILES = 4
 COUNTED_ROUNDS = 3  # Instructions do not scatter as times do, and are counted slowly.
 QUICK_PART = 100
-HEAD = ("what", "CPU here", "CPU there", "here / there", "least to greatest")
-HEAD_COUNTED = ("instructions here", "here / there", "least to greatest")
 
 
 @dataclass(frozen=True)
@@ -279,39 +277,24 @@ def measure(row: Work, sides: list[Side], rounds: int, amount: int) -> Measureme
     return Measurement(Row(row.words, sides[0].meter.unit, ours=THIS), samples)
 
 
-def line(time: Measurement, counted: Measurement | None) -> tuple[str, ...]:
-    """One row of the table."""
-    here_us, there_us = (time.typical(name) / rows.MICROSECOND_NS for name in (THIS, OTHER))
-    cells = (time.row, f"{here_us:.3f} us", f"{there_us:.3f} us", *ratio(time))
-    return cells if counted is None else (*cells, f"{counted.typical(THIS):,.0f}", *ratio(counted))
-
-
-def ratio(measurement: Measurement) -> tuple[str, str]:
-    """Of the pairs: the median, and how far they are apart."""
-    found = measurement.ratio(OTHER)
-    return f"{found.median:.3f}", f"{found.least:.3f} to {found.greatest:.3f}"
-
-
 def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chosen: argparse.Namespace) -> bool:
     """Measure the rows one by one, and print them; whether all answers were right."""
-    lines, wrong = [HEAD if counter is None else HEAD + HEAD_COUNTED], []
+    found: list[Measurement] = []
+    wrong = []
     part = QUICK_PART if chosen.quick else 1
     for name in chosen.only or ROWS:
         row = ROWS[name]
         machine.say(f"  {row.words}")
         try:
-            time = measure(row, sides_of(ProcessorTime()), chosen.rounds, max(1, row.timed // part))
-            counted = counter and measure(
-                row, sides_of(counter), min(chosen.rounds, COUNTED_ROUNDS), max(1, row.counted // part)
-            )
+            found.append(measure(row, sides_of(ProcessorTime()), chosen.rounds, max(1, row.timed // part)))
+            if counter is not None:
+                rounds = min(chosen.rounds, COUNTED_ROUNDS)
+                found.append(measure(row, sides_of(counter), rounds, max(1, row.counted // part)))
         except WrongAnswerError as error:
             wrong.append(f"- **{row.words}: {error}**")
-            continue
-        lines.append(line(time, counted))
-        machine.say(f"    {' | '.join(lines[-1][1:])}")
     counted_by = counter.name if counter else "not counted: neither perf nor valgrind counts here"
     print(f"{machine.describe()}\n\n{chosen.rounds} rounds; instructions: {counted_by}\n")
-    print("\n".join([report.aligned(lines), *wrong]))
+    print("\n".join([report.table(found, exact=True), *wrong]))
     return not wrong
 
 

@@ -70,14 +70,6 @@ def call(address: Address, method: str, *params: object) -> object:
         return client.call(method, *params)
 
 
-def is_served(client: blocking.Client, database: str, key: bytes) -> bool:
-    """Whether a key is answered, and not with an error."""
-    try:
-        return client.dataset(database).get(key) is not None
-    except GossipKVError:
-        return False
-
-
 def wait_for_records(address: Address, expected: list[tuple[str, Record]]) -> None:
     """Return when each of these databases has answered with its record."""
     with connect(address) as client:

@@ -29,9 +29,10 @@ def _verdict(value: float, limit: float | None) -> tuple[str, str]:
     return f"≤ {limit:g}", "met" if value <= limit else "**missed**"
 
 
-def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
+def _lines(measurement: Measurement, *, exact: bool) -> Iterable[tuple[str, ...]]:
     row, unit = measurement.row, measurement.row.unit
     ours = measurement.typical(row.ours)
+    places = 3 if exact else 2
     own_limit = row.limits.get(ITSELF)
     if own_limit is not None or not measurement.peers:
         yield (row, _figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
@@ -42,15 +43,15 @@ def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
             _figure(ours, unit),
             peer,
             _figure(measurement.typical(peer), unit),
-            f"{ratio.median:.3g}",
-            f"{ratio.least:.2f} to {ratio.greatest:.2f}",
+            f"{ratio.median:.3f}" if exact else f"{ratio.median:.3g}",
+            f"{ratio.least:.{places}f} to {ratio.greatest:.{places}f}",
             *_verdict(ratio.median, row.limits.get(peer)),
         )
 
 
-def table(measurements: Iterable[Measurement]) -> str:
-    """All rows, columns aligned."""
-    return aligned([HEAD, *(line for measurement in measurements for line in _lines(measurement))])
+def table(measurements: Iterable[Measurement], *, exact: bool = False) -> str:
+    """All rows, columns aligned; `exact` ratios tell 1.003 from 1."""
+    return aligned([HEAD, *(line for measurement in measurements for line in _lines(measurement, exact=exact))])
 
 
 def aligned(rows: list[tuple[str, ...]]) -> str:
