@@ -96,7 +96,7 @@ ROWS = (
     # -- replication.md, "A range that begins anew" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
      "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
-     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/test_refounding.py"),
+     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/test_refounding_slow.py"),
     ("a range goes on with a copy that was not whole", "gossipkv.replication.shell:Replication.kept",
      "if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:", "if state is None:", KEEPING),
     ("a range begins anew and names its former assignments", "gossipkv.register.metadata.partitions:_refound",

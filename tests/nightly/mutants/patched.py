@@ -29,17 +29,17 @@ TESTS = Path(__file__).parents[2]
 
 
 class Patching(MetaPathFinder, Loader):
-    """Finds one module, and loads it patched; `aside` is a directory for what is built."""
+    """Finds one module, and loads another text in its place, or the extension that was built of it."""
 
-    def __init__(self, mutant, aside):
-        self.mutant = mutant
+    def __init__(self, module, text, built=None):
+        self.module = module
+        self.text = text
+        self.built = built
         self.is_loaded = False
-        self.text = patched_text(mutant, source_of(module_of(mutant)).read_text())
-        self.built = compiled.build(module_of(mutant), self.text, aside) if is_compiled(mutant) else None
 
     def find_spec(self, fullname, path, target=None):
         """Only that module is ours."""
-        if fullname != module_of(self.mutant):
+        if fullname != self.module:
             return None
         if self.built is not None:
             self.is_loaded = True
@@ -190,8 +190,11 @@ def broken(aims):
 def main(mutant):
     """Patch, run, print."""
     with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
-        patching = Patching(mutant, Path(aside))
-        if patching.built is not None:
+        module = module_of(mutant)
+        text = patched_text(mutant, source_of(module).read_text())
+        built = compiled.build(module, text, Path(aside)) if is_compiled(mutant) else None
+        patching = Patching(module, text, built)
+        if built is not None:
             importlib.import_module("gossipkv")  # It has a finder of its own for extensions, and puts it first.
         sys.meta_path.insert(0, patching)
         said = broken(mutant.aims)

@@ -6,7 +6,8 @@ scenario of `tests/simulation/scenarios.py`, or a run of drawn faults, says that
 *show* something that is wrong, too late, or too much.  An exception or a failed assertion in the patched code kills
 nothing, unless the mutant names the assertion: then the assertion meets the bug before anybody shows it.
 
-The table has the most dangerous rules of each subsystem.
+The table has the most dangerous rules of each subsystem.  The night mutates the files that have changed as well
+(`generated.py`).
 """
 
 from __future__ import annotations
