@@ -99,15 +99,11 @@ def every(data: Data, rng: random.Random, queries: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Reading:
-    """One row: what is timed, over which keys, and what an engine needs to take part."""
+    """One row: the calls that are timed, and their keys."""
 
     row: Row
     time: Callable[[Engine, list[bytes]], float]
     keys: Callable[[Data, random.Random, int], list[bytes]]
-
-    def takes(self, engine: Engine) -> bool:
-        """Whether this engine can do it at all."""
-        return (engine.batched or self.time is not batches) and (engine.ordered or self.time not in {ranges, scan})
 
     def side(self, engine: Engine, data: Data, queries: int) -> Callable[[], float]:
         """What an engine does in a round; all draw the same keys."""
@@ -134,7 +130,7 @@ COMPRESSED = (Reading(goals.GET_COMPRESSED, hits, any_present),)
 def compare(
     bench: Bench, readings: Iterable[Reading], engines: list[Engine], data: Data, *, rounds: int, queries: int
 ) -> None:
-    """`rounds` interleaved rounds of each row, by those engines that can."""
+    """`rounds` interleaved rounds of each row, by those engines for which it has a goal."""
     for reading in readings:
-        sides = {each.name: reading.side(each, data, queries) for each in engines if reading.takes(each)}
+        sides = {each.name: reading.side(each, data, queries) for each in engines}
         bench.compare(reading.row, sides, rounds)

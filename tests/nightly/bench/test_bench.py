@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.bench import builds, data, goals, meters, report, verification
 from tests.bench.measurement import Measurement, WrongAnswerError
 from tests.bench.parts import PARTS
 from tests.bench.peers.python_dict import PythonDict
+from tests.bench.register import etcd
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,6 +83,18 @@ def test_what_was_not_counted_is_no_count(tmp_path: Path) -> None:
     assert meters.Perf(tmp_path).take() == 4711
     with pytest.raises(RuntimeError, match="counted nothing"):
         meters.Callgrind(tmp_path).take("1.*")
+
+
+@pytest.mark.parametrize("said", ["50% in 0.0011 secs.", "50% in 1.1 ms."])
+def test_etcd_is_measured_by_its_own_tool(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median is read in the units of either version; no server is needed for that."""
+    tool = tmp_path / "benchmark"
+    tool.write_text(f"#!/bin/sh\necho '  25% in 0.5 secs.'\necho '  {said}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    took_ms, used_us = etcd.Etcd("127.0.0.1:1", [os.getpid()]).transact(10)
+    assert took_ms == pytest.approx(1.1)
+    assert used_us > 0
 
 
 def test_wrong_answers_stop_the_run() -> None:
