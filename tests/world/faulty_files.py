@@ -22,7 +22,6 @@ import contextlib
 import enum
 import errno
 import os
-import signal
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -77,11 +76,6 @@ class Fault:
 def raise_crash() -> None:
     """Ends the process as far as a test in the same process can."""
     raise Crash
-
-
-def kill_process() -> None:
-    """Ends the process: pass it as `die` in a child."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FaultyFiles:

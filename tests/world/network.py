@@ -100,7 +100,6 @@ class Network:
         self.sent = 0
         self.sent_bytes = 0  # With headers.
         self.largest_bytes = 0
-        self.call_bytes = 0
         self.refuses: Callable[[bytes], bool] | None = None  # Packets and requests that get nowhere: see `refuse`.
         self._taps: list[Callable[[Host, Address, bytes], None]] = []
         self._set()

@@ -41,7 +41,6 @@ class Readers:
         self._chance = chance
         self.answers: list[Answer] = []
         self.failures: list[str] = []  # Reads that nobody answered in time.
-        self.not_ready = 0
         self.forwarded = 0
         self.is_over = False
         self.pins = True  # Some clients name the version that others got last.
@@ -68,7 +67,6 @@ class Readers:
         version = pinned or node.active
         identity = None if version is None else node.core.identity(version)
         if version is None or identity is None or not node.core.passed(version):
-            self.not_ready += 1
             return
         node.asked(version)
         read = _Read(self, node, identity, key, pinned=pinned, floor=self._checkers.floor(machine.name))

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 RETRY_US = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
 MOST_RETRY_US = 3 * SECOND
-SEGMENT_BYTES = 1400
-OVERHEAD_BYTES = 7 * 40  # Opening and closing.
-SEGMENT_OVERHEAD_BYTES = 40
 
 
 @final
@@ -52,7 +49,6 @@ class Call:
         refuses = self._network.refuses
         if refuses is not None and refuses(self._ask.request):
             return
-        self._count(len(self._ask.request))
         self._send(self._asker, self._ask.to, self._arrive)
 
     def _send(self, source: Host, to: object, then: Callable[[Host], None], retry_us: int = RETRY_US) -> None:
@@ -87,8 +83,6 @@ class Call:
             return
         answerer.heard_ms = answerer.now_ms
         reply = core.reply(self._ask.request, now_ms=answerer.now_ms)
-        if reply is not None:
-            self._count(len(reply))
         self._send(answerer, self._asker.address, lambda _: self._finish(reply))
         answerer.after_input()
 
@@ -125,7 +119,3 @@ class Call:
                 self._asker.heard_ms = self._asker.now_ms
             core.answered(self._ask.token, reply, now_ms=self._asker.now_ms)
             self._asker.after_input()
-
-    def _count(self, size_bytes: int) -> None:
-        segments = size_bytes // SEGMENT_BYTES + 1
-        self._network.call_bytes += size_bytes + segments * SEGMENT_OVERHEAD_BYTES + OVERHEAD_BYTES // 2

@@ -48,7 +48,6 @@ class TableClients:
         self._cluster = cluster
         self.made: dict[str, str] = {}  # Tables that there are, by name: their ids.
         self.done = 0
-        self.undecided = 0
         self.looks = 0
         self._ids: set[str] = set()
         self._is_over = False
@@ -139,7 +138,6 @@ class TableClients:
         return await self._cluster.ask(machine, method, *params, timeout_s=ANSWER_S)
 
     async def _pause(self) -> None:
-        self.undecided += 1
         await trio.sleep(self._cluster.chance.uniform(0, 1))
 
     # -- what is shown -----------------------------------------------------------------------------------------------
