@@ -86,6 +86,11 @@ def legs() -> list[Leg]:
         Leg("nodes", tests=(*both, *by_day, "-k", "whole_nodes", "tests/simulation")),
         Leg("searches", tests=(*both, "tests/nightly/simulation")),
         Leg("units", tests=(*both, "-m", "night", "tests/unit")),
+        # Twenty new seeds; a leg of all of them would be cut.
+        *(
+            Leg(f"line {part}", tests=("tests/nightly/line",), environ=dict.fromkeys(NUMBERS, ""))
+            for part in range(1, 5)
+        ),
         Leg("properties", tests=(*both, *by_day, "--hypothesis-profile=explore", "tests/unit")),
         Leg("fuzz", tests=(*both, "--hypothesis-profile=explore", "tests/nightly/fuzz")),
         Leg("crashes", tests=(*both, "tests/nightly/crashes")),

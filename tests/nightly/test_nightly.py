@@ -10,6 +10,7 @@ import pytest
 from tests.nightly import __main__ as nightly
 from tests.nightly import budgets
 from tests.nightly.__main__ import Leg
+from tests.nightly.line.test_line import run_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,13 @@ def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert any(line.endswith("right FUZZ_FRAMES=3") for line in lines)
     assert lines[-1].endswith("NOT all is well")
     assert mark.exists()
+
+
+def test_a_line_that_fails_is_listed(tests: Path) -> None:
+    """Beside a busy loop: its status, and the tests that failed in it."""
+    status, failed, _ = run_line(7, 1, "-c", "/dev/null", f"--rootdir={tests.parent}", str(tests))
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert [test.rpartition("/")[2] for test in failed] == ["test_two.py::test_wrong"]
 
 
 SLOW = """
