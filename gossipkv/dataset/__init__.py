@@ -7,7 +7,7 @@ Read in this order:
     formats/        what their files may be
     local/          what is built, on the node's disk
     build/          from the one to the other, in a process of its own
-    shared_resources.py   what the databases of a node share; build_counts.py: how many builds there were
+    shared_resources.py   what the databases of a node share, and how many builds there were
     scrub/          what is served is checked again and again, in the cache and on the disk
     cluster/        what other nodes hold, and what this one may do
     memory/         which of the mapped files are resident
@@ -15,7 +15,7 @@ Read in this order:
     rewriting.py    documents that nobody waits for
     database.py     one database: it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
-    report.py       what people and scripts are told; repeated_warnings.py: once
+    report.py       what people and scripts are told
     offline/        versions made where the data is, without a node
 
 What jobs outside a node call to write such versions is here by name, and is loaded when it is asked for: it needs no

@@ -24,10 +24,10 @@ from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision, check, decide
 from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
-from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.rewriting import pauses
 from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.errors import SourceError, StorageError
+from gossipkv.log import RepeatedWarnings
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:

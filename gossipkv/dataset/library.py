@@ -14,7 +14,6 @@ import trio
 
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
-from gossipkv.dataset.build_counts import BuildCounts
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import alone
@@ -23,17 +22,16 @@ from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.memory.paging import Open, Paging
-from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
-from gossipkv.dataset.shared_resources import SharedResources
+from gossipkv.dataset.shared_resources import BuildCounts, SharedResources
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
-from gossipkv.log import Log
+from gossipkv.log import Log, RepeatedWarnings
 from gossipkv.settings.databases import DatabaseSettings, is_name
 
 if TYPE_CHECKING:

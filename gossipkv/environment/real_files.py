@@ -11,16 +11,17 @@ import os
 import stat as stat_bits
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.environment.seam import MOST_ENTRIES, READ, Entry, too_many_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import pathlib
+    from collections.abc import Callable, Collection
 
     from _typeshed import ReadableBuffer as Buffer
 
-    from gossipkv.environment.seam import Path
+    from gossipkv.environment.seam import Path, Threads
 
 
 class RealClock:
@@ -214,3 +215,28 @@ class DirectFiles(RealFiles):
             os.posix_fadvise(descriptor, offset, size_bytes, os.POSIX_FADV_DONTNEED)
         with memoryview(self._buffer) as view:
             return os.preadv(descriptor, [view[:size_bytes]], offset)
+
+
+@final
+class WatchedFiles:
+    """A few files by what changes with them: ctime (content, owner and mode), size and inode, or that none is there."""
+
+    def __init__(self, paths: Collection[pathlib.Path], threads: Threads) -> None:
+        self._paths, self._threads = paths, threads
+        self._seen: list[tuple[int, int, int] | None] = []
+
+    async def have_changed(self) -> bool:
+        """Whether one is another than at the last look; at the first, whether there are any."""
+        before, self._seen = self._seen, await self._threads.run(self._look)
+        return self._seen != before
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_state_of(path) for path in self._paths]
+
+
+def _state_of(path: pathlib.Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ctime_ns, found.st_size, found.st_ino

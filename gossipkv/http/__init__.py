@@ -13,7 +13,7 @@ Read in this order:
     metric_table.py   every metric, and where it is found
     samples.py      from one `info` to samples of them
     metrics.py      /metrics and /debug/vars
-    site.py, paths.py   which path is answered by whom; permissions.py: and for whom
+    site.py         which path is answered by whom; permissions.py: and for whom
     connection.py   one connection under Trio; gateway.py: all of them
     order.py, beside.py   beside a node: what it tells, and who hears it; gateway_child.py: the process
     detached.py     where connections come from beside a node

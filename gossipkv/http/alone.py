@@ -21,9 +21,9 @@ from gossipkv.client.trio_client import Client
 from gossipkv.errors import LocalError
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits, Types
-from gossipkv.http.paths import site_of
 from gossipkv.http.read_options import Session
 from gossipkv.http.reads import ReadContext
+from gossipkv.http.site import site_of
 from gossipkv.log import Log
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from gossipkv.client.trio_link import Dialled
 from gossipkv.http.detached import DetachedListener
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
-from gossipkv.http.paths import site_of
 from gossipkv.http.permissions import Permissions
 from gossipkv.http.reads import ReadContext
+from gossipkv.http.site import site_of
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
-from gossipkv.processes.talk import Lines, say
+from gossipkv.processes.program import Lines, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

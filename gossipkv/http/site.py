@@ -1,6 +1,6 @@
 """Which path is answered by whom.
 
-    /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`paths.py`)
+    /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`site_of`)
     /login                                         a form for a token, and where that goes, where nodes have users
     /static/ASSET, /, /DATABASE/                   the page
     POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
@@ -21,6 +21,9 @@ from gossipkv.errors import GossipKVError
 from gossipkv.http import target
 from gossipkv.http.answers import Answer, Request, refusal, text
 from gossipkv.http.batches import read_many
+from gossipkv.http.health import healthz, livez, readyz
+from gossipkv.http.metrics import debug_vars, metrics
+from gossipkv.http.page.pages import Pages
 from gossipkv.http.permissions import refused
 from gossipkv.http.reads import ALLOW, read_one, unanswered
 from gossipkv.http.scans import scan
@@ -28,7 +31,7 @@ from gossipkv.http.scans import scan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.http.page.pages import Pages
+    from gossipkv.http.answers import Asker
     from gossipkv.http.permissions import Permissions
     from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
@@ -120,3 +123,16 @@ class Site:
         if found.path == b"/":
             return await self._pages.overview(request)
         return unanswered(request, found)
+
+
+def site_of(context: ReadContext, ask: Asker, permissions: Permissions | None = None) -> tuple[Site, Pages]:
+    """Everything that a gateway answers, and the pages in it, which run beside; None: to all alike."""
+    pages = Pages(ask)
+    own: dict[bytes, Looking] = {
+        b"/healthz": lambda _request, _target: healthz(ask),
+        b"/livez": lambda _request, _target: livez(ask),
+        b"/readyz": lambda _request, target: readyz(ask, verbose="verbose" in target.options),
+        b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
+        b"/debug/vars": lambda _request, _target: debug_vars(ask),
+    }
+    return Site(context, own, pages, permissions), pages

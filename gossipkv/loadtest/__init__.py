@@ -2,11 +2,11 @@
 
 Read in this order:
 
-    plan.py         what is asked, of whom, how fast; plan_text.py: the same as people write it
+    plan.py         what is asked, of whom, how fast; plan_text.py: the same as text
     result.py       what comes of it
     run.py          a plan carried out, from the beginning to its result
     truth.py        the right values, read as a node reads its source; the process that reads one version
-    fleet.py        the processes that make the load; task.py: what each of them does; load_child.py: one of them
+    fleet.py        the processes that make the load; load_child.py: one of them
     worker.py       how one is started and ended
     late_truth.py   versions that come while it runs
     gathering.py    what they say, put together; counts that add up exactly

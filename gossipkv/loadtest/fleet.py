@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final, Self, final
 
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError, StorageError, Unavailable
 from gossipkv.loadtest.plan import PlanError
-from gossipkv.loadtest.task import Task
+from gossipkv.loadtest.plan_text import Task
 from gossipkv.loadtest.worker import Worker, start
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

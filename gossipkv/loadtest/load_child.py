@@ -1,6 +1,6 @@
 """A process that makes load: it is told what to ask on standard input, and says what came of it on standard output.
 
-Lines of JSON.  The parent says a task first (`task.py`), and then one run after the other:
+Lines of JSON.  The parent says a task first (`plan_text.Task`), and then one run after the other:
 
     {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      of the machine's monotonic clock, which all share
     {"version": ..., "file": ...}       a version that has come; its records (`truth.main`) are right from now on
@@ -32,7 +32,7 @@ from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest._schedule import Schedule
 from gossipkv.loadtest.plan import KINDS
-from gossipkv.loadtest.task import SEEDS_APART, targets_of, task_of
+from gossipkv.loadtest.plan_text import SEEDS_APART, targets_of, task_of
 from gossipkv.loadtest.truth import place_of_versions, read_truth
 from gossipkv.processes import leash
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from gossipkv.loadtest._ledger import Tally
     from gossipkv.loadtest._records import LateTable, Records
     from gossipkv.loadtest.plan import Plan, Target
+    from gossipkv.loadtest.plan_text import Task
     from gossipkv.loadtest.result import Json
-    from gossipkv.loadtest.task import Task
     from gossipkv.loadtest.truth import Truth
     from gossipkv.serving.loop import TlsClient
 

@@ -1,8 +1,10 @@
-"""A plan as people write it: targets, rates, mixes, distributions, durations."""
+"""A plan as people write it (targets, rates, mixes, distributions, durations), and as processes are told it."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,9 +16,12 @@ from gossipkv.loadtest.plan import (
     SCHEMES,
     Distribution,
     Kind,
+    Plan,
     PlanError,
     Step,
     Target,
+    TlsFiles,
+    TruthFile,
 )
 
 UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -104,3 +109,39 @@ def seconds_of(text: str) -> float:
     if found is None:
         raise PlanError(f"{text!r} is no duration: say 500ms, 30s, 2m or 1h")
     return float(found[1]) * UNITS_S[found[2] or "s"]
+
+
+SEEDS_APART: Final = 0x9E3779B97F4A7C15  # Of the processes, so that no two ask for the same keys.
+
+
+@dataclass(frozen=True)
+class Task:
+    """A plan, the number of the process, the leash that it wears, and the token that it shows, here alone."""
+
+    plan: Plan
+    turn: int
+    worn: int
+    token: str | None = field(default=None, repr=False)
+
+    def line(self) -> bytes:
+        """The first line of a child's input."""
+        said = {"plan": self.plan.to_json(), "turn": self.turn, "worn": self.worn, "token": self.token}
+        return json.dumps(said).encode() + b"\n"
+
+
+def task_of(line: bytes) -> Task:
+    """What a line says."""
+    document = json.loads(line)
+    plan = document["plan"]
+    plan["targets"] = tuple(parse_target(target) for target in plan["targets"])
+    plan["truth"] = tuple(TruthFile(**truth) for truth in plan["truth"])
+    plan["steps"] = tuple(Step(**step) for step in plan["steps"])
+    plan["distribution"] = Distribution(**plan["distribution"])
+    plan["tls"] = None if plan["tls"] is None else TlsFiles(**plan["tls"])
+    return Task(Plan(**plan), document["turn"], document["worn"], document["token"])
+
+
+def targets_of(plan: Plan, turn: int) -> list[int]:
+    """Number of the target of each connection of a process: the processes take turns."""
+    every = [number for number in range(len(plan.targets)) for _ in range(plan.connections)]
+    return every[turn :: plan.processes]

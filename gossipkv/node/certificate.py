@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.environment import private_file
-from gossipkv.environment.watched_files import WatchedFiles
+from gossipkv.environment.real_files import WatchedFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.log import Log
 from gossipkv.serving.loop import Tls

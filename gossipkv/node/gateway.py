@@ -23,8 +23,7 @@ from gossipkv.http.order import HIDING, Limits, Order, Types, Word
 from gossipkv.log import Log
 from gossipkv.node.detached import Detached
 from gossipkv.processes import child
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

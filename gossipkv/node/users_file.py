@@ -11,7 +11,7 @@ import trio
 
 from gossipkv.access.users import USERS_FILE, parse
 from gossipkv.environment import private_file
-from gossipkv.environment.watched_files import WatchedFiles
+from gossipkv.environment.real_files import WatchedFiles
 from gossipkv.errors import ConfigError
 from gossipkv.log import Log
 

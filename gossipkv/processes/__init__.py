@@ -3,8 +3,7 @@
 Read in this order:
 
     leash.py        a process on it dies with whoever started it; work in a copy of a process that has imported already
-    program.py      how a program of ours is started, and how it ended
-    talk.py         lines over pipes
+    program.py      how a program of ours is started, speaks over pipes, and how it ended
     passing.py      descriptors that one passes to another
     child.py        a program of ours that a node runs: started, heard, ended
     pace.py         how fast it may read

@@ -1,11 +1,11 @@
-"""Programs of ours: how one is started by the interpreter that runs now, and how it ended, in words."""
+"""Programs of ours: how one is started by this interpreter, how it speaks over pipes, and how it ended, in words."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,3 +25,27 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def how_it_ended(status: int | None) -> str:
     """Return the end of a process in words, from its exit status: below zero, the signal that killed it."""
     return f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+
+
+@final
+class Lines:
+    """Bytes as they come, cut into whole lines."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting = b""
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """Return the lines that `part` makes whole, without their ends."""
+        *lines, self._waiting = (self._waiting + part).split(b"\n")
+        assert b"\n" not in self._waiting, self._waiting
+        return lines
+
+
+def say(line: bytes) -> None:
+    """Write one line to standard output, at once and whole."""
+    assert b"\n" not in line, line
+    data = line + b"\n"
+    while data:
+        data = data[os.write(1, data) :]

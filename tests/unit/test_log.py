@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gossipkv.log import MOST_SPARED, Sparing
+from gossipkv.log import MOST_SPARED, MOST_WARNINGS, Log, RepeatedWarnings, Sparing
+from tests.world.logs import capture_logs
 
 
 def test_the_same_is_told_again_after_a_pause() -> None:
@@ -18,3 +19,13 @@ def test_of_strangers_without_end_some_are_told() -> None:
     assert sum(sparing.lets(0.5, number) for number in range(2 * MOST_SPARED)) == MOST_SPARED
     assert len(sparing._told) == MOST_SPARED
     assert sum(sparing.lets(1.5, -1 - number) for number in range(2 * MOST_SPARED)) == MOST_SPARED
+
+
+def test_each_line_is_said_once_and_no_more_than_so_many():
+    """However often it comes, and however many there are."""
+    with capture_logs() as logs:
+        notices = RepeatedWarnings(Log("gossipkv.test"))
+        for _ in range(2):
+            for number in range(MOST_WARNINGS + 5):
+                notices.say("odd", f"line {number}")
+    assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MOST_WARNINGS)]

@@ -29,8 +29,8 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.build.job import Order
 from gossipkv.dataset.build.memory import share_of_lanes, share_of_one
-from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
@@ -39,7 +39,7 @@ from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
 from gossipkv.processes.pace import Pace
-from gossipkv.processes.talk import Lines, say
+from gossipkv.processes.program import Lines, say
 from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, final
 import trio
 
 from gossipkv.dataset.build.disk_space import Reservations
-from gossipkv.dataset.build.job import BuildJob, Progress
-from gossipkv.dataset.build.order import Order
+from gossipkv.dataset.build.job import BuildJob, Order, Progress
 from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.errors import LocalError, SourceChanged
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ Read in this order:
 
     copy_states.py      what is here of a version
     version_states.py   what clients get of it; both lives together
-    verdicts.py         what is decided elsewhere: the share, the gate; and what a node decides that is alone
     decisions.py        what to do next
 
 and the shells that obey, for the versions of one database:

@@ -18,7 +18,7 @@ from gossipkv.errors import Corrupt, StorageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gossipkv.dataset.lifecycle.verdicts import Verdicts
+    from gossipkv.dataset.lifecycle.decisions import Verdicts
     from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.placement.ownership import Ownership

@@ -13,8 +13,7 @@ from gossipkv.dataset.scrub.read_back import Job, Outcome
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable

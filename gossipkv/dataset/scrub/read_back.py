@@ -25,7 +25,7 @@ from gossipkv.environment.real_files import DirectFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.processes import leash
 from gossipkv.processes.pace import Pace
-from gossipkv.processes.talk import say
+from gossipkv.processes.program import say
 from gossipkv.storage.label import CheckedBody, OpenFile, read_label
 
 if TYPE_CHECKING:

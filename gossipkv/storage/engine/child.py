@@ -22,7 +22,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
 from gossipkv.processes.pace import Pace
-from gossipkv.processes.talk import Lines, say
+from gossipkv.processes.program import Lines, say
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import Run, run_json, run_of
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output, merge

@@ -10,8 +10,7 @@ import trio
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 from gossipkv.storage.engine.child import MODULE, Order, Refused, understand
 from gossipkv.storage.engine.merge import Output, run_name
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.order import Order
+from gossipkv.dataset.build.job import BuildJob, Order
 from gossipkv.dataset.build.parent import ENVIRON
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from gossipkv.processes.talk import say
+from gossipkv.processes.program import say
 from gossipkv.wire import rpc
 
 PERIOD_MS = 2

@@ -256,9 +256,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a deletion begins anew with its bounds forgotten",
-        "gossipkv.client.deletion:RangeDeletion._pass",
+        "gossipkv.cli.ranges:RangeDeletion._pass",
         "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
         "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
-        "tests/unit/client/test_deletion_slow.py",
+        "tests/unit/cli/test_ranges_slow.py",
     ),
 )

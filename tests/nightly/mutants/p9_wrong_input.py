@@ -70,10 +70,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a deletion without bounds is let through",
-        "gossipkv.client.deletion:RangeDeletion.__init__",
+        "gossipkv.cli.ranges:RangeDeletion.__init__",
         "if not (start or prefix) and end is None:",
         "if False:",
-        "tests/unit/client/test_deletion_slow.py",
+        "tests/unit/cli/test_ranges_slow.py",
     ),
     planted(
         "an answer that a defect cut off looks whole",

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from gossipkv.access.rights import COMMANDS, METHODS, Grant, Right, of_method, of_path, parse_grant
-from gossipkv.http.paths import site_of
+from gossipkv.http.site import site_of
 from gossipkv.node.methods import Handlers
 from gossipkv.serving import resp
 from gossipkv.settings.config import Config

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from gossipkv.dataset.build_counts import BuildCounts
+from gossipkv.dataset.shared_resources import BuildCounts
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, state, until
 

@@ -10,9 +10,8 @@ from gossipkv.access.users import User, Users, digest_of
 from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
 from gossipkv.http.answers import Request
 from gossipkv.http.order import Peer
-from gossipkv.http.paths import site_of
 from gossipkv.http.permissions import KEPT_S, MOST_KEPT, TIMEOUT_MS, Permissions, token_of
-from gossipkv.http.site import Site
+from gossipkv.http.site import Site, site_of
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 from tests.unit.http.test_site import FakePages, looking

@@ -9,8 +9,16 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, Target, TlsFiles, TruthFile
-from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
-from gossipkv.loadtest.task import Task, targets_of, task_of
+from gossipkv.loadtest.plan_text import (
+    Task,
+    parse_distribution,
+    parse_mix,
+    parse_steps,
+    parse_target,
+    seconds_of,
+    targets_of,
+    task_of,
+)
 
 NODE = Target("gossipkv", Address("127.0.0.1", 7070))
 REDIS = Target("redis", Address("::1", 6379), 2)

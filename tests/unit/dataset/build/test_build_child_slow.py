@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.order import Order
+from gossipkv.dataset.build.job import BuildJob, Order
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.sources import BUILD_MEMORY

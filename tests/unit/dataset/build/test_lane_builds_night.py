@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gossipkv.dataset.build.job import Order
 from gossipkv.dataset.build.memory import share_of_lanes
-from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 

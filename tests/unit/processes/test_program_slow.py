@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_talk.py` has the others."""
+"""Tests over real processes, sockets, threads or time; `test_program.py` has the others."""
 
 import subprocess
 
@@ -9,6 +9,6 @@ def test_a_program_says_a_line_at_once(tmp_path):
     """From a directory that has a package of the same name, which is not taken for ours."""
     (tmp_path / "gossipkv").mkdir()
     (tmp_path / "gossipkv" / "__init__.py").write_text("raise SystemExit(7)")
-    run = [*command("gossipkv")[:2], "-c", "from gossipkv.processes.talk import say; say(b'x' * 100_000)"]
+    run = [*command("gossipkv")[:2], "-c", "from gossipkv.processes.program import say; say(b'x' * 100_000)"]
     done = subprocess.run(run, cwd=tmp_path, env=environment(), capture_output=True, check=True)
     assert done.stdout == b"x" * 100_000 + b"\n"

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.processes.program import how_it_ended
-from gossipkv.processes.talk import Lines
+from gossipkv.processes.program import Lines, how_it_ended
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.data())
