@@ -28,7 +28,6 @@ from gossipkv.replication.keys import (
     RECORD,
     STATE,
     TOMBSTONE,
-    WHOLE,
     Identity,
     decode_state,
     encode_state,
@@ -40,8 +39,6 @@ from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from gossipkv.replication.keys import Bounds
 
     Read = Callable[[int, bytes], bytes | None]  # What is synced in a space under a key.
 
@@ -242,14 +239,6 @@ class Copy:
     def identity(self) -> Identity:
         """What it is."""
         return Identity(*self.partition, self.assignment, self.bounds)
-
-    def bounded(self, bounds: Bounds) -> Batch:
-        """The batch that says of which keys it is: releases that divided nothing kept none."""
-        assert self.bounds == WHOLE, self.identity
-        self.bounds = shared(bounds)
-        batch = Batch()
-        self.put(batch, IDENTITY, self.identity.encode())
-        return batch
 
     @property
     def suffix(self) -> bytes:

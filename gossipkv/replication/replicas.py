@@ -128,8 +128,7 @@ class Replicas:
             return
         if copy.assignment != identity.assignment:
             return
-        if copy.bounds != identity.bounds:
-            self._outside.append(copy.bounded(identity.bounds), lambda: None)
+        assert copy.bounds == identity.bounds, (copy.identity, identity)
         if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
             return
         if copy.stands_still:

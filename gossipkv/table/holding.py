@@ -109,12 +109,9 @@ def _changed(tree: Tree, known: Collection[LeafReference]) -> Iterator[Part]:
 
 
 def _is_named(tree: Tree, copy: Copy) -> bool:
-    """Whether a range table's map has a copy's partition: at its first key, if that is known."""
-    entry, id_ = tree.get(copy.bounds.first), copy.partition[1]
-    if entry is not None and decode_partition(entry.record).id == id_:
-        return True
-    # Of copies that a release made which divided nothing the first look learns which keys they have.
-    return copy.bounds == WHOLE and any(part.partition.id == id_ for part in parts_of(tree))
+    """Whether a range table's map has a copy's partition, at its first key."""
+    entry = tree.get(copy.bounds.first)
+    return entry is not None and decode_partition(entry.record).id == copy.partition[1]
 
 
 @final

@@ -7,7 +7,6 @@ import trio
 from gossipkv.placement.partition import End
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.copy import Rules
-from gossipkv.replication.keys import IDENTITY, WHOLE, decode_identity
 from gossipkv.table.holding import FEW, hosts_of, rules_of
 from tests.unit.placement.hosted import INIT, A, L, P, hosted
 from tests.unit.table.record_nodes import Records
@@ -84,20 +83,3 @@ def test_copies_that_were_left_go_at_a_start():
     del records.known[table]
     trio.run(node.holding().look)
     assert held(node) == []
-
-
-def test_ranges_of_before_learn_which_keys_they_have():
-    """A release that divided nothing kept no bounds; the next life has them, and no part of one is set aside."""
-    records = Records(1)
-    (node,) = records.nodes
-    table = records.make("t", RANGE, firsts=[b"", b"c", b"m"], holders=lambda _: [node])
-    for copy in node.replicas.copies.values():
-        node.spaces[copy.space][IDENTITY] = copy.identity._replace(bounds=WHOLE).encode()
-        copy.bounds = WHOLE
-    trio.run(node.holding().look)
-    records.run()
-    due = [(b"", b"c"), (b"c", b"m"), (b"m", None)]
-    assert sorted(copy.bounds for copy in node.replicas.copies.values()) == due
-    kept = [decode_identity(node.spaces[copy.space][IDENTITY]) for copy in node.replicas.copies.values()]
-    assert sorted(identity.bounds for identity in kept) == due
-    assert {identity.table for identity in kept} == {table}
