@@ -2,7 +2,7 @@
 
     python -m tests.nightly.mutants.generated [FILE...]
 
-Without files: those of the package that changed in the last day of history.  They share `MUTATION_SECONDS`, and their
+Without files: those of the package that changed in the last day of history.  They share ten minutes, and their
 mutations come in a drawn order; each that no test fails on is a survivor.  A survivor is a question and no failure:
 the change may be equivalent, or a test is missing.  Cython is not mutated; its planted bugs are written by hand.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import random
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import pytest
 
 from tests.nightly.mutants.patched import Patching
 
-SECONDS = float(os.environ.get("MUTATION_SECONDS") or "60")
+SECONDS = 600.0
 MIN_SHARE_S = 30  # Of one file: less is hardly more than its tests without a mutation.
 RUN_TIMEOUT_S = 120  # A mutation may loop without end, which its tests have noticed then.
 OPPOSITES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
