@@ -14,18 +14,6 @@ def in_the_middle(calls: int) -> range:
     return range(calls // 2, calls // 2 + 1)
 
 
-def test_the_first_start(place, library):
-    """A restart serves the version, and leaves no litter."""
-    test_crashes.strike_all(place, library, "v1", None, in_the_middle)
-
-
-def test_an_upgrade(place, library):
-    """A restart answers at once, and never from an older version."""
-    test_crashes.serve(place, "v1")
-    place.put("v2")
-    test_crashes.strike_all(place, library, "v2", "v1", in_the_middle)
-
-
 def test_a_build(place, library):
     """What an offline build leaves is refused until somebody removes it."""
     test_crashes.strike_builds(place, library, in_the_middle)

@@ -7,7 +7,6 @@ from tests.ci.cluster.test_datasets import (
     Load,
     connect,
     counters,
-    killed_holders_fail_no_read,
     publish,
     records,
     running,
@@ -50,8 +49,3 @@ def test_a_new_version_reaches_all_clients_without_one_failed_read(tmp_path):
             load.wait(2_000)
         assert load.trouble == []
         assert all(seen == ["v1", "v2"] for seen in load.seen.values()), load.seen
-
-
-def test_a_killed_holder_fails_no_read(tmp_path):
-    """Of three nodes and two copies, one."""
-    killed_holders_fail_no_read(tmp_path, 3, 2)

@@ -26,16 +26,24 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._cold_pages": Proof("tests/unit/serving/test_cold_reads_slow.py", "tests.oracle.scan"),
     "gossipkv.serving._connections": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
     "tests.world._driver": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving._asking": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._asking": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving._crew": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
     "gossipkv.serving._turn": Proof("tests/unit/serving/test_turn_slow.py", "tests.oracle.turn"),
-    "gossipkv.serving._forwarded_get": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._forward_report": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._peer_answers": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._questions": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._reasons": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._forwarded_batch": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
-    "gossipkv.serving._forwarded_parts": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._forwarded_get": Proof(
+        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
+    ),
+    "gossipkv.serving._forward_report": Proof(
+        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
+    ),
+    "gossipkv.serving._peer_answers": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving._questions": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving._reasons": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving._forwarded_batch": Proof(
+        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
+    ),
+    "gossipkv.serving._forwarded_parts": Proof(
+        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
+    ),
     "gossipkv.serving._cold_reads": Proof("tests/unit/serving/test_cold_reads_slow.py", "tests.oracle.scan"),
     "gossipkv.serving._core": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving._intake": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
@@ -48,11 +56,11 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._overdue": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
     "gossipkv.serving._owed": Proof("tests/unit/serving/test_resp.py", "tests.oracle.resp"),
     "gossipkv.serving._handoff": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving._peers": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._peers": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving._published": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving._relays": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._relays": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving._requests": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving._routes": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
+    "gossipkv.serving._routes": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving._scan_merge": Proof("tests/unit/serving/test_scan_merge.py", "tests.oracle.scan"),
     "gossipkv.serving._scan_page": Proof("tests/unit/serving/test_scan_page.py", "tests.oracle.scan"),
     "gossipkv.serving._scan_plan": Proof("tests/unit/serving/test_scans.py", "tests.oracle.scan"),

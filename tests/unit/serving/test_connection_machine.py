@@ -8,8 +8,8 @@ from gossipkv.serving.published import publish
 from tests.unit.serving.connection_machine import TABLES, Connections, Real
 from tests.unit.serving.driven import make_version
 
-# Of sockets, of the loop's drain and sleep, of other nodes (`test_forwarding_machine.py`); and what has come to nothing
-# in the end.
+# Counters of sockets, of the loop's drain and sleep, and of other nodes (`test_forwarding_machine_slow.py`); and those
+# that come to nothing in the end.
 BEYOND_THE_DRIVER = {
     "accept_pauses", "closed_reset", "closed_drained", "closed_cut", "busy_polls", "busy_poll_hits",
     "closed_bad_answer", "closed_abandoned", "closed_unauthorized", "closed_as_asked", "closed_detached", "peers",
