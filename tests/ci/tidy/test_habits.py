@@ -2,62 +2,187 @@
 
 from __future__ import annotations
 
+import re
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ci.tidy import habits
 from tests.ci.tidy.planted import plant
 from tests.ci.tidy.source import ROOT, sources, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.ci.tidy.source import Source
+
+
+MODULE_LINES = 600  # More holds two ideas, unless it is listed with its one.
+MEDIAN_LINES = 200
+FUNCTION_LINES = 70  # One screen.
+
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+
+
+# Modules over the cap that hold one idea, and which; the cap counts ideas, and a cut would be worse than the length.
+LONG_MODULES: dict[str, str] = {
+    "src_ext/gossipkv/serving/_serving.pyx": "the one order of a round, also where it sleeps in the place of others",
+}
+
+
+def check_sizes(tree: list[Source], long_modules: dict[str, str] | None = None) -> list[str]:
+    """Modules and functions over their size, and modules that are listed as long and are not."""
+    listed = long_modules or {}
+    sizes = {source.where: len(source.lines) for source in tree}
+    wrong = [
+        f"{where}: listed as long, but it has {sizes.get(where, 0)} lines"
+        for where in sorted(listed)
+        if sizes.get(where, 0) <= MODULE_LINES
+    ]
+    for source in tree:
+        if len(source.lines) > MODULE_LINES and source.where not in listed:
+            wrong.append(f"{source.where}: {len(source.lines)} lines, at most {MODULE_LINES}")
+        wrong += [
+            f"{source.where}:{function.line}: {function.name} has {function.lines} lines, at most {FUNCTION_LINES}"
+            for function in source.functions
+            if function.lines > FUNCTION_LINES
+        ]
+    return wrong
+
+
+def check_median(tree: list[Source]) -> list[str]:
+    """The middle module of the package is small, empty ones not counted."""
+    sizes = [len(source.lines) for source in tree if source.path.name != "__init__.py" and source.lines]
+    middle = median(sizes) if sizes else 0
+    return [f"the median module has {middle} lines, at most {MEDIAN_LINES}"] if middle > MEDIAN_LINES else []
+
+
+def check_names(tree: list[Source]) -> list[str]:
+    """Files and folders whose name says nothing."""
+    return [
+        f"{source.where}: `{word}` says nothing about what is inside"
+        for source in tree
+        for part in source.path.relative_to(source.root).with_suffix("").parts
+        for word in part.split("_")
+        if word in VAGUE_NAMES
+    ]
+
+
+# An exception is a marker on a line; the reason is what stands after it, or in a comment of its own on that line.
+MARKERS = {
+    "Any": None,
+    "type: ignore": re.compile(r"type:\s*ignore(\[[\w, -]+\])?"),
+    "noqa": re.compile(r"noqa(:\s*[A-Z]+\d+(\s*,\s*[A-Z]+\d+)*)?"),
+    "pragma": re.compile(r"pragma:\s*[\w ]+?(?=\s+[-#:(]|$)"),
+    "no-cython-lint": re.compile(r"no-cython-lint"),
+}
+REASON = re.compile(r"\w+\W+\w+")  # Two words at least.
+
+
+def exceptions(source: Source) -> list[tuple[int, str, bool]]:
+    """Each exception of a file: its line, its marker, and whether a reason stands beside it."""
+    found = []
+    for number, code, comment in source.code_and_comments:
+        if re.search(r"\bAny\b", code):
+            found.append((number, "Any", bool(REASON.search(_unmarked(comment)))))
+        for marker, pattern in MARKERS.items():
+            if pattern is not None and pattern.search(comment):
+                found.append((number, marker, bool(REASON.search(_unmarked(comment)))))
+    return found
+
+
+def _unmarked(comment: str) -> str:
+    """What a comment says beside its markers."""
+    rest = comment
+    for pattern in MARKERS.values():
+        rest = pattern.sub(" ", rest) if pattern is not None else rest
+    return rest
+
+
+def check_reasons(tree: list[Source]) -> list[str]:
+    """Exceptions without a reason on their line."""
+    return [
+        f"{source.where}:{line}: `{marker}` without its reason on the line"
+        for source in tree
+        for line, marker, reasoned in exceptions(source)
+        if not reasoned
+    ]
+
+
+DIRECTIVE = re.compile(r"^\s*#\s*(cython|distutils)\s*:")
+UNCHECKED = re.compile(r"""boundscheck["']?\s*[:=]\s*False""")
+
+
+def check_directives(tree: list[Source]) -> list[str]:
+    """Directives of a whole module outside setup.py, and bounds checks that are off for a module."""
+    wrong = []
+    for source in tree:
+        for number, line in enumerate(source.lines, start=1):
+            if source.is_cython and DIRECTIVE.match(line):
+                wrong.append(f"{source.where}:{number}: directives of a module stand in setup.py alone")
+            if source.where == "setup.py" and UNCHECKED.search(line):
+                wrong.append(f"{source.where}:{number}: bounds checks are never off for a whole module")
+    return wrong
+
+
+# Written with a class of one letter in each, so that this file does not name what it looks for.
+FOREIGN = re.compile(r"(?<![\w.])/[w]ork/|\.[l]ibrary/|\b[f]arm-(bench|studio)|/[r]oot/\.pyenv|/[t]mp/(wt|gkv|venv)\b")
+
+
+def check_places(paths: list[Path], root: Path) -> list[str]:
+    """Lines that name a path of the machine the project was made on, or a tool of its workplace."""
+    return [
+        f"{path.relative_to(root)}:{number}: names `{match[0]}`; the project speaks of itself alone"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
+        if (match := FOREIGN.search(line))
+    ]
+
 
 def test_sizes() -> None:
     """No module is over 600 lines but those that are listed with their reason, no function over 70."""
-    assert habits.check_sizes(sources(), habits.LONG_MODULES) == []
+    assert check_sizes(sources(), LONG_MODULES) == []
 
 
 def test_the_median_module_is_small() -> None:
     """Half of the package's modules have at most 200 lines."""
     package = [source for source in sources(ROOT, "gossipkv", "src_ext") if source.path.suffix in {".py", ".pyx"}]
-    assert habits.check_median(package) == []
+    assert check_median(package) == []
 
 
 def test_names() -> None:
     """No file or folder is called utils, helpers, manager or common."""
-    assert habits.check_names(sources()) == []
+    assert check_names(sources()) == []
 
 
 def test_exceptions_have_reasons() -> None:
     """Every Any, ignore, noqa and pragma says on its line why."""
-    assert habits.check_reasons(sources()) == []
+    assert check_reasons(sources()) == []
 
 
 def test_directives() -> None:
     """Cython's directives for whole modules stand in setup.py, and none of them turns bounds checks off."""
-    assert habits.check_directives(sources()) == []
+    assert check_directives(sources()) == []
 
 
 def test_no_foreign_places() -> None:
     """No file names a path of the machine it was made on."""
-    assert habits.check_places(texts(), ROOT) == []
+    assert check_places(texts(), ROOT) == []
 
 
 @pytest.mark.parametrize("name", ["gossipkv/a.py", "src_ext/gossipkv/_a.pyx", "tests/test_a.py"])
 def test_a_long_module_is_seen(tmp_path: Path, name: str) -> None:
     """A line over the cap is reported, the cap is not."""
-    assert habits.check_sizes(plant(tmp_path, {name: "x = 1\n" * 600})) == []
-    (wrong,) = habits.check_sizes(plant(tmp_path, {name: "x = 1\n" * 601}))
+    assert check_sizes(plant(tmp_path, {name: "x = 1\n" * 600})) == []
+    (wrong,) = check_sizes(plant(tmp_path, {name: "x = 1\n" * 601}))
     assert "601 lines" in wrong
 
 
 def test_a_listed_module_may_be_long(tmp_path: Path) -> None:
     """One that is listed passes; a line of the list for a module that is short, or gone, is reported."""
     tree = plant(tmp_path, {"gossipkv/a.py": "x = 1\n" * 601, "gossipkv/b.py": "x = 1\n" * 600})
-    assert habits.check_sizes(tree, {"gossipkv/a.py": "one idea"}) == []
-    wrong = habits.check_sizes(tree, dict.fromkeys(["gossipkv/a.py", "gossipkv/b.py", "gossipkv/c.py"], "one idea"))
+    assert check_sizes(tree, {"gossipkv/a.py": "one idea"}) == []
+    wrong = check_sizes(tree, dict.fromkeys(["gossipkv/a.py", "gossipkv/b.py", "gossipkv/c.py"], "one idea"))
     assert wrong == [
         "gossipkv/b.py: listed as long, but it has 600 lines",
         "gossipkv/c.py: listed as long, but it has 0 lines",
@@ -75,15 +200,15 @@ HEADS = [
 @pytest.mark.parametrize(("name", "head"), HEADS)
 def test_a_long_function_is_seen(tmp_path: Path, name: str, head: str) -> None:
     """A function over its size is reported, in Python and in Cython, wherever it stands."""
-    assert habits.check_sizes(plant(tmp_path, {name: head + "        x = 1\n" * 69 + "\n\n# more\n"})) == []
-    (wrong,) = habits.check_sizes(plant(tmp_path, {name: head + "        x = 1\n\n" * 35 + "        x = 1\n"}))
+    assert check_sizes(plant(tmp_path, {name: head + "        x = 1\n" * 69 + "\n\n# more\n"})) == []
+    (wrong,) = check_sizes(plant(tmp_path, {name: head + "        x = 1\n\n" * 35 + "        x = 1\n"}))
     assert ": f has 72 lines" in wrong
 
 
 def test_a_long_signature_counts(tmp_path: Path) -> None:
     """A Cython signature over several lines belongs to its function."""
     head = "cdef int f(\n    int x,\n) except -1:\n"
-    (wrong,) = habits.check_sizes(plant(tmp_path, {"src_ext/gossipkv/_a.pyx": head + "    x = 1\n" * 70}))
+    (wrong,) = check_sizes(plant(tmp_path, {"src_ext/gossipkv/_a.pyx": head + "    x = 1\n" * 70}))
     assert ": f has 73 lines" in wrong
 
 
@@ -91,8 +216,8 @@ def test_a_large_median_is_seen(tmp_path: Path) -> None:
     """The median counts modules with content, and no `__init__`."""
     sizes = {"gossipkv/a.py": 10, "gossipkv/b.py": 201, "gossipkv/c.py": 300, "gossipkv/__init__.py": 1}
     tree = plant(tmp_path, {name: "x = 1\n" * size for name, size in sizes.items()})
-    assert habits.check_median(tree) == ["the median module has 201 lines, at most 200"]
-    assert habits.check_median(tree[:2]) == []
+    assert check_median(tree) == ["the median module has 201 lines, at most 200"]
+    assert check_median(tree[:2]) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +226,7 @@ def test_a_large_median_is_seen(tmp_path: Path) -> None:
 )
 def test_a_vague_name_is_seen(tmp_path: Path, name: str) -> None:
     """Each banned word is seen in files and folders."""
-    assert len(habits.check_names(plant(tmp_path, {name: ""}))) == 1
+    assert len(check_names(plant(tmp_path, {name: ""}))) == 1
 
 
 BARE = [
@@ -120,7 +245,7 @@ BARE = [
 def test_an_exception_without_reason_is_seen(tmp_path: Path, name: str, text: str, marker: str) -> None:
     """Each kind of exception is reported when nothing beside it says why."""
     tree = plant(tmp_path, {f"gossipkv/{name}": text})
-    (wrong,) = habits.check_reasons(tree)
+    (wrong,) = check_reasons(tree)
     assert wrong.startswith(f"gossipkv/{name}:1: `{marker}`")
 
 
@@ -138,15 +263,15 @@ REASONED = [
 def test_a_reasoned_exception_passes(tmp_path: Path, name: str, text: str, marker: str) -> None:
     """With its reason beside it an exception passes, and it was seen."""
     (source,) = plant(tmp_path, {f"gossipkv/{name}": text})
-    assert habits.exceptions(source) == [(1, marker, True)]
-    assert habits.check_reasons([source]) == []
+    assert exceptions(source) == [(1, marker, True)]
+    assert check_reasons([source]) == []
 
 
 def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
     """Any in a sentence, a string or a longer name is not an exception."""
     text = '"""Any of these."""\nx = "Any"  # Any word here is only a word.\nAnything = 1\n'
     (source,) = plant(tmp_path, {"gossipkv/a.py": text})
-    assert habits.exceptions(source) == []
+    assert exceptions(source) == []
 
 
 @pytest.mark.parametrize(
@@ -159,17 +284,17 @@ def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
 )
 def test_a_directive_is_seen(tmp_path: Path, name: str, text: str) -> None:
     """Each planted directive for a whole module is reported."""
-    assert len(habits.check_directives(plant(tmp_path, {name: text}))) == 1
+    assert len(check_directives(plant(tmp_path, {name: text}))) == 1
 
 
-FOREIGN = [("/{}/x", "work"), ("/root/{}", ".pyenv"), ("/tmp/{}/x", "wt"), ("{}-bench", "farm")]
+FOREIGN_PLACES = [("/{}/x", "work"), ("/root/{}", ".pyenv"), ("/tmp/{}/x", "wt"), ("{}-bench", "farm")]
 
 
-@pytest.mark.parametrize(("place", "word"), FOREIGN)
+@pytest.mark.parametrize(("place", "word"), FOREIGN_PLACES)
 def test_a_foreign_place_is_seen(tmp_path: Path, place: str, word: str) -> None:
     """A path of a machine is reported with the line it stands in; one that only resembles it is not."""
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(f"Fine: {place.format('framework')}.\nSee {place.format(word)}.\n", encoding="utf-8")
-    (wrong,) = habits.check_places(texts(tmp_path), tmp_path)
+    (wrong,) = check_places(texts(tmp_path), tmp_path)
     assert wrong.startswith("docs/page.md:2: ")

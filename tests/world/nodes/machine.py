@@ -13,23 +13,102 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.build.trouble import BuildError, Trouble
+from gossipkv.dataset.scrub.read_back import Outcome, read_back
+from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node import wiring as node
+from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
-from tests.world.nodes.building import BuildHere, MergeHere, ReadHere
 from tests.world.nodes.process import Process, SimulatedMemory
 from tests.world.nodes.streams import over_streams
 from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from gossipkv.address import Address
+    from gossipkv.dataset.build.job import BuildJob, Progress
+    from gossipkv.dataset.build.parent import Loads
+    from gossipkv.dataset.scrub.read_back import Job
+    from gossipkv.environment.seam import Environment
+    from gossipkv.errors import Corrupt
     from gossipkv.node.gossip import Gossiping
     from gossipkv.settings.config import Config
+    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.policy import Manner
     from tests.world.faulty_files import Fault
     from tests.world.nodes.network import SimulatedNetwork
+
+
+@final
+class BuildHere:
+    """Builds in this process, in the place of `build_in_child`."""
+
+    def __init__(self, environment: Environment, file_s: Callable[[], float]) -> None:
+        """`file_s`: what reading one file of the source takes."""
+        self._environment = environment
+        self._file_s = file_s
+
+    async def __call__(
+        self,
+        job: BuildJob,
+        *,
+        memory_bytes: int,
+        most_lanes: int,
+        loads: Loads,
+        on_progress: Callable[[Progress], None],
+        waits_since_s: float,
+    ) -> int:
+        """Builds; raises what `build_in_child` raises."""
+        assert min(memory_bytes, most_lanes) > 0
+        assert loads is not None
+        assert waits_since_s >= 0
+        await trio.sleep(self._file_s() * len(job.wanted or range(job.partitions)))
+        try:
+            await self._environment.threads.run(
+                perform, job, self._environment.files, BuildResources(memory_bytes, on_progress=on_progress)
+            )
+        except SourceChanged:
+            raise
+        except GossipKVError as error:
+            details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
+            raise BuildError(Trouble(error.message, details, lasting=isinstance(error, SourceError))) from error
+        return 0
+
+
+@final
+class ReadHere:
+    """Reads versions back in this process, in the place of `read_back_in_child`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+        """Read back; raises what `read_back_in_child` raises.  A simulated disk has no cache."""
+        damaged: list[Corrupt] = []
+        counts = await self._environment.threads.run(
+            partial(read_back, self._environment.files, job, wait=lambda _: None, on_damage=damaged.append)
+        )
+        for damage in damaged:
+            on_damage(damage)
+        return Outcome(*counts, bypassed_cache=True)
+
+
+@final
+class MergeHere:
+    """Merges in this process, in the place of `merge_in_child`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+        """Merge, as hard as it goes; raises what `merge_in_child` raises."""
+        del manner
+        return await self._environment.threads.run(merge, self._environment.files, order)
+
 
 # Of the store of its tables: small, so that segments end and runs are merged within a scenario.
 OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)

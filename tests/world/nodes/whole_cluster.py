@@ -17,7 +17,7 @@ but an error of ours; a log line `internal_error` or `invariant_broken`) ends th
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import update_wrapper
 from inspect import Signature, signature
@@ -28,23 +28,96 @@ from unittest.mock import patch
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.node.gossip import Gossiping
 from gossipkv.settings.config import Config
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import FrameReader
 from tests.world.logs import heard_by
-from tests.world.nodes import client, scheduling
+from tests.world.nodes import scheduling
 from tests.world.nodes.machine import SPEAKER, NodeMachine, speaker
-from tests.world.nodes.network import SimulatedNetwork
+from tests.world.nodes.network import SimulatedNetwork, connect
+from tests.world.nodes.sockets import SimulatedStream
 from tests.world.nodes.trace import Trace
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.node.directory import DataDirectory
-    from gossipkv.wire.rpc import Value
+    from gossipkv.wire.rpc import Response, Value
+
+
+@final
+class Connection:
+    """A client's connection."""
+
+    def __init__(self, stream: SimulatedStream, address: Address) -> None:
+        self._stream = stream
+        self._address = address
+        self._reader = FrameReader()
+        self.sent = 0
+
+    async def send(self, method: str, *params: Value) -> None:
+        """A request; its answer is read later."""
+        self.sent += 1
+        await self._stream.send_all(rpc.request(self.sent, method, params))
+
+    async def read(self) -> Response:
+        """The next answer.
+
+        Raises:
+            Unavailable: the connection ended before it.
+            OSError: the connection broke.
+        """
+        while True:
+            for frame in self._reader:
+                return rpc.decode_response(frame)
+            data = await self._stream.receive_some(65_536)
+            if not data:
+                raise Unavailable(f"{self._address}: the connection ended before the answer")
+            self._reader.feed(data)
+
+
+@asynccontextmanager
+async def _connected(network: SimulatedNetwork, host: str, address: Address) -> AsyncIterator[Connection]:
+    """A connection from the machine `host`.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    stream = SimulatedStream(await connect(network, host, address))
+    try:
+        yield Connection(stream, address)
+    finally:
+        with trio.CancelScope(shield=True):
+            await stream.aclose()
+
+
+async def _ask(
+    network: SimulatedNetwork, host: str, address: Address, method: str, *params: Value, timeout_s: float = 10.0
+) -> Value:
+    """What the node at `address` answers to the machine `host`.
+
+    Raises:
+        GossipKVError: the node's, or that it cannot be reached, or not in time.
+    """
+    try:
+        with trio.fail_after(timeout_s):
+            async with _connected(network, host, address) as connection:
+                await connection.send(method, *params)
+                response = await connection.read()
+    except trio.TooSlowError:
+        raise TimedOut(f"{address}: no answer within {timeout_s} s") from None
+    except OSError as error:
+        raise Unavailable(f"{address}: {error.strerror}") from error
+    if response.error is not None:
+        raise response.error
+    return response.result
+
 
 P = ParamSpec("P")
 
@@ -94,11 +167,11 @@ class SimulatedCluster:
         Raises:
             GossipKVError: the node's, or that it cannot be reached, or not in time.
         """
-        return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
+        return await _ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
 
-    def connected(self, machine: NodeMachine) -> AbstractAsyncContextManager[client.Connection]:
+    def connected(self, machine: NodeMachine) -> AbstractAsyncContextManager[Connection]:
         """A client's connection to a node.  Raises `OSError`."""
-        return client.connected(self.network, CLIENT, machine.address)
+        return _connected(self.network, CLIENT, machine.address)
 
     async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25) -> float:
         """Returns when it holds: after how many seconds.

@@ -11,21 +11,119 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
-from tests.world.replication.copies import Bounds, dot_of, needed
-from tests.world.replication.lineage import Lineage
-from tests.world.replication.refounded import Refounded
+from tests.world.replication.copies import WHOLE, Bounds, dot_of, needed, order_of
 from tests.world.replication.register import CATALOGUE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.keys import Identity
-    from tests.world.replication.copies import Clock, Dot, Model
+    from tests.world.replication.copies import Clock, Dot, Model, Records
     from tests.world.replication.copies import State as Stand
     from tests.world.replication.witness import Witness
+
+
+@final
+class Refounded:
+    """All that ever did."""
+
+    def __init__(self, moves: Moves) -> None:
+        self._moves = moves
+        self.replaced: set[int] = set()  # Partitions in whose place others stand, that are none of their children.
+        self.ends: dict[int, Clock] = {}  # Of what each has replaced.
+        self._kept: dict[int, Records] = {}
+
+    def root(self, partition: int) -> int:
+        """What began anew last, of a partition and what it came from."""
+        return self._moves.lineage.forebears(partition)[-1]
+
+    def base(self, partition: int) -> Records:
+        """What a partition began with, of records that no clock of it covers."""
+        kept = self._kept.get(self.root(partition), {})
+        return {key: data for key, data in kept.items() if self._moves.lineage.has(partition, key)}
+
+    def begins(self, old: int, new: int, ends: Sequence[tuple[int, int]], kept: int) -> None:
+        """A partition stands in the place of another, with a copy that was held under that assignment, or nothing."""
+        lineage, witness = self._moves.lineage, self._moves.witness
+        has = witness.models[kept].records if kept else {}
+        self.ends[new] = dict(ends)
+        self._kept[new] = {key: data for key, data in has.items() if lineage.has(new, key)}
+        witness.counts["begun anew with a copy" if kept else "begun anew with nothing"] += 1
+        witness.counts["begun anew, again"] += self.root(old) in self.ends
+        by = self._moves.map_of(witness.models[kept]) if kept else None
+        for origin, end in ends:
+            count = witness.models[kept].clock.get(origin, 0) if kept else 0
+            if end > count and (by is None or origin in by.named):
+                witness.found("refounded", f"{new} has {count} of {origin}, and an end of {end}")
+        for data in self._kept[new].values():
+            origin, count = dot_of(data)
+            if count > self.ends[new].get(origin, count):
+                witness.found("refounded", f"{(origin, count)} is kept, and {self.ends[new][origin]} is where it ends")
+        there, witness.acknowledged = witness.acknowledged, []
+        for one in there:
+            if lineage.leaf(one.partition, one.key) != old:
+                witness.acknowledged.append(one)
+            elif order_of(self._kept[new].get(one.key, b"")) >= one.order:
+                witness.acknowledged.append(one._replace(partition=new, by_one=False))
+            else:
+                witness.counts["acknowledged, and not kept"] += 1
+
+    def left(self, model: Model, *, is_dropped: bool) -> None:
+        """A copy of what was replaced is set aside, if it was AVAILABLE by the map that it has adopted last."""
+        self._moves.witness.counts["set aside, of what was replaced"] += not is_dropped
+        by = self._moves.map_of(model)
+        own = None if by is None else by.assignment(model.assignment)
+        if is_dropped and own is not None and own.state is State.AVAILABLE:
+            self._moves.witness.found("refounded", f"{model.assignment} is dropped, of a partition that was replaced")
+
+
+@final
+class Lineage:
+    """All partitions that ever were."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[int, Bounds] = {}  # Of ranges.
+        self.children: dict[int, tuple[int, ...]] = {}  # Of each that was divided, in the order of keys.
+        self._forebears: dict[int, tuple[int, ...]] = {}
+        self._before: dict[int, int] = {}  # By assignment that of its node in the parent.
+
+    def divides(self, parent: Partition, children: Sequence[Partition]) -> None:
+        """A partition was divided."""
+        self.children[parent.id] = tuple(child.id for child in children)
+        at = {one.node: one.id for one in parent.assignments}
+        for child in children:
+            self._forebears[child.id] = (child.id, *self.forebears(parent.id))
+            self._before |= {one.id: at[one.node] for one in child.assignments if one.node in at}
+
+    def forebears(self, partition: int) -> tuple[int, ...]:
+        """A partition, its parent, and so on."""
+        return self._forebears.get(partition, (partition,))
+
+    def line(self, assignment: int) -> Iterator[int]:
+        """An assignment, that of its node in the parent, and so on."""
+        found: int | None = assignment
+        while found is not None:
+            yield found
+            found = self._before.get(found)
+
+    def has(self, partition: int, key: bytes) -> bool:
+        """Whether a key is within a partition's bounds."""
+        return self.bounds.get(partition, WHOLE).has(key)
+
+    def leaf(self, partition: int, key: bytes) -> int:
+        """What has a key of a partition by now: itself, unless it was divided."""
+        while partition in self.children:
+            partition = next(child for child in self.children[partition] if self.has(child, key))
+        return partition
+
+    def leaves(self, partition: int) -> list[int]:
+        """All that came from a partition, and were not divided."""
+        children = self.children.get(partition, ())
+        return [leaf for child in children for leaf in self.leaves(child)] if children else [partition]
+
 
 NOTHING: Final[Mapping[int, int]] = {}
 
