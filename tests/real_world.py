@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -35,7 +35,7 @@ class RealWorld:
         time.sleep, trio.sleep = self._note_sleep, self._note_sleep_in_trio
         sys.addaudithook(self._note)
 
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: as Python passes them.
+    def _note(self, event: str, arguments: tuple[object, ...]) -> None:
         if event in DEEDS and (not event.startswith("socket.") or isinstance(arguments[1], tuple)):
             self._deeds.add(DEEDS[event])
 
