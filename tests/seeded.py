@@ -4,11 +4,13 @@ pytest-randomly draws one seed for a run (`--randomly-seed=N` sets it), prints i
 `random` with it before each test.  This plugin does the same for Trio's scheduler (`tests/world/nodes/scheduling.py`).
 Both add the test's id to the seed, so neither the order of the tests nor the number of workers matters.  `-n` starts
 workers, and those get the seed as `PYTHONHASHSEED`, which orders sets of strings, unless the environment has one.
+The system's random numbers, which nodes draw, come from `random` here.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -37,12 +39,20 @@ def hash_by_name(fixture: TrioFixture) -> int:
     return crc32(fixture.name.encode())
 
 
+class SystemRandom(random.Random):
+    """What stands for Python's class of this name: it draws from the seed of the test."""
+
+    def __init__(self) -> None:
+        super().__init__(random.getrandbits(64))
+
+
 class Seeded:
     """A pytest plugin: each test's tasks run in an order that the seed gives, and a failure prints its replay."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         TrioFixture.__hash__ = hash_by_name
+        random.SystemRandom = SystemRandom
 
     @property
     def _seed(self) -> int:

@@ -113,7 +113,10 @@ def test_who_is_over_its_budget_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 def test_every_number_is_used() -> None:
     """Each name that the report tells is one that a test reads, and that the Makefile sets, twice."""
     sources = [path.read_text() for path in (nightly.ROOT / "tests").rglob("test_*.py")]
-    sources += [(nightly.ROOT / "tests" / "nightly" / name).read_text() for name in ("fuzz/frames.py", "__main__.py")]
+    sources += [
+        (nightly.ROOT / "tests" / "nightly" / name).read_text()
+        for name in ("fuzz/frames.py", "mutants/generated.py", "__main__.py")
+    ]
     makefile = (nightly.ROOT / "Makefile").read_text()
     for name in nightly.NUMBERS:
         assert any(f'os.environ.get("{name}"' in source for source in sources), name

@@ -50,7 +50,7 @@ async def order(note):
     async with trio.open_nursery() as nursery:
         for number in range(9):
             nursery.start_soon(task, number)
-    note.append((drawn, random.random()))
+    note.append((drawn, random.random(), random.SystemRandom().random()))
 
 @pytest.mark.parametrize("n", range(8))
 async def test_fixture(n, autojump_clock, one, nursery, other, third):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ SIZE = 2 * BUFFER_BYTES + 12_345
 def path(tmp_path_factory):
     """A file of two buffers and a bit, synced."""
     found = tmp_path_factory.mktemp("direct") / "file"
-    found.write_bytes(os.urandom(SIZE))
+    found.write_bytes(random.randbytes(SIZE))
     descriptor = os.open(found, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import resource
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_descriptor_comes_with_its_bytes(ends, size):
     sender, receiver = ends
     with pytest.raises(BlockingIOError):
         passing.receive(receiver)
-    reading = pass_pipe(sender, os.urandom(1) * size)
+    reading = pass_pipe(sender, random.randbytes(1) * size)
     descriptor, data = passing.receive(receiver)
     assert (len(data), len(set(data))) == (size, min(size, 1))
     assert not os.get_inheritable(descriptor)

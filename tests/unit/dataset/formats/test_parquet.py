@@ -1,7 +1,7 @@
 """Parquet: columns of byte strings in all their shapes, what is refused, and how much memory a file can take."""
 
 import io
-import os
+import random
 
 import pyarrow as pa
 import pytest
@@ -210,7 +210,7 @@ def test_a_file_is_read_in_large_pieces():
             self.sizes += (size_bytes,)
             return super().read_at(offset, size_bytes)
 
-    column = [os.urandom(500) for _ in range(30_000)]
+    column = [random.randbytes(500) for _ in range(30_000)]
     options = {"use_dictionary": False, "compression": "none"}
     reader = Counting(written({"key": column, "value": column[::-1]}, **options))
     assert everything(batches(reader, Reading()))[0] == list(zip(column, column[::-1], strict=True))

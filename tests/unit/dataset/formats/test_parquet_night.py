@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +65,7 @@ def bytes_taken(tmp_path, data, rows):
 
 def test_a_large_row_group_is_read_in_pieces(tmp_path):
     """96 MiB in one row group."""
-    value = os.urandom(1 << 20)
+    value = random.randbytes(1 << 20)
     rows = 6000
     values = [value[number * 100 : number * 100 + (16 << 10)] for number in range(rows)]
     options = {"use_dictionary": False, "compression": "none", "write_batch_size": 64}

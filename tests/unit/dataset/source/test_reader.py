@@ -1,6 +1,7 @@
 """What a build reads is what was listed, checked against Hadoop's checksums where there are some."""
 
 import os
+import random
 import struct
 import zlib
 from dataclasses import replace
@@ -47,7 +48,7 @@ def listed(tmp_path, data):
 
 def test_a_file_is_read_in_chunks(tmp_path):
     """Of bounded size, in order, to the end."""
-    data = os.urandom(3 * CHUNK_BYTES + 5)
+    data = random.randbytes(3 * CHUNK_BYTES + 5)
     _, file = listed(tmp_path, data)
     parts = list(chunks(FILES, file))
     assert [len(part) for part in parts] == [CHUNK_BYTES] * 3 + [5]
@@ -197,7 +198,7 @@ def test_a_flip_beside_what_is_asked_for_is_found_too(tmp_path):
 
 def test_a_large_checksum_file_is_read_in_parts(tmp_path):
     """64 KiB of it at a time, each part once when the data is read from end to end."""
-    data = os.urandom(40_000)
+    data = random.randbytes(40_000)
     path, file = checked(tmp_path, data, crc_file(data, 1))
 
     class Watched(RealFiles):
