@@ -155,8 +155,8 @@ class Nodes:
 
 @contextmanager
 def deciding(directory: Path, count: int) -> Iterator[Nodes]:
-    """Run so many new nodes, all of which decide on the catalogue; no planner changes what a table's map says."""
-    with running(directory, count, refresh_period="off", planner="off") as cluster:
+    """Run so many new nodes, all of which decide on the catalogue."""
+    with running(directory, count, refresh_period="off") as cluster:
         nodes = Nodes(cluster)
         try:
             nodes.wait_alive()

@@ -2,8 +2,9 @@
 
 What a burst hides is here: what a node learns of its own commits, what it lets go of, and what it tells the others.
 One server is asked by `metadata_transact` for operations that give a partition to a node that nobody is (`assign`), or
-take it away again (`unassign`), each of which changes one leaf of the map.  Each must be done, and at the end the map
-has what was done and nothing else; after the last of a round it is measured when every node shows it.
+take it away again (`unassign`), each of which changes one leaf of the map.  Nodes take back
+assignments that they did not plan, so a few operations come too late; at the end the map has nothing that was not
+done; after the last of a round it is measured when every node shows it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 SERVERS = 3
 PARTITIONS = 64
 TIMEOUT_MS = 60_000
+MAX_CONFLICTS = 10  # At most one operation of so many is forestalled by a node.
 
 
 def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None:
@@ -48,8 +50,8 @@ def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None
         table.check()
     bench.notes.append(
         f"a stream: three servers of a table of {PARTITIONS} partitions, one asked; {transactions:,} transactions one "
-        f"after another a round, {rounds} rounds and one before them; all {table.count:,} were done. The processor "
-        "time is that of all three servers, with all that they do beside it"
+        f"after another a round, {rounds} rounds and one before them; {table.count:,} were done, and "
+        f"{table.conflicts:,} came too late. The processor time is that of all three servers, with all that they do"
     )
 
 
@@ -90,7 +92,7 @@ class Map:
 
     def __init__(self, servers: nodes.Nodes, partitions: int, chance: random.Random) -> None:
         self.partitions = partitions
-        self.count = 0  # Operations that were done.
+        self.count = self.conflicts = 0  # Operations that were done, and that came too late.
         self.done: dict[bytes, int] = {}  # The assignment that each key was given.
         self._nodes = servers
         self._chance = chance
@@ -128,11 +130,15 @@ class Map:
 
     def _take(self, asked: Asked, told: list[object]) -> None:
         id_, outcome, code, message = told
+        if id_ == asked.operation.id and outcome == Outcome.CONFLICT:  # A node has taken an assignment back.
+            self.conflicts += 1
+            self.done.pop(asked.key, None)
+            return
         if id_ != asked.operation.id or outcome != Outcome.DONE:
             raise WrongAnswerError(f"an operation ended as {outcome}: {code} {message}")
         self.count += 1
         if asked.assignment is None:
-            del self.done[asked.key]
+            self.done.pop(asked.key, None)
         else:
             self.done[asked.key] = asked.assignment
 
@@ -162,11 +168,10 @@ class Map:
         return self._nodes.call(number, "partition_map", self._name, {"limit": 1})["config"] >= self._config
 
     def check(self) -> None:
-        """Raise WrongAnswerError if the map has not just what was done."""
-        found = {}
+        """Raise WrongAnswerError if the map has what was not done, or many operations came too late."""
         for told in self._read():
             for one in told["assignments"]:
-                if one["state"] == "PROPOSED":
-                    found[told["start"]] = int(one["id"], 16)
-        if found != self.done:
-            raise WrongAnswerError(f"{len(self.done)} assignments were done, and the map has {len(found)}")
+                if one["state"] == "PROPOSED" and int(one["id"], 16) != self.done.get(told["start"]):
+                    raise WrongAnswerError(f"an assignment stands at {told['start']!r} that was not done")
+        if self.conflicts > self.count / MAX_CONFLICTS:
+            raise WrongAnswerError(f"{self.conflicts} operations came too late, and {self.count} were done")
