@@ -65,23 +65,11 @@ else:
     COMPILE_ARGS = ["-g0", "-DCYTHON_WITHOUT_ASSERTIONS", "-Wno-unused", "-fno-strict-aliasing", "-fno-plt"]
 LINK_ARGS: list[str] = []
 
-# -O3 takes the compiler twice the time of -O1.  It stays where a record or a request passes: there -O2 costs
-# up to 10 % more instructions (pipelined gets 6, pings 10, builds 5), -O1 up to 25.  The longest name that fits counts.
+# The longest name that fits counts.
 OPTIMISED = {
-    "gossipkv": "-O3",
+    "gossipkv": "-O2",
     "tests": "-O1",  # Of simulations.
-    "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
-    "gossipkv.serving._backlog": "-O1",
     "gossipkv._cython_shared": "-O1",  # Once a buffer.
-    "gossipkv.serving._busy_poll": "-O1",
-    "gossipkv.serving._core": "-O1",  # A door for Python.
-    "gossipkv.serving._forward_report": "-O1",  # Of failures.
-    "gossipkv.serving._questions": "-O1",  # Of Python.
-    "gossipkv.serving._reasons": "-O1",  # Once a node.
-    "gossipkv.storage._mapped_file": "-O1",  # Once a file.
-    "gossipkv.storage._scratch": "-O1",
-    "gossipkv.storage._sigbus": "-O1",
-    "gossipkv.storage.engine._committer": "-O1",  # Once a sync.
 }
 if SANITIZERS:
     COMPILE_ARGS += [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -67,6 +68,8 @@ settings.register_profile(  # Of code with a defect: that it is found is enough,
 )
 settings.load_profile("fixed")
 
+INCLUDED = re.compile(r'^include "(.+)"$', re.MULTILINE)
+
 
 def stale_extensions(root: Path) -> list[str]:
     """The extensions of a source tree that are not built, or are older than what they are built from."""
@@ -75,8 +78,9 @@ def stale_extensions(root: Path) -> list[str]:
     for source in sorted((root / "src_ext").rglob("_*.pyx")):
         place = root / source.relative_to(root / "src_ext").with_suffix("")
         built = place.with_name(place.name + EXTENSION_SUFFIXES[0])
-        made_from = [path for path in (source, source.with_suffix(".pxd"), *headers) if path.exists()]
-        changed = max(path.stat().st_mtime for path in made_from)
+        of_it = [path for path in (source, source.with_suffix(".pxd")) if path.exists()]
+        parts = [path.parent / name for path in of_it for name in INCLUDED.findall(path.read_text(encoding="utf-8"))]
+        changed = max(path.stat().st_mtime for path in (*of_it, *parts, *headers))
         if not built.exists() or built.stat().st_mtime < changed:
             stale.append(str(place.relative_to(root)))
     return stale

@@ -14,17 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.address import Address, parse_address
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._http import HttpDialect
-from gossipkv.loadtest._redis import RedisDialect
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Generator, HttpDialect, RedisDialect, RpcDialect
 from gossipkv.loadtest.load_child import dial, wrong_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._loadtest import Dialect
     from gossipkv.wire.latency import LatencyHistogram
 
 __all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traffic", "run"]

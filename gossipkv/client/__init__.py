@@ -2,8 +2,8 @@
 
 Read in this order:
 
-    _requests.pyx   one request on its way, and what became of it; when those of many are due
-    _session.pyx    requests to bytes, bytes to answers
+    requests.pyx   one request on its way, and what became of it; when those of many are due
+    session.pyx    requests to bytes, bytes to answers
     reads.py        what reads send, and what their answers must look like
     tables.py       what writes send, and what reads of tables send besides
     parts.py, pages.py   a `get_many` or `put_many` of any size, and a scan, as several requests

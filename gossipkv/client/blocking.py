@@ -23,7 +23,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
 from gossipkv.client import parts, reads, sessions
-from gossipkv.client._requests import call_request, get_request
+from gossipkv.client._client import call_request, get_request
 from gossipkv.client.blocking_table import Table
 from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dialler import Dialler
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.link import BlockingLink
     from gossipkv.client.reads import Key, OneKey, Record, Stamp
     from gossipkv.client.route import Named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.client import parts, reads, tables
-from gossipkv.client._requests import get_request
+from gossipkv.client._client import get_request
 from gossipkv.client.pages import Pages
 from gossipkv.client.sessions import Turn, watched
 from gossipkv.errors import GossipKVError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.owners import ByMap
     from gossipkv.client.reads import Key, Record, Stamp
     from gossipkv.client.sessions import Session

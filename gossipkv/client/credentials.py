@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.client._requests import call_request
+from gossipkv.client._client import call_request
 from gossipkv.errors import RequestError, Unauthorized
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.tls import Tls
     from gossipkv.wire.rpc import Value
 

@@ -22,7 +22,7 @@ from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.client._requests import Deadlines
+from gossipkv.client._client import Deadlines
 from gossipkv.client.route import Failures, Route, no_answer, too_late, unknown, unreachable
 from gossipkv.errors import GossipKVError, ProtocolError, TimedOut, Unavailable
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
-    from gossipkv.client._session import Session
+    from gossipkv.client._client import Request, Session
     from gossipkv.client.backoff import Backoff
 
 

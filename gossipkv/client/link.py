@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.client import forks
-from gossipkv.client._session import Session
+from gossipkv.client._client import Session
 from gossipkv.client.route import no_answer, reason_of
 from gossipkv.errors import ProtocolError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.tls import Tls
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 from gossipkv.address import parse_address
 from gossipkv.client import reads
-from gossipkv.client._requests import call_request
+from gossipkv.client._client import call_request
 from gossipkv.errors import (
     GossipKVError,
     NotReady,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.wire.rpc import Value
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from gossipkv.client import reads
-from gossipkv.client._requests import call_request
+from gossipkv.client._client import call_request
 from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.reads import Key, Record, Stamp
     from gossipkv.wire.rpc import Value
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.client import reads, tables
-from gossipkv.client._requests import get_many_request
+from gossipkv.client._client import get_many_request
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
 

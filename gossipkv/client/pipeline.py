@@ -19,7 +19,7 @@ from gossipkv.errors import TimedOut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.dialler import Dialler
     from gossipkv.client.route import Failures
 

@@ -18,7 +18,7 @@ from gossipkv.errors import TimedOut, Unavailable, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
 
 Failures = dict[str, str]  # Of one request: address to reason.
 Named = str | Address

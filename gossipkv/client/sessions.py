@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import TypeVar
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import msgpack
 
 from gossipkv.client import reads
-from gossipkv.client._requests import call_request
+from gossipkv.client._client import call_request
 from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.reads import Key
     from gossipkv.wire.rpc import Value
 

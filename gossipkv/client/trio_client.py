@@ -26,7 +26,7 @@ import trio
 from trio.lowlevel import current_task, wait_task_rescheduled
 
 from gossipkv.client import forks, parts, reads, sessions
-from gossipkv.client._requests import call_request, get_request
+from gossipkv.client._client import call_request, get_request
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
 from gossipkv.client.dispatcher import Dispatcher
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.reads import Key
     from gossipkv.client.route import Named
     from gossipkv.client.trio_link import Dialled

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 import outcome
 import trio
 
-from gossipkv.client._session import Session
+from gossipkv.client._client import Session
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import RECEIVE_BYTES, UNSHAKEN, end_input
 from gossipkv.client.route import reason_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.tls import Tls
     from gossipkv.wire.rpc import Value

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.address import Address
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.pages import Pages
     from gossipkv.client.reads import Record
     from gossipkv.wire.rpc import Value

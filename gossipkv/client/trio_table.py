@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.client import parts, reads, tables
-from gossipkv.client._requests import get_request
+from gossipkv.client._client import get_request
 from gossipkv.client.pages import Pages
 from gossipkv.client.sessions import Turn, watched
 from gossipkv.client.trio_scan import Scan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeVar
 
-    from gossipkv.client._requests import Request
+    from gossipkv.client._client import Request
     from gossipkv.client.owners import ByMap
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session

@@ -11,11 +11,11 @@ Read in this order:
     late_truth.py   versions that come while it runs
     gathering.py    what they say, put together; counts that add up exactly
     watch.py        the cluster beside it; server_cpu.py: what the servers take
-    _generator.pyx  the connections, when each request goes out, what came back; _link.pxd: one connection
-    _schedule.pyx   when requests are due
-    _keys.pyx       which keys are asked for; _records.pyx: they and their values
-    _dialect.pyx    what it asks and how it judges, in any protocol; _rpc.pyx, _http.pyx, _redis.pyx: in three
-    _ledger.pyx     what was counted: a tally by stage and target, and by version
+    generator.pyx  the connections, when each request goes out, what came back; link.pxd: one connection
+    schedule.pyx   when requests are due
+    keys.pyx       which keys are asked for; records.pyx: they and their values
+    dialect.pyx    what it asks and how it judges, in any protocol; rpc.pyx, http.pyx, redis.pyx: in three
+    ledger.pyx     what was counted: a tally by stage and target, and by version
     documents.py    a result read back from a file
     measures.py     what a result is judged by; limits.py: what must not be; compare.py: two of them side by side
     judgement.py    what a run came to, in words; figures.py: numbers as people read them

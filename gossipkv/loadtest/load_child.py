@@ -25,12 +25,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from gossipkv.errors import GossipKVError, Unavailable
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._http import HttpDialect
-from gossipkv.loadtest._keys import KeyChooser, shuffled
-from gossipkv.loadtest._redis import RedisDialect
-from gossipkv.loadtest._rpc import RpcDialect
-from gossipkv.loadtest._schedule import Schedule
+from gossipkv.loadtest._loadtest import Generator, HttpDialect, KeyChooser, RedisDialect, RpcDialect, Schedule, shuffled
 from gossipkv.loadtest.plan import KINDS
 from gossipkv.loadtest.plan_text import SEEDS_APART, targets_of, task_of
 from gossipkv.loadtest.truth import place_of_versions, read_truth
@@ -38,9 +33,7 @@ from gossipkv.processes import leash
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-    from gossipkv.loadtest._dialect import Dialect
-    from gossipkv.loadtest._ledger import Tally
-    from gossipkv.loadtest._records import LateTable, Records
+    from gossipkv.loadtest._loadtest import Dialect, LateTable, Records, Tally
     from gossipkv.loadtest.plan import Plan, Target
     from gossipkv.loadtest.plan_text import Task
     from gossipkv.loadtest.result import Json

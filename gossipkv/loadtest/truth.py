@@ -24,8 +24,7 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, SourceError
-from gossipkv.loadtest._keys import shuffled
-from gossipkv.loadtest._records import Records
+from gossipkv.loadtest._loadtest import Records, shuffled
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.processes import leash, niceness
 

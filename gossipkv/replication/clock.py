@@ -1,17 +1,16 @@
-"""How far a copy has come, origin by origin: packed clocks; what one is stands in `_vector_clock.pyx`.
+"""How far a copy has come, origin by origin: packed clocks; what one is stands in `vector_clock.pyx`.
 
 A clock is `bytes`, and a value: what changes one returns another.
 """
 
 from __future__ import annotations
 
-from gossipkv.replication._vector_clock import (
+from gossipkv.replication._replication import (
     AFTER,
     BEFORE,
     CONCURRENT,
     EQUAL,
     ahead,
-    check,
     compare,
     counter,
     covers,
@@ -21,6 +20,9 @@ from gossipkv.replication._vector_clock import (
     named,
     of,
     raised,
+)
+from gossipkv.replication._replication import (
+    check_clock as check,
 )
 
 __all__ = [

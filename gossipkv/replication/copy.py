@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.replication import clock, record
-from gossipkv.replication._entry import size_bytes
+from gossipkv.replication._replication import size_bytes
 from gossipkv.replication.joining import Joining
 from gossipkv.replication.keys import (
     ENDED,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication._entry import clock_of, counters_of, ends_of, records_of
+from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
 from gossipkv.replication.feed import NOTHING, Ends
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""What stands in a copy for a key: a record; what one is stands in `_record.pyx`, and its bytes in `_record.pxd`."""
+"""What stands in a copy for a key: a record; what one is stands in `record.pyx`, and its bytes in `record.pxd`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gossipkv.replication._record import DELETED, PUT, Record, check, decode, dot, encode, value, wins
+from gossipkv.replication._replication import DELETED, PUT, Record, decode, dot, encode, value, wins
+from gossipkv.replication._replication import check_record as check
 
 __all__ = [
     "DELETED",

@@ -1,10 +1,195 @@
-from collections.abc import Callable
-from typing import Self, final
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias, final
 
-from gossipkv.serving._core import Core
-from gossipkv.serving._handoff import Caller, Pending, Refused, Welcome
-from gossipkv.serving._tls import Tls
-from gossipkv.serving._transport import Transport
+from gossipkv.serving._transport import Tls, Transport
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.wire.latency import LatencyHistogram
+
+__pyx_capi__: dict[str, object]
+
+@final
+class Turn:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@final
+class Backlog:
+    size_bytes: int
+    parked_bytes: int
+    def __bool__(self) -> bool: ...
+    def add(self, hand_offs: Iterable[tuple[int, int, bytes, bytes]]) -> None: ...
+    @property
+    def turn(self) -> int: ...
+    def take(self) -> tuple[int, int, bytes, bytes]: ...
+    def park(self, handle: int) -> None: ...
+    def resume(self, handles: Iterable[int]) -> None: ...
+    def forget(self, handle: int) -> None: ...
+
+@final
+class PollPolicy:
+    def pays(self) -> bool: ...
+    def hit(self) -> None: ...
+    def missed(self) -> None: ...
+    def slept(self, gap_ns: int) -> None: ...
+
+@final
+class Crew:
+    size: int
+    def __new__(
+        cls, size: int, *, max_connections: int, max_of_address: int, max_in_flight: int, max_held: int
+    ) -> Self: ...
+
+# Name, partition function, files, identity, who may have it; and the line of HTTP that says when it was modified.
+_Version: TypeAlias = (
+    tuple[str, int, Sequence[SortedFile | None], bytes | None, int]
+    | tuple[str, int, Sequence[SortedFile | None], bytes | None, int, bytes]
+)
+
+@final
+class PublishedTable:
+    def __new__(
+        cls,
+        databases: Iterable[tuple[str, str | None, Sequence[_Version]]],
+    ) -> Self: ...
+    def let_read(self, bitmaps: Iterable[bytes | None]) -> None: ...
+    def release(self) -> None: ...
+    def count(self, database: str, version: str, by_name: bool) -> None: ...
+    def reads(self) -> dict[str, dict[str, int]]: ...
+    def requests(self) -> dict[tuple[str, str], tuple[int, int, int, int]]: ...
+    def requests_of(self, database: str, version: str) -> int: ...
+    def inherit(self, older: PublishedTable) -> None: ...
+
+@final
+class Routes:
+    def __new__(cls, seed: int) -> Self: ...
+    def set_peer(self, column: int, name: str, state: int) -> None: ...
+    def forget_peer(self, column: int) -> None: ...
+    def set_holder(self, identity: bytes, partitions: int, column: int, bitmap: bytes) -> None: ...
+    def forget_route(self, identity: bytes) -> None: ...
+
+@final
+class ColdPages:
+    def __new__(cls, threads: object, seed: int) -> Self: ...
+
+def page(
+    files: Iterable[SortedFile],
+    start: bytes | None,
+    end: bytes | None,
+    reverse: bool,
+    limit: int,
+    max_bytes: int,
+    max_value: int,
+    slice_work: int = ...,
+) -> tuple[bytes, bytes | None]: ...
+def read_records(
+    packed: bytes,
+    at: int,
+    start: bytes | None,
+    end: bytes | None,
+    reverse: bool,
+    limit: int,
+    asked: tuple[int, int, bytes],
+) -> tuple[bytes | None, int]: ...
+def merge_runs(
+    runs: list[tuple[bytes, int, bool]], reverse: bool, limit: int, max_bytes: int, max_value: int
+) -> tuple[bytes, bytes | None]: ...
+
+@final
+class Connections:
+    def __new__(
+        cls,
+        *,
+        max_in_flight: int,
+        max_queued: int,
+        crew: Crew,
+        pump: int,
+        frame_timeout_ms: int,
+        output_timeout_ms: int,
+        idle_timeout_ms: int,
+    ) -> Self: ...
+
+@final
+class Peers:
+    def __new__(cls, connections: Connections, seed: int) -> Self: ...
+    def take_peer_events(self) -> list[tuple[int, str, str | bytes | None]]: ...
+
+@final
+class Asking:
+    def __new__(cls, connections: Connections, name: str, whole_ms: int, stage_ms: int, seed: int) -> Self: ...
+
+@final
+class Core:
+    def __new__(
+        cls,
+        *,
+        max_frame: int,
+        max_depth: int,
+        max_elements: int,
+        max_key: int,
+        max_value: int,
+        max_in_flight: int,
+        max_queued: int,
+        frame_timeout_ms: int,
+        output_timeout_ms: int,
+        idle_timeout_ms: int,
+        scan_limit: int,
+        proxy_timeout_ms: int = 100,
+        proxy_stage_timeout_ms: int = 25,
+        seed: int = 0,
+        node: str = "",
+        crew: Crew,
+        pump: int = 0,
+        resp_databases: Sequence[str] = (),
+    ) -> Self: ...
+    @property
+    def turn(self) -> Turn | None: ...
+    @property
+    def has_retired(self) -> bool: ...
+    def publish(self, published: PublishedTable) -> None: ...
+    def let_read(self, bitmaps: list[bytes | None]) -> None: ...
+    def know_types(self, usual: str, by_database: dict[str, str]) -> None: ...
+    def set_peer(self, column: int, name: str, state: int) -> None: ...
+    def forget_peer(self, column: int) -> None: ...
+    def set_holder(self, identity: bytes, partitions: int, column: int, bitmap: bytes) -> None: ...
+    def forget_route(self, identity: bytes) -> None: ...
+    def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int: ...
+    def take_replies(self) -> list[tuple[int, bytes | None, bytes | None]]: ...
+    def take_peer_events(self) -> list[tuple[int, str, str | bytes | None]]: ...
+    def broken_invariants(self) -> list[str]: ...
+    def latency(self) -> dict[str, LatencyHistogram]: ...
+    def counters(self) -> dict[str, int]: ...
+
+@final
+class Refused:
+    error: bytes
+    ends: bool
+    def __new__(cls, error: bytes, ends: bool = False) -> Self: ...
+
+@final
+class Welcome:
+    user: int
+    body: bytes
+    def __new__(cls, user: int, body: bytes) -> Self: ...
+
+@final
+class Caller:
+    handle: int
+    pump: int
+    user: int
+    address: int
+    def __new__(cls, handle: int, pump: int, user: int, address: int) -> Self: ...
+
+@final
+class Pending:
+    handle: int
+    msgid: int
+    received_ns: int
+    method: bytes
+    waiting: object
+    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
 
 @final
 class Loop:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.serving._core import Core
-from gossipkv.serving._crew import Crew
-from gossipkv.serving._handoff import Caller, Refused, Welcome
-from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
-from gossipkv.serving._tls import Tls, TlsClient, TlsEnd
+from gossipkv.serving._serving import Caller, Core, Crew, Loop, Refused, Welcome
+from gossipkv.serving._transport import Sockets, Tls, TlsClient, TlsEnd
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config

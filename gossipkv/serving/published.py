@@ -2,7 +2,7 @@
 
 One `Published` is one moment: made from the library whenever that changes, never changed afterwards.  The loop reads
 the same from its `PublishedTable`, so a request is judged alike on both sides.  The rule that chooses a version stands
-here, where the errors are, and in `_published.pxd`, where there are none; a test holds the two together.
+here, where the errors are, and in `published.pxd`, where there are none; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.keyspace import partitioner
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.serving._published import PublishedTable
+from gossipkv.serving._serving import PublishedTable
 from gossipkv.wire import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
-    from gossipkv.serving._turn import Turn
+    from gossipkv.serving._serving import Turn
     from gossipkv.storage.sorted_file import SortedFile
 
 

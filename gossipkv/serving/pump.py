@@ -24,18 +24,15 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
-from gossipkv.serving._handoff import Pending, Refused, Welcome
+from gossipkv.serving._serving import Pending, Refused, Welcome
 from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from gossipkv.environment.seam import Listener, Sockets, Threads
-    from gossipkv.serving._core import Core
-    from gossipkv.serving._handoff import Caller
-    from gossipkv.serving._serving import Loop
+    from gossipkv.serving._serving import Caller, Core, Loop, Turn
     from gossipkv.serving._transport import Transport
-    from gossipkv.serving._turn import Turn
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 SERVE_US = 1000

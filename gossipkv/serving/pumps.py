@@ -1,7 +1,7 @@
 """All pumps of a node: what is published, told of others and counted once for all of them.
 
-The first pump lives on Trio's thread, each other one has a thread of its own (`_turn.pyx`).  One listener is accepted
-from by the first, and who comes is served by the pump that has fewest connections (`_crew.pyx`).
+The first pump lives on Trio's thread, each other one has a thread of its own (`turn.pyx`).  One listener is accepted
+from by the first, and who comes is served by the pump that has fewest connections (`crew.pyx`).
 
 What is served changes for all of them at one moment: a *generation* is published while no pump is in a step, so a
 client that has seen the newer one over one connection meets no older one over another.

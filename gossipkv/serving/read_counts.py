@@ -1,4 +1,4 @@
-"""What Python counts of reads, by database; the serving loop counts what it answers itself (`_published.pyx`).
+"""What Python counts of reads, by database; the serving loop counts what it answers itself (`published.pyx`).
 
 Only databases that are known are counted, so what clients name costs no memory.
 """

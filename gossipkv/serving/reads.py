@@ -316,7 +316,7 @@ class Reads:
                     pass  # It has gone since, or was built again.
 
     def unanswered(self, report: bytes) -> ServiceError:
-        """The error of a read that no other node has answered; `_forward_report.pyx` says what the report is."""
+        """The error of a read that no other node has answered; `forward_report.pyx` says what the report is."""
         (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
         name = database.decode(errors="replace")
         self.counts.failed(name, has_version=True)

@@ -1,6 +1,6 @@
 """Commands of RESP that the serving loop hands off: scans, and what clients ask about the node and themselves.
 
-`_resp_commands.pyx` has those that are reads and writes, and what changes a connection.  What is answered here is RESP
+`resp_commands.pyx` has those that are reads and writes, and what changes a connection.  What is answered here is RESP
 when it leaves, as the protocol of the connection wants it; an error of ours is told by the loop, its code first.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
-    from gossipkv.serving._handoff import Caller as Asker
+    from gossipkv.serving._serving import Caller as Asker
     from gossipkv.wire.resp import Said
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value

@@ -1,6 +1,6 @@
 """What of a scan Python decides: its bounds, its cursor, and a whole page at once for what the loop hands off.
 
-A plain scan is answered by the serving loop (`_scans.pyx`), in slices, through the same merge.  The cursor says where
+A plain scan is answered by the serving loop (`scans.pyx`), in slices, through the same merge.  The cursor says where
 the next page begins: `[version, last key]`, as MessagePack behind a checksum.  It pins the version, so a scan never
 mixes two; when the version is retired meanwhile, the scan fails rather than jumps.  The checksum tells a damaged
 cursor from a real one; it is no secret and defends against nobody.  The other options are the client's to repeat.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import BadRequest
-from gossipkv.serving import _scan_page
+from gossipkv.serving import _serving
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.wire.arguments import MAX_NAME_BYTES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.serving.published import PublishedVersion
 
-# Keys and values of one answer, as in `_scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
+# Keys and values of one answer, as in `scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
 # one partition and in 1.3 ms from 1,000: 0.6 µs for each that is searched, in every page, however small, and 30 to 50
 # ns for a record.  Scans that stayed open between pages would save the searches, and be memory that a client pins by
 # asking; so we pay.
@@ -134,7 +134,7 @@ def page(wanted: Wanted, partitions: PartitionSet) -> Page:
     """
     files = [wanted.version.file(partition) for partition in partitions]
     keys = wanted.keys
-    packed, last = _scan_page.page(
+    packed, last = _serving.page(
         files, keys.start, keys.end, keys.reverse, wanted.limit, wanted.page_bytes, wanted.max_value
     )
     return Page(packed, last)

@@ -2,7 +2,7 @@
 
 Each answer is the first of its partitions' records, in order, and says whether there are more behind its last.  What
 lies behind the last key of any that has more cannot be merged yet, so the page ends there; it is thrown away, and asked
-for anew by the next page.  Records stay as they came, in MessagePack (`_scan_merge.pyx`).
+for anew by the next page.  Records stay as they came, in MessagePack (`scan_merge.pyx`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.serving import _scan_merge
+from gossipkv.serving import _serving
 from gossipkv.serving.scan import Page, encode_cursor
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def read_answer(packed: bytes, wanted: Wanted, partitions: PartitionSet, limit: 
         raise ValueError("no answer to a scan")
     keys, version = wanted.keys, wanted.version
     asked = (partitioner.code(version.function), partitions.partitions, partitions.to_bytes())
-    last, at = _scan_merge.read_records(packed, len(_HEAD), keys.start, keys.end, keys.reverse, limit, asked)
+    last, at = _serving.read_records(packed, len(_HEAD), keys.start, keys.end, keys.reverse, limit, asked)
     match msgpack.unpackb(b"\x92" + packed[at:]):
         case [cursor, version.name]:
             return Run(packed, len(_HEAD), more=_is_behind(cursor, version.name, last))
@@ -64,4 +64,4 @@ def merge(runs: Sequence[Run], wanted: Wanted) -> Page:
         ValueError: two have the same key.
     """
     reverse, limit = wanted.keys.reverse, wanted.limit
-    return Page(*_scan_merge.merge([*runs], reverse, limit, wanted.page_bytes, wanted.max_value))
+    return Page(*_serving.merge_runs([*runs], reverse, limit, wanted.page_bytes, wanted.max_value))

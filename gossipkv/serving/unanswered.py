@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail, ServiceError
 
-# As `_forward_report.pyx` has them, too; everything else is a code, or says why nothing was sent.
+# As `forward_report.pyx` has them, too; everything else is a code, or says why nothing was sent.
 ASKED = "asked"
 SILENT = "silent"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.storage._batch import Batch
+from gossipkv.storage._storage import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,10 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
-from gossipkv.storage._record_sorter import RecordSorter, seed_of
-from gossipkv.storage._runs import Runs
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import RecordSorter, Runs, Scratch, SortedFileWriter, seed_of
 from gossipkv.storage.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage._runs import OrderedRecords, RunReader
+    from gossipkv.storage._storage import OrderedRecords, RunReader
     from gossipkv.storage.batch import Batch
 
 TEMPORARY_SUFFIX = ".tmp"

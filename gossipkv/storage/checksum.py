@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gossipkv.storage._checksum import HARDWARE, crc32c
+from gossipkv.storage._storage import HARDWARE, crc32c
 
 __all__ = ["HARDWARE", "crc32c"]

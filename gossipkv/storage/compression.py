@@ -10,7 +10,7 @@ import ctypes
 
 import lz4.block
 
-from gossipkv.storage import _compression
+from gossipkv.storage import _storage
 
 # How pages may be compressed, and the number that says so in a file.
 COMPRESSIONS = {"none": 0, "lz4": 1}
@@ -41,7 +41,7 @@ def _decompress(data: bytes, capacity: int) -> bytes:
 def install(*, native: bool = True) -> bool:
     """Choose the functions; says whether they run without the GIL.  `native=False` is for tests."""
     compress, decompress = _addresses() if native else (0, 0)
-    _compression.install(compress, decompress, _compress, _decompress)
+    _storage.install_compression(compress, decompress, _compress, _decompress)
     return compress != 0
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
-from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
+from gossipkv.storage._storage import FOOTER_MAGIC, HEADER_MAGIC
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.compression import COMPRESSIONS
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gossipkv.storage._sigbus import install
+from gossipkv.storage._storage import install_handler as install
 
 __all__ = ["install"]

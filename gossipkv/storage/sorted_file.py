@@ -14,10 +14,7 @@ This is the one door to the reader; the serving loop enters through its `.pxd`.
 from __future__ import annotations
 
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
-from gossipkv.storage._mapped_file import HEADER_MAGIC, pretend
-from gossipkv.storage._records import DEFAULT_CACHE_BYTES
-from gossipkv.storage._scan import Scan
-from gossipkv.storage._sorted_file import SortedFile, prefix_end
+from gossipkv.storage._storage import DEFAULT_CACHE_BYTES, HEADER_MAGIC, Scan, SortedFile, prefix_end, pretend
 
 __all__ = ["DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "Scan", "SortedFile", "prefix_end", "pretend"]
 

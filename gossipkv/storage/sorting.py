@@ -6,9 +6,6 @@ as an `OrderedSource` they are one `Source` among those of a `Merge`; a `SortedF
 
 from __future__ import annotations
 
-from gossipkv.storage._record_sorter import RecordSorter
-from gossipkv.storage._runs import Merge, OrderedSource, Source
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import Merge, OrderedSource, RecordSorter, Scratch, SortedFileWriter, Source
 
 __all__ = ["Merge", "OrderedSource", "RecordSorter", "Scratch", "SortedFileWriter", "Source"]

@@ -1,7 +1,7 @@
-"""The histogram of durations, for Python: `LatencyHistogram` records, adds up and answers; see `_latency.pxd`."""
+"""The histogram of durations, for Python: `LatencyHistogram` records, adds up and answers; see `latency.pxd`."""
 
 from __future__ import annotations
 
-from gossipkv.wire._latency import RANGE_NS, LatencyHistogram
+from gossipkv.wire._wire import RANGE_NS, LatencyHistogram
 
 __all__ = ["RANGE_NS", "LatencyHistogram"]

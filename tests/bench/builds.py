@@ -300,7 +300,7 @@ def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chos
 
 def check_package(side: Side) -> None:
     """Raise if commands of this side would not find its own package, whole."""
-    code = "import gossipkv.cli, gossipkv.loadtest._generator; print(gossipkv.__file__)"
+    code = "import gossipkv.cli, gossipkv.loadtest._loadtest; print(gossipkv.__file__)"
     found = subprocess.run([*side.place, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = side.tree / "gossipkv" / "__init__.py"
     if found.returncode != 0 or Path(found.stdout.strip()).resolve() != expected.resolve():

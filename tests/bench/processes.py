@@ -30,7 +30,7 @@ from tests.load import RpcDialect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._loadtest import Dialect
     from tests.bench.data import Record
 
 READY_TIMEOUT_S = 60.0

@@ -1,6 +1,6 @@
 """The merge of a store in plain Python: dicts of keys, their space first, to values behind a flag.
 
-It imports nothing from the package; bytes are as `_operation.pxd` draws them.
+It imports nothing from the package; bytes are as `operation.pxd` draws them.
 """
 
 from __future__ import annotations

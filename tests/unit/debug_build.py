@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.serving.driven import make_core
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 NOT_IN_DEBUG_BUILD = pytest.mark.skipif(Driver(make_core()).checks, reason="the debug build traces each line")
 ONLY_DEBUG_BUILD = pytest.mark.skipif(not Driver(make_core()).checks, reason="only the debug build checks invariants")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, final
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats import lines, text
-from gossipkv.dataset.formats._json_lines import JsonLines
+from gossipkv.dataset.formats._formats import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

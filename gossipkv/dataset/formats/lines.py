@@ -9,7 +9,7 @@ from gossipkv.storage.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gossipkv.dataset.formats._lines import Lines
+    from gossipkv.dataset.formats._formats import Lines
 
 
 def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[Batch]:

@@ -32,7 +32,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats._columns import Column, fill
+from gossipkv.dataset.formats._formats import Column, fill_columns
 from gossipkv.dataset.formats.parquet_pages import DELTA_BYTE_ARRAY, DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, enough_memory, refusal
 from gossipkv.errors import SourceError
@@ -90,7 +90,7 @@ def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
             values = keys if len(names) == 1 else _rows(place, rows.column(options.value), options.value)
             at = 0
             while at < rows.num_rows:
-                at = fill(batch, keys, values, at, options.max_value_bytes, group.start)
+                at = fill_columns(batch, keys, values, at, options.max_value_bytes, group.start)
                 if at < rows.num_rows and not batch.full:
                     raise _refused_row(place, keys, values, at)
                 yield batch

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats._sequence_file import KINDS, Block, RecordDecoder, sum_of_lengths
+from gossipkv.dataset.formats._formats import KINDS, Block, RecordDecoder, sum_of_lengths
 from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
 from gossipkv.dataset.formats.reading import MORE_MEMORY, enough_memory, refusal
 from gossipkv.storage.batch import Batch

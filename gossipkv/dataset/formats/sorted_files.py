@@ -14,7 +14,7 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.dataset.formats._sorted_files import Placement, decompress, fill, first_longer, span
+from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_records, first_longer, record_span
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.storage.batch import Batch
@@ -82,7 +82,7 @@ def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
         offset += len(piece)
         start, at = offset - len(data), 0
         while at < len(data):
-            reached = fill(batch, data, at, start, 1)
+            reached = fill_records(batch, data, at, start, 1)
             if batch:
                 yield batch
                 batch.clear()
@@ -97,7 +97,7 @@ def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
 
 def _missing(data: bytes, at: int, name: str, offset: int) -> int:
     """How many bytes of the record at `data[at]` are not here yet: at least one."""
-    size = span(data, at)
+    size = record_span(data, at)
     if size <= len(data) - at:
         raise Corrupt(name, offset, _BAD_RECORD)
     return size - (len(data) - at)
@@ -113,12 +113,12 @@ def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
             held, stop = start, min(max(end, start + PIECE_BYTES), label.records_end)
             data = body.read(held, stop - held)
         at, stop = start - held, end - held
-        unit = data[at:stop] if as_it_is else decompress(data, at, stop, blocks * PAGE_BYTES)
+        unit = data[at:stop] if as_it_is else decompress_block(data, at, stop, blocks * PAGE_BYTES)
         if unit is None or len(unit) > blocks * PAGE_BYTES:
             raise Corrupt(label.name, start, "a compressed block cannot be decompressed")
         at, unit_bytes = 0, unit_bytes + len(unit)
         while at < len(unit):
-            reached = fill(batch, unit, at, start, 0)
+            reached = fill_records(batch, unit, at, start, 0)
             if reached == at and not batch.full:
                 raise Corrupt(label.name, start, _BAD_RECORD)
             at = reached

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats import lines, text
-from gossipkv.dataset.formats._tab_separated import TabSeparatedLines
+from gossipkv.dataset.formats._formats import TabSeparatedLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,13 +4,13 @@ Read in this order:
 
     manifest.py     what a store consists of, also told to people without opening it
     options.py      how it is set up, and what it counts
-    _operation.pxd  the bytes of a batch; _log.pyx: of a frame; segments.py: of the log's files
+    operation.pxd  the bytes of a batch; log.pyx: of a frame; segments.py: of the log's files
     recovery.py     what counts of the log after a crash; log_reader.py: reading it later, by pages or whole
-    _memtable.pyx   what is in no run yet
-    _view.pyx       all that is in the store, read as one: a key; _merged_scan.pyx: a range
-    merge.py        from segments and runs to runs; _merge.pyx: record by record; policy.py: when, and which
+    memtable.pyx   what is in no run yet
+    view.pyx       all that is in the store, read as one: a key; merged_scan.pyx: a range
+    merge.py        from segments and runs to runs; merge.pyx: record by record; policy.py: when, and which
     child.py        merging in a process of its own; parent.py: who starts it
-    _writer.pyx     the writing end of the log; _committer.pyx, committing.py: the thread that writes and syncs it
+    writer.pyx     the writing end of the log; committer.pyx, committing.py: the thread that writes and syncs it
     upkeep.py       what a store consists of, and how that changes
     engine.py       the store without a world: what is written next, what may be read, when there is no room
     works.py        what there is to do beside the writing, and how it is done on a disk

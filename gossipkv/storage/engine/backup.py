@@ -21,7 +21,7 @@ from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import StorageError
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import NEXT
+from gossipkv.storage.engine._engine import NEXT
 from gossipkv.storage.engine.manifest import (
     LOG,
     MANIFEST,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.engine._log import Frame
+    from gossipkv.storage.engine._engine import Frame
     from gossipkv.storage.engine.segments import Segment
 
 _CHUNK_BYTES: Final = 1 << 20

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol, final
 import trio
 
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.storage.engine._committer import Committer as CThread
+from gossipkv.storage.engine._engine import Committer as CThread
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment, Files
-    from gossipkv.storage.engine._writer import Group
+    from gossipkv.storage.engine._engine import Group
 
 
 class Committing(Protocol):

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import Corrupt, LimitExceeded, Overloaded, StorageError, UnsupportedFormat
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine._log import DROPPED, HEADER_BYTES, MADE, frame_bytes
-from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine._view import View
-from gossipkv.storage.engine._writer import Active, Writer, batch_cost
+from gossipkv.storage.engine._engine import (
+    DROPPED,
+    HEADER_BYTES,
+    MADE,
+    Active,
+    Memtable,
+    View,
+    Writer,
+    batch_cost,
+    frame_bytes,
+)
 from gossipkv.storage.engine.manifest import MOST_SPACES, SegmentName
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Counts
 from gossipkv.storage.engine.segments import SegmentHeader
@@ -30,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import PurePath
 
-    from gossipkv.storage.engine._log import Batch
-    from gossipkv.storage.engine._writer import Group
+    from gossipkv.storage.engine._engine import Batch, Group
     from gossipkv.storage.engine.manifest import Manifest
     from gossipkv.storage.engine.merge import Output
     from gossipkv.storage.engine.options import Options

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine._log import HEADER_BYTES
+from gossipkv.storage.engine._engine import HEADER_BYTES
 from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.segments import Segment, SegmentReader
 

@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 from gossipkv.errors import Corrupt
 from gossipkv.storage.builder import TEMPORARY_SUFFIX
 from gossipkv.storage.compression import COMPRESSIONS
-from gossipkv.storage.engine._log import BATCH, FRAME_BYTES
-from gossipkv.storage.engine._merge import FilesSource, StoreMerge, add_operations
+from gossipkv.storage.engine._engine import BATCH, FRAME_BYTES, FilesSource, StoreMerge, add_operations
 from gossipkv.storage.engine.manifest import RUNS, RunFile, SegmentName, segment_path
 from gossipkv.storage.engine.segments import read_segment
 from gossipkv.storage.label import look_at_seal

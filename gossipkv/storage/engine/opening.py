@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.directories import make_directory, storage_error
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import HEADER_BYTES, MADE, space_changes
-from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine._writer import Active
+from gossipkv.storage.engine._engine import HEADER_BYTES, MADE, Active, Memtable, space_changes
 from gossipkv.storage.engine.engine import Engine, OpenedLog
 from gossipkv.storage.engine.manifest import (
     LOCK,

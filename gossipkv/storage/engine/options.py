@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from gossipkv.storage.engine._log import BATCH_LIMIT, HEADER_BYTES
+from gossipkv.storage.engine._engine import BATCH_LIMIT, HEADER_BYTES
 from gossipkv.storage.engine.segments import RESERVED_BYTES
 
 # What a record costs in a memtable beside its own bytes, about: a place in a node, what nodes leave free, the filter.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.errors import LocalError
 from gossipkv.storage.directories import storage_error
-from gossipkv.storage.engine._view import PAGE_BYTES as SCAN_PAGE_BYTES
+from gossipkv.storage.engine._engine import PAGE_BYTES as SCAN_PAGE_BYTES
 from gossipkv.storage.engine.log_reader import Cursor, LogReader
 from gossipkv.storage.engine.policy import debt_bytes
 from gossipkv.storage.engine.segments import is_damage

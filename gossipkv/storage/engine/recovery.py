@@ -31,7 +31,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.storage.engine._log import HEADER_BYTES, NEXT
+from gossipkv.storage.engine._engine import HEADER_BYTES, NEXT
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, Manifest, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
-from gossipkv.storage.engine._log import HEADER_BYTES, Frame, FrameReader, Frames
+from gossipkv.storage.engine._engine import HEADER_BYTES, Frame, FrameReader, Frames
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 
 if TYPE_CHECKING:

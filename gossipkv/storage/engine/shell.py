@@ -25,7 +25,7 @@ import trio
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, operations
+from gossipkv.storage.engine._engine import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, operations
 from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES

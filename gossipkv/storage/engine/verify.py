@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import Corrupt, GossipKVError
 from gossipkv.storage.directories import storage_error
-from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, Manifest, read_manifest, segment_path
 from gossipkv.storage.engine.recovery import recover
 from gossipkv.storage.label import FOOTER_BYTES, look_at_seal

@@ -12,7 +12,7 @@ What counts as one address is what one party can have many of for nothing:
 Both are a number of 64 bits, and never the same one: IPv4 addresses are the numbers below 2**32, the IPv6 networks
 with those numbers (`::/96`) belong to nobody but `::1`, which shares its number with 0.0.0.0, which nobody has.
 
-Open addressing with linear probing, as in `_id_set.pxd`; a count of 0 is an empty entry.  Who finds addresses that
+Open addressing with linear probing, as in `id_set.pxd`; a count of 0 is an empty entry.  Who finds addresses that
 collide gains little: there are at most as many entries as connections.
 """
 

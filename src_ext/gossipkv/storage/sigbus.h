@@ -3,7 +3,7 @@
  * The kernel answers such a read with SIGBUS, which ends a process.  Where the handler is installed, a fault inside a
  * map of ours ends that map instead: all of it becomes zeros, so the read goes on, the map cannot fault again, and its
  * file's last byte, which is never zero, tells every reader that what it has copied may be nothing (`is_whole` in
- * `_mapped_file.pxd`).  A fault anywhere else goes to the handler that was there before.
+ * `mapped_file.pxd`).  A fault anywhere else goes to the handler that was there before.
  *
  * Rejected: a zero page under the fault alone.  A map of which a page is gone answers nothing anyway; a zero page each
  * splits the map in three, until the system's maps are used up; and how large the page is under the fault would matter.

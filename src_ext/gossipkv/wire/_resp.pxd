@@ -11,8 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._frames cimport FrameLimits, FrameState
-from gossipkv.wire._message cimport Blob, Cursor, put, put_bytes
+from gossipkv.wire._wire cimport Blob, Cursor, FrameLimits, FrameState, put, put_bytes
 from gossipkv.wire._text cimport put_decimal, put_end
 
 cdef enum:

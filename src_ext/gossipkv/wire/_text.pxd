@@ -7,7 +7,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, strlen
 
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport Blob, put_bytes
+from gossipkv.wire._wire cimport Blob, put_bytes
 
 
 cdef enum:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._loadtest import Dialect
     from tests.bench.data import Record
     from tests.bench.measurement import Bench
     from tests.bench.processes import Server

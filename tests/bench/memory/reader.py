@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.loadtest._keys import KeyChooser
+from gossipkv.loadtest._loadtest import KeyChooser
 from tests.bench.data import checksum, mixed_key_of, object_of
 from tests.bench.measurement import WrongAnswerError
 from tests.bench.memory import engines

@@ -12,8 +12,7 @@ from time import thread_time_ns
 from typing import TYPE_CHECKING
 
 from gossipkv.storage.builder import SortedFileBuilder
-from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine._view import View
+from gossipkv.storage.engine._engine import Memtable, View
 from gossipkv.storage.sorted_file import SortedFile
 from tests.bench import data, engines, goals, machine, reading
 from tests.bench.measurement import OURS

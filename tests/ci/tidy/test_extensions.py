@@ -1,10 +1,10 @@
-"""Each extension has a stub, a test and an oracle, and the checks see where one has not."""
+"""Each extension has a stub, each part of one a test and an oracle, and the checks see where one has not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.ci.tidy.extensions import PROOFS, Proof, check_proofs, check_stubs
+from tests.ci.tidy.extensions import PROOFS, Proof, check_parts, check_proofs, check_stubs
 from tests.ci.tidy.planted import plant
 from tests.ci.tidy.source import ROOT
 
@@ -37,11 +37,20 @@ def test_a_whole_extension_passes(tmp_path: Path) -> None:
 
 
 def test_a_lonely_extension_and_a_lonely_stub_are_seen(tmp_path: Path) -> None:
-    """An extension without a stub, a stub without an extension, and a name without `_` are reported."""
+    """An extension without a stub, and a stub without an extension, are reported."""
     plant(tmp_path, {"src_ext/gossipkv/wire/_frames.pyx": "", "gossipkv/wire/_other.pyi": ""})
     assert len(check_stubs(tmp_path)) == 2
-    plant(tmp_path, {"src_ext/gossipkv/wire/bare.pyx": "", "gossipkv/wire/bare.pyi": ""})
-    assert sum("misnamed" in line for line in check_stubs(tmp_path)) == 1
+
+
+def test_each_part_is_of_one_extension(tmp_path: Path) -> None:
+    """A part that no extension includes would not be built, and is reported."""
+    assert check_parts(ROOT) == []
+    plant(
+        tmp_path, {"src_ext/gossipkv/wire/_wire.pyx": 'include "frames.pyx"\n', "src_ext/gossipkv/wire/frames.pyx": ""}
+    )
+    assert check_parts(tmp_path) == []
+    plant(tmp_path, {"src_ext/gossipkv/wire/bare.pxd": ""})
+    assert check_parts(tmp_path) == ["src_ext/gossipkv/wire/bare.pxd: included 0 times, a part is once"]
 
 
 def test_an_unproven_extension_is_seen(tmp_path: Path) -> None:

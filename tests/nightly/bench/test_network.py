@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.loadtest._generator import Generator
+from gossipkv.loadtest._loadtest import Generator
 from tests.bench.measurement import WrongAnswerError
 from tests.bench.network import rows, servers
 from tests.bench.processes import Cores, Server
@@ -20,7 +20,7 @@ from tests.unit.client.fake_node import FakeNode, store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._loadtest import Dialect
 
 RECORDS = [(b"key-1", b"value"), (b"key-2", b""), (b"key-3", None)]
 

@@ -13,7 +13,7 @@ import sys
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
 from tests.world.blocking_store import Store

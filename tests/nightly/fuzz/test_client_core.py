@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.client._requests import Request, call_request, get_many_request, get_request
-from gossipkv.client._session import Session
+from gossipkv.client._client import Request, Session, call_request, get_many_request, get_request
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.nightly.fuzz.frames import FRAMES, mutate

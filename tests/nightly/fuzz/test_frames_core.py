@@ -18,7 +18,7 @@ from tests.nightly.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, re
 from tests.oracle import connection, scan
 from tests.unit.serving.driven import NODE, Peer, make_core, make_version, one_database
 from tests.unit.wire.answers import error_response
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

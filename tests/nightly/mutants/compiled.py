@@ -15,10 +15,26 @@ ROOT = Path(__file__).parents[3]
 
 
 def source_of(module):
-    """Path of the text that a module of the package is made from: Python, or Cython."""
+    """Path of the text that a module of the package is made from: Python, or Cython, where `_name` is a part's name."""
     place = Path(*module.split("."))
     python = ROOT / place.with_suffix(".py")
-    return python if python.exists() else ROOT / "src_ext" / place.with_suffix(".pyx")
+    whole = ROOT / "src_ext" / place.with_suffix(".pyx")
+    part = whole.with_name(whole.name.removeprefix("_"))
+    return next(path for path in (python, part, whole) if path.exists())
+
+
+def extension_of(module):
+    """Name of the extension that is made from that Cython: what includes the part, or the module itself."""
+    source = source_of(module)
+    if source.name.startswith("_"):
+        return module
+    (whole,) = (
+        path
+        for above in source.parents
+        for path in above.glob("_*.pyx")
+        if f'include "{source.relative_to(above)}"\n' in path.read_text()
+    )
+    return ".".join(whole.relative_to(ROOT / "src_ext").with_suffix("").parts)
 
 
 def span(text, names):
@@ -54,11 +70,18 @@ def build(module, text, aside):
     """Path of an extension made of `text`, built in the directory `aside` with this tree's flags, but faster."""
     made = runpy.run_path(str(ROOT / "setup.py"))
     sources = shutil.copytree(ROOT / "src_ext", aside / "src_ext")
-    patched = sources.joinpath(*module.split(".")).with_suffix(".pyx")
-    patched.write_text(text)
-    options = {"include_dirs": [str(sources)], "extra_compile_args": [*made["COMPILE_ARGS"], "-O1"]}
+    (sources / source_of(module).relative_to(ROOT / "src_ext")).write_text(text)
+    whole = extension_of(module)
+    options = {"include_dirs": [str(sources)], "extra_compile_args": [*made["COMPILE_ARGS"], "-O0"]}
     extensions = cythonize(
-        [Extension(module, [str(patched)], extra_link_args=made["LINK_ARGS"], **options)],
+        [
+            Extension(
+                whole,
+                [str(sources.joinpath(*whole.split(".")).with_suffix(".pyx"))],
+                extra_link_args=made["LINK_ARGS"],
+                **options,
+            )
+        ],
         include_path=[str(sources)],
         compiler_directives=made["DIRECTIVES"],
         quiet=True,
@@ -67,4 +90,4 @@ def build(module, text, aside):
     command.build_lib, command.build_temp = str(aside / "lib"), str(aside / "temp")
     command.ensure_finalized()
     command.run()
-    return Path(command.get_ext_fullpath(module))
+    return Path(command.get_ext_fullpath(whole))

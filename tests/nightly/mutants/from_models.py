@@ -108,7 +108,7 @@ ROWS = (
     ("a smeared put wins over a later one", IN_SIFT,
      'if one.time and order is not None and one.time <= int.from_bytes(order[:TIME_BYTES], "big"):',
      "if False and order is not None:", ACCEPTING),
-    # -- `_turn.pyx` and `_scans.pyx`: the turns of pumps, and the files of a table that is served no longer --
+    # -- `turn.pyx` and `scans.pyx`: the turns of pumps, and the files of a table that is served no longer --
     ("a turn is entered amid a step", f"{IN_TURN}.__enter__", "while self.taken:", "while False:", TURN),
     ("a pump goes on before a thread that waits", f"{IN_TURN}.take",
      "while self.taken or self.wanted > 0:", "while self.taken:", TURN),
@@ -116,7 +116,7 @@ ROWS = (
      "if asleep and self.waker >= 0:", "if False:", f"{TURN}::test_a_sleeping_pump_is_woken"),
     ("files are let go of while a scan reads them", "gossipkv.serving._scans:release_unread",
      "if table.readers > 0:", "if False:", SWAP),
-    ("the files of a scan that has ended are held", "gossipkv.serving._scans:let_go",
+    ("the files of a scan that has ended are held", "gossipkv.serving._cold_pages:let_go",
      "table.readers -= 1", "pass", SWAP),
 )  # fmt: skip
 

@@ -193,7 +193,7 @@ def main(mutant):
         module = module_of(mutant)
         text = patched_text(mutant, source_of(module).read_text())
         built = compiled.build(module, text, Path(aside)) if is_compiled(mutant) else None
-        patching = Patching(module, text, built)
+        patching = Patching(compiled.extension_of(module) if built is not None else module, text, built)
         if built is not None:
             importlib.import_module("gossipkv")  # It has a finder of its own for extensions, and puts it first.
         sys.meta_path.insert(0, patching)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gossipkv import errors
 from gossipkv.client import backoff, parts, reads
-from gossipkv.client._session import MAX_IN_FLIGHT, MAX_UNSENT_BYTES
+from gossipkv.client._client import MAX_IN_FLIGHT, MAX_UNSENT_BYTES
 from gossipkv.client.blocking import IN_FLIGHT
 
 ROOT = Path(__file__).parents[3]

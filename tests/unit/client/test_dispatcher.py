@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.client._requests import Request, call_request
-from gossipkv.client._session import Session
+from gossipkv.client._client import Request, Session, call_request
 from gossipkv.client.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.route import Route

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from gossipkv.client._requests import get_request
-from gossipkv.client._session import Session
+from gossipkv.client._client import Session, get_request
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
 
 pytestmark = ONLY_DEBUG_BUILD

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.client import parts
-from gossipkv.client._requests import Request, get_many_request
-from gossipkv.client._session import Session
+from gossipkv.client._client import Request, Session, get_many_request
 from gossipkv.errors import NotReady, ProtocolError
 from tests.unit.client.parts_node import Node, value_of
 

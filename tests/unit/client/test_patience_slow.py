@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.client import blocking, patience
-from gossipkv.client._requests import call_request
+from gossipkv.client._client import call_request
 from gossipkv.client.patience import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_s
 from gossipkv.errors import NotReady, TimedOut, UnknownDatabase
 from tests.unit.client.fake_node import Connection, FakeNode

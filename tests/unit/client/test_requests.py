@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.client import reads
-from gossipkv.client._requests import Deadlines, Request, call_request, get_many_request, get_request
-from gossipkv.client._session import Session
+from gossipkv.client._client import Deadlines, Request, Session, call_request, get_many_request, get_request
 from gossipkv.client.pages import Pages
 from gossipkv.errors import BadRequest, TimedOut, TooLarge
 from gossipkv.wire.frames import MAX_FRAME_BYTES

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.client._requests import Request, call_request, get_many_request, get_request
-from gossipkv.client._session import MAX_ABANDONED, Session
+from gossipkv.client._client import MAX_ABANDONED, Request, Session, call_request, get_many_request, get_request
 from gossipkv.client.reads import read_options
 from gossipkv.errors import Corrupt, NotReady, ProtocolError, UnknownDatabase
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES

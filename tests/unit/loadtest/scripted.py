@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 import msgpack
 
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Generator, RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.loadtest._dialect import Dialect
-    from gossipkv.loadtest._keys import KeyChooser
+    from gossipkv.loadtest._loadtest import Dialect, KeyChooser
 
 MS = 1_000_000
 RECORDS = [(b"key-%02d" % number, b"value of %d" % number) for number in range(20)]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.loadtest._dialect import Dialect
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Dialect, RpcDialect
 from tests.oracle import load_answers as oracle
 from tests.unit.loadtest.scripted import RECORDS, Scripted, answer
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._redis import RedisDialect
-from gossipkv.loadtest._rpc import RpcDialect
-from gossipkv.loadtest._schedule import Schedule
+from gossipkv.loadtest._loadtest import Generator, RedisDialect, RpcDialect, Schedule
 from tests.unit.loadtest.scripted import MS, RECORDS, Asked, Peer, Scripted, answer, right
 
 ACCOUNTED = ("sent", "answered", "refused", "lost")

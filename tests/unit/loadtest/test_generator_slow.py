@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Generator, RpcDialect
 from tests.unit.loadtest.scripted import MS, RECORDS, Peer, right
 
 

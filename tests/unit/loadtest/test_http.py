@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.http import json_lines
-from gossipkv.loadtest._http import HttpDialect
-from gossipkv.loadtest._records import Records
+from gossipkv.loadtest._loadtest import HttpDialect, Records
 from gossipkv.wire.json_form import json_form
 from tests.oracle import load_http as oracle
 from tests.oracle import load_truth

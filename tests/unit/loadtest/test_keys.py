@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.loadtest._keys import KeyChooser, KeysAhead, KindChooser, shuffled
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import KeyChooser, KeysAhead, KindChooser, RpcDialect, shuffled
 from tests.oracle import load_keys as oracle
 
 SEEDS = st.integers(0, 2**64 - 1)

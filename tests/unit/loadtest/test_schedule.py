@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.loadtest._schedule import Schedule
+from gossipkv.loadtest._loadtest import Schedule
 from tests.oracle import load_schedule as oracle
 
 MS = 1_000_000

@@ -12,11 +12,10 @@ import msgpack
 import pytest
 
 from gossipkv.errors import ConfigError
-from gossipkv.loadtest._generator import Generator
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Generator, RpcDialect
 from gossipkv.loadtest.fleet import MODULE
 from gossipkv.loadtest.worker import start
-from gossipkv.serving._tls import TlsClient
+from gossipkv.serving._transport import TlsClient
 from tests.unit.client.certificates import Authority
 from tests.unit.client.fake_node import FakeNode
 from tests.unit.loadtest.scripted import answer

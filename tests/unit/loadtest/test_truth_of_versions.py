@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.loadtest._ledger import Ledger
-from gossipkv.loadtest._records import Records, as_records
-from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._loadtest import Ledger, Records, RpcDialect, as_records
 from gossipkv.loadtest.truth import write_records
 from tests.oracle import load_truth as oracle
 from tests.unit.loadtest.pages import EDITS, page_of

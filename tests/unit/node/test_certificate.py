@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from gossipkv.serving._tls import Tls
+    from gossipkv.serving._transport import Tls
     from tests.unit.serving.secured import Pair
 
 

@@ -15,7 +15,7 @@ from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
-from gossipkv.serving._handoff import Refused
+from gossipkv.serving._serving import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings

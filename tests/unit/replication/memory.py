@@ -18,7 +18,7 @@ from gossipkv.replication.copy import Host, Write
 from gossipkv.replication.keys import LOADING, RECORD, TOMBSTONE, Identity
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.replicas import Replicas
-from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
 
 TABLE = b"tableid_tableid_"

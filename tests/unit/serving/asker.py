@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.serving._published import PublishedTable
+from gossipkv.serving._serving import PublishedTable
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import Peer, make_core, make_version
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gossipkv.wire import rpc
 from tests.oracle.connections import Limits, Node, pack
 from tests.unit.serving.driven import Peer, make_core
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 LIMITS = {
     "max_frame": 300,

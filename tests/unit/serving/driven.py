@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.serving._core import Core
-from gossipkv.serving._crew import Crew
+from gossipkv.serving._serving import Core, Crew
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

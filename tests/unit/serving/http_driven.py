@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from gossipkv.serving._handoff import Refused
-from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
+from gossipkv.serving._serving import Loop, Refused
+from gossipkv.serving._transport import Sockets
 from gossipkv.serving.published import publish
 from tests.oracle.http import Failed
 from tests.unit.serving import http_world as world
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gossipkv.serving._core import Core
-    from gossipkv.serving._handoff import Caller, Pending
+    from gossipkv.serving._serving import Caller, Core, Pending
 
 RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
 QUIET_ROUNDS = 2  # In one a connection is read again that has been held, in the next there would be something to do.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
-from gossipkv.serving._tls import Tls
+from gossipkv.serving._transport import Tls
 from tests.unit.serving.test_serving_slow import Served
 
 if TYPE_CHECKING:

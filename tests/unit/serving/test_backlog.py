@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._backlog import Backlog
+from gossipkv.serving._serving import Backlog
 from tests.oracle import backlog as oracle
 
 

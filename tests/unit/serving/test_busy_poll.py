@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._busy_poll import PollPolicy
+from gossipkv.serving._serving import PollPolicy
 from gossipkv.serving.pumps import polls
 from tests.oracle import busy_poll
 

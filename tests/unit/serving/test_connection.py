@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.serving.driven import Peer, make_core, one_database
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
-    from gossipkv.serving._core import Core
+    from gossipkv.serving._serving import Core
     from gossipkv.wire.rpc import Value
 
 PING = rpc.request(1, "ping", [])

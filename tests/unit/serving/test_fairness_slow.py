@@ -14,7 +14,7 @@ from tests.unit.serving.test_serving_slow import PING, PONG, Served
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Caller
+    from gossipkv.serving._serving import Caller
 
 # What is done at once for requests that have come is 8,000 units, of which a key takes two at least; each of the others
 # has 16 requests of its own, and what waits for its turn a slice of 4,000.  All that is asked is 64,000 keys and more.

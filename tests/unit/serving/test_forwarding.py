@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._published import PublishedTable
+from gossipkv.serving._serving import PublishedTable
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import (
     ALL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._handoff import Refused
+from gossipkv.serving._serving import Refused
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import (
     ALL,
@@ -21,12 +21,12 @@ from tests.unit.serving.asker import (
 )
 from tests.unit.serving.driven import make_version
 from tests.unit.serving.test_serving_slow import PATIENCE_S, Asked, Served
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Caller
+    from gossipkv.serving._serving import Caller
     from gossipkv.wire.rpc import Value
 
 

@@ -15,7 +15,7 @@ from tests.unit.serving.http_driven import QUIET_ROUNDS, Served, make_http_core,
 from tests.unit.serving.http_judging import judge, judge_all
 from tests.unit.serving.http_smuggling import ATTACKS, FOLLOWED
 from tests.unit.serving.http_world import DATE_S
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 PLAIN = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 OF_PYTHON = b"GET /carts/k HTTP/1.1\r\nHost: h\r\n\r\n"

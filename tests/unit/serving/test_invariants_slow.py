@@ -13,7 +13,7 @@ from tests.unit.serving.asker import AWAY, Asker
 from tests.unit.serving.driven import Peer, make_core
 from tests.unit.serving.test_pump_slow import PATIENCE_S, exchange, serving
 from tests.unit.serving.test_serving_slow import Asked, Served
-from tests.world._driver import Driver
+from tests.world._world import Driver
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gossipkv.wire.arguments import Arguments
 from tests.oracle import addresses
 from tests.unit.node.test_methods import MadeUpLibrary
 from tests.unit.serving.driven import Peer, make_core, make_version, one_database
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from gossipkv.errors import Corrupt
-from gossipkv.serving import _scan_page
+from gossipkv.serving import _serving
 from gossipkv.serving.published import publish
 from gossipkv.storage import sigbus
 from gossipkv.storage.builder import build
@@ -177,7 +177,7 @@ def test_what_is_missed_between_two_slices_of_a_page(place: Path, tmp_path: Path
 
 def page(files: list[SortedFile], work: int, start: bytes | None = None) -> list[Value]:
     """The records of a page that is made in slices of so much work."""
-    packed, _ = _scan_page.page(
+    packed, _ = _serving.page(
         files, start, None, reverse=False, limit=1_000, max_bytes=1 << 20, max_value=1 << 20, slice_work=work
     )
     return msgpack.unpackb(packed)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
-from gossipkv.serving._published import PublishedTable
+from gossipkv.serving._serving import PublishedTable
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile

@@ -20,9 +20,8 @@ import trio.testing
 from gossipkv.environment import trio_world
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.serving import pump
-from gossipkv.serving._handoff import Refused
-from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
+from gossipkv.serving._serving import Loop, Refused
+from gossipkv.serving._transport import Sockets
 from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
 from gossipkv.wire.results import Later, Waiting
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.errors import GossipKVError
-    from gossipkv.serving._handoff import Caller
+    from gossipkv.serving._serving import Caller
     from gossipkv.wire.results import Packed
     from gossipkv.wire.rpc import Value
 

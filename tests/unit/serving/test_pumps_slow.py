@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Caller, Refused
+    from gossipkv.serving._serving import Caller, Refused
 
 PATIENCE_S = 60
 COUNT = 3

@@ -22,7 +22,7 @@ from tests.unit.serving.asker import ALL, AWAY, HERE, IDENTITY, OTHER, PARTITION
 from tests.unit.serving.driven import BuiltVersion, Peer, make_core, make_file, one_database
 
 if TYPE_CHECKING:
-    from gossipkv.serving._published import PublishedTable
+    from gossipkv.serving._serving import PublishedTable
 
 NAMES = ("requests", "forwarded", "hits", "misses", "value_bytes", "errors")
 VALUES = {b"a": b"", b"b": b"x" * 10, b"c": b"y" * 300}

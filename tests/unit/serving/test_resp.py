@@ -14,12 +14,12 @@ from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from tests.oracle.resp import Connection, Error
 from tests.unit.serving.driven import LIMITS, make_core, make_version
-from tests.world._driver import Driver
+from tests.world._world import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.serving._core import Core
+    from gossipkv.serving._serving import Core
     from gossipkv.wire.rpc import Value
 
 RECORDS = {

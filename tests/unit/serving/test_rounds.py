@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._handoff import Refused
-from gossipkv.serving._serving import Loop
+from gossipkv.serving._serving import Loop, Refused
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import ALL, AWAY, IDENTITY, PARTITIONS, table
 from tests.unit.serving.driven import make_core, one_database
@@ -21,7 +20,7 @@ from tests.world.nodes.streams import over_streams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Caller, Pending
+    from gossipkv.serving._serving import Caller, Pending
     from gossipkv.serving.published import Published
     from gossipkv.wire.rpc import Value
 

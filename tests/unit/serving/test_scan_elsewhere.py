@@ -29,7 +29,7 @@ from gossipkv.errors import (
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.serving import _scan_page
+from gossipkv.serving import _serving
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan import encode_cursor
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 8
 STAGE_MS = 50
-REAL_PAGE = _scan_page.page
+REAL_PAGE = _serving.page
 RECORDS = {key: b"value of " + key for key in [b"", b"\xff", b"\xff\xff", *(b"key%03d" % n for n in range(300))]}
 IDENTITY, NEWER = b"i" * 16, b"n" * 16
 ALIVE, SUSPECT, DEAD = HolderState
@@ -415,18 +415,18 @@ async def test_damage_here_is_asked_for_elsewhere(autojump_clock, whole, world, 
     """It is reported, and the client gets its page; where nobody else has it, CORRUPT."""
     asker, other = world.add(whole, [0, 1, 2, 3]), world.add(whole, range(4, 8))
     damaged = asker.reads.published.databases["db"].versions[0].files[1]
-    monkeypatch.setattr("gossipkv.serving.scan._scan_page.page", failing_on(damaged))
+    monkeypatch.setattr("gossipkv.serving.scan._serving.page", failing_on(damaged))
     with pytest.raises(GossipKVError, match="broken"):
         await ask(asker)
     assert len(asker.library.reported) == 1
     spare = world.add(whole, range(4))
     asker.library.reported.clear()
-    monkeypatch.setattr("gossipkv.serving.scan._scan_page.page", failing_on(damaged, times=1))
+    monkeypatch.setattr("gossipkv.serving.scan._serving.page", failing_on(damaged, times=1))
     assert (await ask(asker))[0] == EVERYTHING
     assert len(asker.library.reported) == 1
     assert [len(node.asked) for node in (other, spare)] == [1, 1]
     complete = world.add(whole, range(8))
-    monkeypatch.setattr("gossipkv.serving.scan._scan_page.page", failing_on(damaged, times=2))
+    monkeypatch.setattr("gossipkv.serving.scan._serving.page", failing_on(damaged, times=2))
     assert (await ask(complete))[0] == EVERYTHING
     assert len(complete.library.reported) == 1
 

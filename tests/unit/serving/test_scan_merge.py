@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gossipkv.errors import TooLarge
 from gossipkv.keyspace import partitioner
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.serving import _scan_merge
+from gossipkv.serving import _serving
 from tests.oracle.scan import merged
 
 KEYS = st.binary(max_size=3) | st.binary(min_size=250, max_size=260)
@@ -29,12 +29,12 @@ def read(
 ) -> tuple[bytes | None, int]:
     """What an owner of all four partitions has answered."""
     asked = (partitioner.code("sequins"), 4, b"\x0f")
-    return _scan_merge.read_records(packed, at, *bounds, reverse=reverse, limit=limit, asked=asked)
+    return _serving.read_records(packed, at, *bounds, reverse=reverse, limit=limit, asked=asked)
 
 
 def joined(runs: list[tuple[bytes, int, bool]], limit: int, max_value: int) -> tuple[bytes, bytes | None]:
     """A page of any size, forwards."""
-    return _scan_merge.merge(runs, reverse=False, limit=limit, max_bytes=1 << 20, max_value=max_value)
+    return _serving.merge_runs(runs, reverse=False, limit=limit, max_bytes=1 << 20, max_value=max_value)
 
 
 @given(
@@ -51,7 +51,7 @@ def test_pages_are_those_of_the_oracle(
     split = [sorted(((k, v) for k, v, at in records if at == number), reverse=reverse) for number in range(4)]
     runs = [(part, bool(part) and has_more) for part, has_more in zip(split, more, strict=True)]
     packed = [(b"head" + pack(part) + b"tail", 4, has_more) for part, has_more in runs]
-    page, last = _scan_merge.merge(packed, reverse, limit, page_bytes, 1 << 20)
+    page, last = _serving.merge_runs(packed, reverse, limit, page_bytes, 1 << 20)
     found = [tuple(record) for record in msgpack.unpackb(page)]
     wanted, has_more = merged(runs, reverse=reverse, limit=limit, page_bytes=page_bytes)
     assert found == wanted
@@ -89,7 +89,7 @@ def test_keys_of_other_partitions_are_refused(
     code = partitioner.code(function)
     is_right = all(home(function, key, count) in asked for key, _ in some)
     try:
-        _scan_merge.read_records(
+        _serving.read_records(
             pack(some), 0, None, None, reverse=False, limit=100, asked=(code, count, asked.to_bytes())
         )
     except ValueError as error:
@@ -130,7 +130,7 @@ def test_what_cannot_be_merged() -> None:
     with pytest.raises(ValueError, match="nothing is there"):
         read(run[0], 100, (None, None), 1)
     with pytest.raises(IndexError, match="bitmap"):
-        _scan_merge.read_records(run[0], 0, None, None, reverse=False, limit=1, asked=(0, 9, b"\xff"))
+        _serving.read_records(run[0], 0, None, None, reverse=False, limit=1, asked=(0, 9, b"\xff"))
 
 
 def test_a_value_that_is_too_long() -> None:

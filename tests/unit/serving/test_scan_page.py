@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, TooLarge
-from gossipkv.serving._scan_page import page
+from gossipkv.serving._serving import page
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import scan

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gossipkv.serving._core import Core
+    from gossipkv.serving._serving import Core
     from gossipkv.serving.published import Published
     from gossipkv.wire.rpc import Value
 

@@ -18,7 +18,7 @@ import msgpack
 import pytest
 
 from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
+from gossipkv.serving._transport import Sockets
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gossipkv.serving._handoff import Caller, Pending
+    from gossipkv.serving._serving import Caller, Pending
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}

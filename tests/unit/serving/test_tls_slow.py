@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from gossipkv.errors import ConfigError
-from gossipkv.serving._tls import Tls
+from gossipkv.serving._transport import Tls
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection

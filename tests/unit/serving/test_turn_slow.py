@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._core import Core
-from gossipkv.serving._crew import Crew
-from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
-from gossipkv.serving._turn import Turn
+from gossipkv.serving._serving import Core, Crew, Loop, Turn
+from gossipkv.serving._transport import Sockets
 from gossipkv.wire import rpc
 from tests.oracle.turn import faults
 from tests.unit.serving.driven import LIMITS, NODE, make_core
-from tests.world._driver import OwnThread
+from tests.world._world import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
-from gossipkv.storage._record_sorter import RecordSorter, seed_of
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import RecordSorter, Scratch, SortedFileWriter, seed_of
 from gossipkv.storage.batch import Batch, batched
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles

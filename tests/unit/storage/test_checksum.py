@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage import _checksum, checksum
+from gossipkv.storage import _storage, checksum
 from tests.oracle import sorted_file as oracle
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Fenced:
             yield self.at(self.start + alignment, data)
 
 
-FORMS = [_checksum.crc32c, _checksum.crc32c_scalar]
+FORMS = [_storage.crc32c, _storage.crc32c_scalar]
 
 VECTORS = {  # RFC 3720, appendix B.4, and the check value of the catalogues.
     bytes(32): 0x8A9136AA,
@@ -91,20 +91,20 @@ def test_lanes(size: int) -> None:
     """Around the sizes at which three lanes of 336 bytes are taken at once, and from any start."""
     data = random.Random(size).randbytes(size)
     for start in (0, 1, 0xFFFFFFFF, 0x80000000):
-        assert _checksum.crc32c(data, start) == oracle.crc32c(data, start)
+        assert _storage.crc32c(data, start) == oracle.crc32c(data, start)
 
 
 def test_a_page_and_a_megabyte() -> None:
     """The sizes that the storage really uses; the scalar form stands for the oracle where that is slow."""
     page = random.Random(2).randbytes(4096)
-    assert _checksum.crc32c(page, 7) == _checksum.crc32c_scalar(page, 7) == oracle.crc32c(page, 7)
+    assert _storage.crc32c(page, 7) == _storage.crc32c_scalar(page, 7) == oracle.crc32c(page, 7)
     large = page * 256 + b"odd"
-    assert _checksum.crc32c(large) == _checksum.crc32c_scalar(large)
+    assert _storage.crc32c(large) == _storage.crc32c_scalar(large)
 
 
 def test_the_public_module_is_the_fast_form() -> None:
     """Python callers get what the storage uses, and are told whether the processor helps."""
-    assert checksum.crc32c is _checksum.crc32c
+    assert checksum.crc32c is _storage.crc32c
     assert isinstance(checksum.HARDWARE, bool)
 
 

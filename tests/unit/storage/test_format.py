@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage._format import hash64
+from gossipkv.storage._storage import hash64
 from tests.oracle import sorted_file as oracle
 
 SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, oracle.K0, oracle.K1, oracle.K2, oracle.K3]))

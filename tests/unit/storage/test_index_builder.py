@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Corrupt, LimitExceeded
-from gossipkv.storage._format import hash64
-from gossipkv.storage._record_sorter import RecordSorter
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import RecordSorter, SortedFileWriter, hash64
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.storage._record_sorter import RecordSorter
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import RecordSorter, Scratch, SortedFileWriter
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
@@ -23,7 +21,7 @@ from tests.unit.storage.test_runs import shared
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.storage._runs import OrderedRecords
+    from gossipkv.storage._storage import OrderedRecords
 
 pytestmark = ONLY_DEBUG_BUILD
 

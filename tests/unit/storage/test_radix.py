@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage._radix import sort_words
+from gossipkv.storage._storage import sort_words
 
 WORDS = st.one_of(
     st.integers(0, 2**64 - 1),

@@ -16,9 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, LimitExceeded
-from gossipkv.storage._record_sorter import RecordSorter, seed_of
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import RecordSorter, Scratch, SortedFileWriter, seed_of
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles
 from tests.unit.storage.records import KEYS, RECORDS, VALUES, edge_cases, many

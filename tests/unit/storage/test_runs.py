@@ -7,10 +7,7 @@ from itertools import count, pairwise
 
 import pytest
 
-from gossipkv.storage._record_sorter import RecordSorter
-from gossipkv.storage._runs import OrderedRecords, RunReader, Runs
-from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage._storage import OrderedRecords, RecordSorter, RunReader, Runs, Scratch, SortedFileWriter
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles

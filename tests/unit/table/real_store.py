@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.options import Options
 from tests.world.blocking_store import Store

@@ -31,7 +31,7 @@ from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import Replicas
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
-from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
 from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import Holding, hosts_of, parts_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.wire._message import read, size_of_unsigned, write
+from gossipkv.wire._wire import read_value, size_of_unsigned, write_value
 from tests.oracle import messagepack as oracle
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ HOSTILE = st.lists(STEERING | st.integers(0, 4) | st.integers(0, 255), max_size=
 @pytest.mark.parametrize(("kind", "value", "packed"), WRITTEN)
 def test_values_are_written_as_msgpack_writes_them(kind: str, value: int | bytes | None, packed: bytes) -> None:
     """In the shortest form, at the edges of every width; and what is written is read back, whatever follows it."""
-    assert write(kind, value) == packed
-    assert read(kind, packed + b"\xc0\x01", len(packed) + 2) == (value, len(packed))
+    assert write_value(kind, value) == packed
+    assert read_value(kind, packed + b"\xc0\x01", len(packed) + 2) == (value, len(packed))
     assert oracle.read(kind, packed) == (value, len(packed))
     if kind == "unsigned":
         assert isinstance(value, int)
@@ -50,7 +50,7 @@ def test_values_are_written_as_msgpack_writes_them(kind: str, value: int | bytes
 def test_a_part_of_a_value_is_none(kind: str, value: int | bytes | None, packed: bytes) -> None:
     """Cut behind each of the first and the last bytes, with the rest right behind the end: nothing is taken."""
     for size in {*range(min(len(packed), 12)), *range(max(0, len(packed) - 12), len(packed))}:
-        assert read(kind, packed, size) is None, (value, size)
+        assert read_value(kind, packed, size) is None, (value, size)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
@@ -59,9 +59,9 @@ def test_numbers_are_read_in_any_form(width: int, number: int) -> None:
     """Longer forms than needed and signed ones count; below zero there is none."""
     head = {1: 0, 2: 1, 4: 2, 8: 3}[width]
     body = number.to_bytes(width, "big")
-    assert read("unsigned", bytes([0xCC + head]) + body, 1 + width) == (number, 1 + width)
+    assert read_value("unsigned", bytes([0xCC + head]) + body, 1 + width) == (number, 1 + width)
     signed = (number, 1 + width) if width > 1 or number < 128 else None
-    assert read("unsigned", bytes([0xD0 + head]) + body, 1 + width) == signed
+    assert read_value("unsigned", bytes([0xD0 + head]) + body, 1 + width) == signed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +70,7 @@ def test_every_first_byte_is_read_as_by_the_oracle(kind: str, tail: Callable[[in
     """Of each kind, behind each of the 256 first bytes."""
     for head in range(256):
         data = bytes([head]) + tail(300)
-        assert read(kind, data, len(data)) == oracle.read(kind, data), head
+        assert read_value(kind, data, len(data)) == oracle.read(kind, data), head
 
 
 @given(st.sampled_from(KINDS), HOSTILE, st.integers(0, 20))
@@ -78,4 +78,4 @@ def test_every_first_byte_is_read_as_by_the_oracle(kind: str, tail: Callable[[in
 @example("array", b"\xdd\xff\xff\xff\xff", 5)
 def test_any_bytes_are_read_as_by_the_oracle(kind: str, data: bytes, size: int) -> None:
     """Cut anywhere, what stands behind the end has no say."""
-    assert read(kind, data, size) == oracle.read(kind, data[:size])
+    assert read_value(kind, data, size) == oracle.read(kind, data[:size])

@@ -1,6 +1,6 @@
 """What a simulation serves its nodes' connections with: streams in the place of the system's sockets.
 
-The loop, and with it the order of a round, is the one of `_serving.pyx`; `_streams.pyx` is what calls these methods.
+The loop, and with it the order of a round, is the one of `serving.pyx`; `streams.pyx` is what calls these methods.
 Time stands still while a round lasts, so its budgets in time mean nothing here.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from gossipkv.environment.seam import Listener
-from tests.world.nodes._streams import Streams
+from tests.world._world import Streams
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Clock

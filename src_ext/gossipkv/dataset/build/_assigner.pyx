@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from gossipkv.keyspace._hashing cimport CASCADING, TEXT, partition_of, partition_of_hash, sequins_hash
-from gossipkv.storage._batch cimport Batch, Record
+from gossipkv.storage._storage cimport Batch, BatchRecord
 
 cdef enum:
     MAX_CLAIMS = 5
@@ -106,7 +106,7 @@ cdef class Assigner:
 
     cdef void assign_all(self, Batch batch) noexcept nogil:
         cdef Py_ssize_t number, place, held
-        cdef Record* record
+        cdef BatchRecord* record
         cdef int claim
         cdef int32_t h = 0
         cdef bint ascii
@@ -128,7 +128,7 @@ cdef class Assigner:
                     if self.first[claim] < 0:
                         self.first[claim] = number
 
-    cdef inline Py_ssize_t partition(self, int function, const Record* record, bint ascii, int32_t h) noexcept nogil:
+    cdef inline Py_ssize_t partition(self, int function, const BatchRecord* record, bint ascii, int32_t h) noexcept nogil:
         if ascii and function != TEXT:
             return partition_of_hash(function, h, self.count)
         return partition_of(function, record.key, record.key_size, self.count)

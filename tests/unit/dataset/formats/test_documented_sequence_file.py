@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.formats import codecs, sequence_file
-from gossipkv.dataset.formats._sequence_file import KINDS
+from gossipkv.dataset.formats._formats import KINDS
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
 from gossipkv.errors import SourceError
 from tests.oracle import sequence_file as oracle

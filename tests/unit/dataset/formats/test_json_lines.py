@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.formats._json_lines import JsonLines
+from gossipkv.dataset.formats._formats import JsonLines
 from gossipkv.dataset.formats.json_lines import batches
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MORE_MEMORY, Reading
 from gossipkv.errors import SourceError

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats._sequence_file import KINDS
+from gossipkv.dataset.formats._formats import KINDS
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sorted_files
-from gossipkv.dataset.formats._sorted_files import Placement, decompress, fill, first_longer, span
+from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_records, first_longer, record_span
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.keyspace.partitioner import FUNCTIONS, code, partition
@@ -93,12 +93,12 @@ def test_a_record_that_cannot_be_is_refused_where_it_stands(head):
 
 def test_a_bomb_is_no_larger_than_its_blocks():
     """What decompresses to more than its unit's blocks is damage."""
-    assert decompress(lz4.block.compress(b"a" * 4096, store_size=False), 0, 0, 10) is None
+    assert decompress_block(lz4.block.compress(b"a" * 4096, store_size=False), 0, 0, 10) is None
     bomb = lz4.block.compress(b"a" * 100_000, store_size=False)
-    assert len(decompress(bomb, 0, len(bomb), 4096) or b"") <= 4096
+    assert len(decompress_block(bomb, 0, len(bomb), 4096) or b"") <= 4096
     for wrong in ((-1, 2, 10), (2, 1, 10), (0, len(bomb) + 1, 10), (0, 1, 0), (0, 1, 1 << 30)):
         with pytest.raises(ValueError, match=":"):
-            decompress(bomb, *wrong)
+            decompress_block(bomb, *wrong)
 
 
 def test_a_value_over_the_limit_is_refused_with_its_place():
@@ -117,15 +117,15 @@ def test_the_extension_checks_where_it_is_sent():
     data = oracle.encode(b"key", b"value")
     batch = Batch()
     for wrong in (-1, len(data) + 1):
-        for function in (lambda at: fill(batch, data, at, 0, 1), lambda at: span(data, at)):
+        for function in (lambda at: fill_records(batch, data, at, 0, 1), lambda at: record_span(data, at)):
             with pytest.raises(ValueError, match="at "):
                 function(wrong)
-    assert span(data, 0) == len(data) == fill(batch, data, 0, 100, 1)
+    assert record_span(data, 0) == len(data) == fill_records(batch, data, 0, 100, 1)
     assert (list(batch), batch.offsets()) == ([(b"key", b"value")], [100])
     assert (first_longer(batch, 5), first_longer(batch, 4)) == (1, 0)
     for cut in range(1, len(data)):
-        assert fill(batch, data[:cut], 0, 0, 1) == 0
-        assert span(data[:cut], 0) == (8 if cut < 8 else len(data))
+        assert fill_records(batch, data[:cut], 0, 0, 1) == 0
+        assert record_span(data[:cut], 0) == (8 if cut < 8 else len(data))
     assert len(batch) == 1
 
 

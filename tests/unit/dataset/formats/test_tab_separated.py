@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.formats._tab_separated import TabSeparatedLines
+from gossipkv.dataset.formats._formats import TabSeparatedLines
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.formats.tab_separated import batches
 from gossipkv.errors import SourceError

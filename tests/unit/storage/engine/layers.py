@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._engine import Memtable
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file
 from tests.oracle.memtable import TOMBSTONE, VALUE, encode, internal

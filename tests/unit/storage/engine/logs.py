@@ -15,7 +15,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, Manifest, SegmentName, segment_path
 from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import (

@@ -21,7 +21,7 @@ import trio
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import Overloaded
 from gossipkv.storage.engine import parent
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import Store, open_store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, MARK, Frames
+from gossipkv.storage.engine._engine import BATCH, HEADER_BYTES, MARK, Frames
 from gossipkv.storage.engine.manifest import LOG, segment_path
 from gossipkv.storage.engine.merge import LogInput
 from gossipkv.storage.engine.segments import SegmentHeader, encode_header

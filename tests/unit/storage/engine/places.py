@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, LimitExceeded, Overloaded
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.oracle import store as oracle

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.committing import write_group
 from gossipkv.storage.engine.manifest import SegmentName, read_manifest, segment_path
 from gossipkv.storage.engine.merge import merge

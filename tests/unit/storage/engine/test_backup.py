@@ -11,7 +11,7 @@ import trio
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
 from gossipkv.storage.engine.segments import WRITE

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine._committer import Committer
-from gossipkv.storage.engine._log import MARK, Frames
+from gossipkv.storage.engine._engine import MARK, Committer, Frames
 from tests.oracle import log as oracle
 
 

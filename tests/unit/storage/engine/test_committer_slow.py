@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from gossipkv.storage.engine._committer import Committer
+from gossipkv.storage.engine._engine import Committer
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_file_that_may_not_grow(tmp_path):
     """Written up to the limit, then refused; the signal that comes with it ends nobody."""
     code = """
 import os, resource, signal, sys
-from gossipkv.storage.engine._committer import Committer
+from gossipkv.storage.engine._engine import Committer
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
@@ -75,7 +75,7 @@ def test_a_fork_has_no_thread(file):
     """It can close the committer, with its job in flight, and nothing else; the one that it came from goes on."""
     code = """
 import os, sys, warnings
-from gossipkv.storage.engine._committer import Committer
+from gossipkv.storage.engine._engine import Committer
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 committer = Committer()
 committer.submit(descriptor, b"x" * 3_000_000, 0)
@@ -106,7 +106,7 @@ def test_a_process_that_ends_with_a_job(file, ending):
     """It ends, whether or not anybody waits for the job, and with nothing to say."""
     code = f"""
 import os, sys
-from gossipkv.storage.engine._committer import Committer
+from gossipkv.storage.engine._engine import Committer
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 committer = Committer()
 committer.submit(descriptor, bytes(20_000_000), 0)

@@ -10,7 +10,7 @@ import pytest
 from gossipkv.errors import LimitExceeded, Overloaded, StorageError
 from gossipkv.storage.engine import engine as core
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import HEADER_BYTES, Batch
+from gossipkv.storage.engine._engine import HEADER_BYTES, Batch
 from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store

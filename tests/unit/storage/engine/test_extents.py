@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine._view import View
+from gossipkv.storage.engine._engine import View
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file
 from tests.oracle import view as oracle

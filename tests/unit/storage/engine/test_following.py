@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gossipkv.errors import GossipKVError, StorageError
-from gossipkv.storage.engine._log import PUT
+from gossipkv.storage.engine._engine import PUT
 from gossipkv.storage.engine.log_reader import Slice
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.unit.storage.engine.shell_world import TINY, Inline, World, made_space, put

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from gossipkv.errors import Overloaded
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.manifest import RESERVE
 from gossipkv.storage.engine.works import reserved_bytes
 from tests.unit.storage.engine.places import TINY

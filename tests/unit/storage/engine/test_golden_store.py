@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.storage.engine._log import BATCH, BEGIN, MARK, NEXT, Batch, operations
+from gossipkv.storage.engine._engine import BATCH, BEGIN, MARK, NEXT, Batch, operations
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, describe_store, read_manifest, segment_path
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.recovery import recover

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
-from gossipkv.storage.engine import _log
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, PUT, Batch, FrameReader, Frames
+from gossipkv.storage.engine import _engine
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, PUT, Batch, FrameReader, Frames
 from tests.oracle import log as oracle
 
 SALT = 0x1234567890ABCDEF
@@ -57,7 +57,7 @@ def test_a_batch_has_the_bytes_of_its_operations(operations):
     batch = batch_of(operations)
     assert batch.payload == oracle.batch(operations)
     assert batch.size_bytes == len(batch.payload)
-    assert _log.operations(batch.payload) == operations
+    assert _engine.operations(batch.payload) == operations
     assert batch.count == len(operations)
     records = [one for one in operations if one[0] in {oracle.VALUE, oracle.TOMBSTONE}]
     assert batch.records == len(records)
@@ -78,41 +78,41 @@ def test_what_is_no_batch_is_refused(operations, data):
         ends.add(max(ends) + len(oracle.operation(*one)))
     cut = data.draw(st.integers(0, len(payload)).filter(lambda at: at not in ends))
     with pytest.raises(ValueError, match="no operations"):
-        _log.operations(payload[:cut])
+        _engine.operations(payload[:cut])
     with pytest.raises(ValueError, match="no operations"):
-        _log.operations(bytes([data.draw(st.integers(5, 255))]) + payload[1:])
+        _engine.operations(bytes([data.draw(st.integers(5, 255))]) + payload[1:])
 
 
 def test_the_limits_of_a_batch():
     """Met, they hold; one byte more is refused, and the batch is as it was."""
     batch = Batch()
-    batch.put(2**32 - 1, bytes(_log.KEY_LIMIT), bytes(_log.VALUE_LIMIT))
+    batch.put(2**32 - 1, bytes(_engine.KEY_LIMIT), bytes(_engine.VALUE_LIMIT))
     before = batch.payload
-    for key, value in ((bytes(_log.KEY_LIMIT + 1), b""), (b"", bytes(_log.VALUE_LIMIT + 1))):
+    for key, value in ((bytes(_engine.KEY_LIMIT + 1), b""), (b"", bytes(_engine.VALUE_LIMIT + 1))):
         with pytest.raises(LimitExceeded) as refused:
             batch.put(1, key, value)
         assert refused.value.details["size"] == refused.value.details["limit"] + 1
     with pytest.raises(LimitExceeded, match="a key"):
-        batch.delete(1, bytes(_log.KEY_LIMIT + 1))
+        batch.delete(1, bytes(_engine.KEY_LIMIT + 1))
     assert batch.payload == before
     assert (batch.count, batch.records, batch.steps) == (1, 1, [(PUT, 2**32 - 1)])
-    ((_, space, key, value),) = _log.operations(before)
+    ((_, space, key, value),) = _engine.operations(before)
     assert (space, len(key), len(value)) == (2**32 - 1, 65531, 16777216)
 
 
 def test_the_size_of_a_batch_is_limited():
     """The first operation that does not fit is refused, and the batch is as it was."""
     batch = Batch()
-    value = bytes(_log.VALUE_LIMIT)
-    fitting = _log.BATCH_LIMIT // len(value) - 1
+    value = bytes(_engine.VALUE_LIMIT)
+    fitting = _engine.BATCH_LIMIT // len(value) - 1
     for number in range(fitting):
         batch.put(1, struct.pack(">I", number), value)
-    left = _log.BATCH_LIMIT - batch.size_bytes - len(oracle.operation(oracle.VALUE, 1, b"last", b""))
+    left = _engine.BATCH_LIMIT - batch.size_bytes - len(oracle.operation(oracle.VALUE, 1, b"last", b""))
     with pytest.raises(LimitExceeded, match="a batch"):
         batch.put(1, b"last", value[: left + 1])
-    assert (batch.count, batch.size_bytes) == (fitting, _log.BATCH_LIMIT - left - 15)
+    assert (batch.count, batch.size_bytes) == (fitting, _engine.BATCH_LIMIT - left - 15)
     batch.put(1, b"last", value[:left])
-    assert batch.size_bytes == _log.BATCH_LIMIT
+    assert batch.size_bytes == _engine.BATCH_LIMIT
 
 
 @pytest.mark.parametrize("space", [-1, 2**32, 2**63, -(2**70)])
@@ -148,7 +148,7 @@ def stamped(frames, first=1, salt=SALT):
         ours.append(kind, position, position - 1, payload)
         plain += oracle.frame(salt, kind, position, position - 1, payload)
     assert bytes(ours.view()) == plain
-    assert ours.size_bytes == len(plain) == sum(_log.frame_bytes(len(payload)) for _, payload in frames)
+    assert ours.size_bytes == len(plain) == sum(_engine.frame_bytes(len(payload)) for _, payload in frames)
     return bytes(HEADER_BYTES) + plain
 
 
@@ -245,7 +245,7 @@ def test_every_damaged_byte_is_noticed():
     """Flipped in any bit, a frame does not hold, its padding included; those before it do."""
     data = stamped([(MARK, b""), (BATCH, b"payload of 21 bytes, "), (NEXT, b"n" * 16)])
     second = HEADER_BYTES + 32
-    end = second + _log.frame_bytes(21)
+    end = second + _engine.frame_bytes(21)
     for at in range(second, end):
         for bit in range(8):
             damaged = bytearray(data)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._engine import Memtable
 from tests.oracle import memtable as oracle
 from tests.oracle.memtable import DROPPED_SPACE, NEW_SPACE, TOMBSTONE, VALUE, encode, internal
 from tests.unit.storage.records import KEYS

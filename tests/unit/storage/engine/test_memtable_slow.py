@@ -16,7 +16,7 @@ def test_without_memory_nothing_is_lost() -> None:
     """A put that finds none fails, wherever in the tree it is, and all that was put before is found."""
     program = """
         import resource
-        from gossipkv.storage.engine._memtable import Memtable
+        from gossipkv.storage.engine._engine import Memtable
         from tests.oracle.memtable import VALUE, encode, internal
         import random
         numbers = random.Random(5)

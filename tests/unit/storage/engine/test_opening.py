@@ -13,8 +13,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, Overloaded, StorageError, UnsupportedFormat
 from gossipkv.storage.engine import opening, works
-from gossipkv.storage.engine._log import BEGIN, Batch
-from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._engine import BEGIN, Batch, Memtable
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options

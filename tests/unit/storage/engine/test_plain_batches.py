@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import StorageError
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.engine import Engine
 from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles

@@ -6,7 +6,7 @@ import trio
 
 from gossipkv.environment import trio_world
 from gossipkv.storage.engine import shell
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.options import Options
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt
 from gossipkv.storage.engine import recovery
-from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, NEXT
+from gossipkv.storage.engine._engine import BATCH, HEADER_BYTES, NEXT
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, segment_path
 from gossipkv.storage.engine.segments import make_segment, next_payload
 from tests.oracle import log as oracle

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import Corrupt
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import HEADER_BYTES
+from gossipkv.storage.engine._engine import HEADER_BYTES
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, segment_path
 from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import RESERVED_BYTES

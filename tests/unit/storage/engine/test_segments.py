@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import segments
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames, operations
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames, operations
 from gossipkv.storage.engine.log_reader import MARK_BYTES, SLICE_BYTES, Cursor, LogReader, Place
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from gossipkv.errors import Overloaded, StorageError
-from gossipkv.storage.engine._log import MARK
+from gossipkv.storage.engine._engine import MARK
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES
 from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S

@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.storage.engine import shell
-from gossipkv.storage.engine._log import MARK
+from gossipkv.storage.engine._engine import MARK
 from tests.unit.storage.engine.shell_world import DIRECTORY, World, made_space, put
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles

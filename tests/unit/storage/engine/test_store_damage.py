@@ -18,7 +18,7 @@ import pytest
 from gossipkv.errors import Corrupt, LimitExceeded, StorageError, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
-from gossipkv.storage.engine._log import HEADER_BYTES
+from gossipkv.storage.engine._engine import HEADER_BYTES
 from gossipkv.storage.engine.manifest import KIND, Run, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.conformance.store import FIRST, begun, filled, rest

@@ -10,9 +10,8 @@ import pytest
 
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import read_document
-from gossipkv.storage.engine import _log, manifest, options, policy, segments, shell
-from gossipkv.storage.engine._log import Batch, Frames
-from gossipkv.storage.engine._writer import LIFE_GAP
+from gossipkv.storage.engine import _engine, manifest, options, policy, segments, shell
+from gossipkv.storage.engine._engine import LIFE_GAP, Batch, Frames
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.segments import SegmentHeader, encode_header, next_payload
 from tests.unit.storage.engine.logs import ROOT, Log
@@ -95,7 +94,7 @@ def frame(salt: int, kind: int, payload: bytes) -> bytes:
 def test_the_bytes_of_a_frame() -> None:
     """Each field at its place; zeros follow up to a multiple of 8; the checksum is the next file's no more."""
     _, rows = tables("A segment")
-    data = frame(0x1122334455667788, _log.BATCH, VALUE)
+    data = frame(0x1122334455667788, _engine.BATCH, VALUE)
     assert (len(data), data[37:]) == (40, bytes(3))
     told = fields(rows, data[:37])
     assert [name for name, _ in told] == [
@@ -105,19 +104,19 @@ def test_the_bytes_of_a_frame() -> None:
     assert told[6][1] == VALUE
     salted = (0x1122334455667788).to_bytes(8, "little") + data[4:37]
     assert number(told[0][1]) == crc32c(salted)
-    assert [row for row in zip(data, frame(0x1122334455667789, _log.BATCH, VALUE), strict=True) if row[0] != row[1]]
+    assert [row for row in zip(data, frame(0x1122334455667789, _engine.BATCH, VALUE), strict=True) if row[0] != row[1]]
 
 
 def test_every_kind_has_its_number() -> None:
     """Of frames, and of operations; and what `next` and `begin` carry is as long as is said."""
     ((_, _, of_frames),) = (row for row in tables("A segment")[1] if row[2].startswith("kind"))
     assert re.findall(r"(\d) (\w+)", of_frames) == [
-        (str(getattr(_log, name.upper())), name) for name in ("batch", "mark", "next", "begin")
+        (str(getattr(_engine, name.upper())), name) for name in ("batch", "mark", "next", "begin")
     ]
     ((_, _, of_operations),) = (row for row in tables("A batch")[0] if row[2].startswith("kind"))
     assert re.findall(r"(\d) ([a-z ]+)", of_operations) == [
-        (str(_log.PUT), "value"), (str(_log.DELETE), "tombstone"),
-        (str(_log.MADE), "new space"), (str(_log.DROPPED), "dropped space"),
+        (str(_engine.PUT), "value"), (str(_engine.DELETE), "tombstone"),
+        (str(_engine.MADE), "new space"), (str(_engine.DROPPED), "dropped space"),
     ]  # fmt: skip
     assert "number and salt, 8 bytes each" in section("A segment")
     written = WrittenLog()
@@ -151,8 +150,9 @@ def test_what_a_store_s_files_are_called() -> None:
 @pytest.mark.parametrize(
     ("heading", "words"),
     [
-        ("A batch", f"A key has up to {_log.KEY_LIMIT:,} bytes"), ("A batch", f"a value up to {_log.VALUE_LIMIT:,}."),
-        ("A segment", f"From offset {_log.HEADER_BYTES} on"),
+        ("A batch", f"A key has up to {_engine.KEY_LIMIT:,} bytes"),
+        ("A batch", f"a value up to {_engine.VALUE_LIMIT:,}."),
+        ("A segment", f"From offset {_engine.HEADER_BYTES} on"),
         ("A segment", f"`begin` takes one 2^{LIFE_GAP.bit_length() - 1} above it"),
         ("A segment", f"Batches end {segments.RESERVED_BYTES:,} bytes before"),
         ("Promises", f"what waits for the disk ({options.MOST_WAITING_BYTES >> 20} MiB)"),

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import sigbus
-from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine._view import PAGE_BYTES, View
+from gossipkv.storage.engine._engine import PAGE_BYTES, Memtable, View
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file
 from tests.oracle import view as oracle

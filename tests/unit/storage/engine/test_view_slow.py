@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.storage import sigbus
-from gossipkv.storage.engine._view import View
+from gossipkv.storage.engine._engine import View
 from tests.oracle.memtable import TOMBSTONE, internal
 from tests.unit.storage.engine.layers import run_of
 

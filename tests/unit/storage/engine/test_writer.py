@@ -6,9 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Batch, FrameReader, frame_bytes
-from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine._writer import LIFE_GAP, Active, Writer, batch_cost
+from gossipkv.storage.engine._engine import (
+    BATCH,
+    BEGIN,
+    HEADER_BYTES,
+    LIFE_GAP,
+    MARK,
+    NEXT,
+    Active,
+    Batch,
+    FrameReader,
+    Memtable,
+    Writer,
+    batch_cost,
+    frame_bytes,
+)
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.options import MOST_GROUP_BYTES
 from gossipkv.storage.engine.segments import RESERVED_BYTES, next_name

@@ -9,8 +9,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.serving._published import PublishedTable
-from gossipkv.serving._serving import Loop
+from gossipkv.serving._serving import Loop, PublishedTable
 from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS

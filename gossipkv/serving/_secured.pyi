@@ -1,4 +1,0 @@
-from typing import final
-
-@final
-class Secured: ...

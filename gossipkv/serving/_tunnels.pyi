@@ -1,5 +1,0 @@
-from typing import final
-
-@final
-class Tunnels:
-    count: int

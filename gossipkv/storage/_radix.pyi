@@ -1,3 +1,0 @@
-__pyx_capi__: dict[str, object]
-
-def sort_words(words: list[int], first_byte: int = 0) -> list[int]: ...

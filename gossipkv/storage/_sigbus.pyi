@@ -1,3 +1,0 @@
-__pyx_capi__: dict[str, object]
-
-def install() -> None: ...

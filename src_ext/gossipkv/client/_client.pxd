@@ -1,0 +1,3 @@
+"""A client: what other extensions may use."""
+
+include "requests.pxd"

@@ -1,0 +1,242 @@
+"""Requests, which outlive the connections that they are sent on, and a heap of their deadlines.
+
+A request knows what is asked and becomes done once: with a result, with an error, or because nobody waits any more.
+Only what the node is still building is asked again (`patience`), by the same request, opened anew.
+`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer; every other method is
+encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
+
+The heap is intrusive: a request knows its place in it, so one that is answered leaves at once and nothing that was
+answered is held.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds what was
+answered until its deadline).
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_Check, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from libc.math cimport INFINITY
+
+from gossipkv.wire._wire cimport FRAME_BYTES
+
+from types import GenericAlias
+
+import msgpack
+
+from gossipkv.client import reads
+from gossipkv.errors import BadRequest, TooLarge
+
+cdef enum:
+    FIXED_BYTES = 32  # of a frame: what is not the database, the keys and the options
+    KEY_HEAD_BYTES = 5
+
+cdef Py_ssize_t MOST_BYTES = FRAME_BYTES
+
+
+cdef class Deadlines
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Request:
+    """What is asked of a node, and in time its answer; `reads` and the shells make them through the functions below.
+
+    `owner` is whoever is to be woken when it is done, `history` what a shell remembers of earlier attempts.
+    """
+
+    __class_getitem__ = classmethod(GenericAlias)  # Of what its result is.
+
+    def __cinit__(self):
+        self.place = -1
+
+    def __init__(self):
+        raise TypeError("requests are made by get_request, get_many_request and call_request")
+
+    def __repr__(self):
+        return f"<{self.method} request, {'done' if self.is_done else 'open'}>"
+
+    def take(self):
+        """The result; raises the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def fail(self, error):
+        """Be done with this error, or (None) with nothing, since nobody waits; a late answer is dropped."""
+        if self.session is not None:
+            self.session.withdraw(self)
+        if not self.is_done:
+            self.finish(None, error)
+
+    def reopen(self):
+        """Be open again, to be asked once more: it is done, and whoever asked it has time left."""
+        assert self.is_done, "only what is done is asked again"
+        assert self.session is None and self.deadlines is None, "what is done is nowhere"
+        self.is_done = False
+        self.result = self.error = self.history = None
+
+    cdef int finish(self, object result, object error) except -1:
+        assert not self.is_done, "a request becomes done once"
+        self.is_done = True
+        self.session = None
+        self.result = result
+        self.error = error
+        if self.deadlines is not None:
+            (<Deadlines>self.deadlines).drop(self)
+        return 0
+
+
+cdef inline object as_key(object key):
+    """The key as it travels; `bytes` stay what they are."""
+    return key if PyBytes_Check(key) else reads.key_bytes(key)
+
+
+cdef int bound(Request request) except -1:
+    """Refuse what no node would read."""
+    if request.size_bytes > MOST_BYTES:
+        raise TooLarge(
+            f"{request.method}: a request of {request.size_bytes} bytes; a frame has at most {MOST_BYTES}",
+            {"limit": MOST_BYTES, "size": request.size_bytes},
+        )
+    return 0
+
+
+def get_request(bytes database not None, key, bytes options=None):
+    """A `get`; `database` and `options` (a map) are MessagePack already.
+
+    Raises:
+        BadRequest, TypeError: the key cannot be one.
+        TooLarge: no node would read the request.
+    """
+    cdef Request request = Request.__new__(Request)
+    request.method = "get"
+    request.kind = REQUEST_GET
+    request.is_repeatable = True
+    request.head = database
+    request.subject = as_key(key)
+    request.options = options
+    request.size_bytes = FIXED_BYTES + PyBytes_GET_SIZE(database) + PyBytes_GET_SIZE(request.subject)
+    if options is not None:
+        request.size_bytes += PyBytes_GET_SIZE(options)
+    bound(request)
+    return request
+
+
+def get_many_request(bytes database not None, keys, bytes options=None):
+    """A `get_many`, like `get_request`."""
+    cdef Request request = Request.__new__(Request)
+    cdef list subject = []
+    cdef Py_ssize_t size = FIXED_BYTES + PyBytes_GET_SIZE(database)
+    for key in keys:
+        key = as_key(key)
+        size += KEY_HEAD_BYTES + PyBytes_GET_SIZE(key)
+        subject.append(key)
+    if options is not None:
+        size += PyBytes_GET_SIZE(options)
+    request.method = "get_many"
+    request.kind = REQUEST_GET_MANY
+    request.is_repeatable = True
+    request.head = database
+    request.subject = subject
+    request.options = options
+    request.size_bytes = size
+    bound(request)
+    return request
+
+
+def call_request(str method not None, params):
+    """A request of whatever method, its parameters a sequence.
+
+    Raises:
+        BadRequest: a parameter is of a type, or a number of a size, that MessagePack cannot say.
+        TooLarge: no node would read the request.
+    """
+    cdef Request request = Request.__new__(Request)
+    request.method = method
+    request.kind = REQUEST_OTHER
+    request.is_repeatable = method in reads.REPEATABLE
+    try:
+        request.head = msgpack.packb(method) + msgpack.packb(params)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"{method}: the parameters cannot be encoded: {error}") from error
+    request.size_bytes = FIXED_BYTES + PyBytes_GET_SIZE(request.head)
+    bound(request)
+    return request
+
+
+@cython.final
+cdef class Deadlines:
+    """Requests by the time they are due.  A request that is done leaves by itself."""
+
+    cdef list heap
+
+    def __cinit__(self):
+        self.heap = []
+
+    def __len__(self):
+        return PyList_GET_SIZE(self.heap)
+
+    @property
+    def next(self):
+        """The earliest deadline; infinity if there is none."""
+        if not self.heap:
+            return INFINITY
+        return (<Request>self.heap[0]).due
+
+    def add(self, Request request not None, double due):
+        """Let `request`, which is in no heap and not done, be due then."""
+        if request.deadlines is not None or request.is_done:
+            raise ValueError("the request is done, or has a deadline")
+        request.deadlines = self
+        request.due = due
+        self.heap.append(request)
+        self.settle(request, PyList_GET_SIZE(self.heap) - 1)
+
+    def expired(self, double now):
+        """The requests that were due by `now`, in that order; they leave the heap."""
+        due = []
+        while self.heap:
+            request = <Request>self.heap[0]
+            if (<Request>request).due > now:
+                break
+            self.drop(<Request>request)
+            due.append(request)
+        return due
+
+    cdef int drop(self, Request request) except -1:
+        """Take `request` out; the last takes its place and goes where it belongs."""
+        cdef Py_ssize_t place = request.place
+        assert self.heap[place] is request, "a request knows its place in the heap"
+        last = <Request>self.heap.pop()
+        request.deadlines = None
+        request.place = -1
+        if last is not request:
+            self.settle(<Request>last, place)
+        return 0
+
+    cdef int settle(self, Request request, Py_ssize_t place) except -1:
+        """Put `request`, whose place is free, at `place` or wherever the order wants it from there."""
+        cdef Py_ssize_t size = PyList_GET_SIZE(self.heap)
+        cdef Py_ssize_t child
+        cdef Request other
+        while place > 0:
+            other = <Request>self.heap[(place - 1) >> 1]
+            if other.due <= request.due:
+                break
+            self.heap[place] = other
+            other.place = place
+            place = (place - 1) >> 1
+        while True:
+            child = 2 * place + 1
+            if child >= size:
+                break
+            if child + 1 < size and (<Request>self.heap[child + 1]).due < (<Request>self.heap[child]).due:
+                child += 1
+            other = <Request>self.heap[child]
+            if request.due <= other.due:
+                break
+            self.heap[place] = other
+            other.place = place
+            place = child
+        self.heap[place] = request
+        request.place = place
+        assert place == 0 or (<Request>self.heap[(place - 1) >> 1]).due <= request.due, "none is due before its parent"
+        return 0

@@ -1,0 +1,361 @@
+"""The client's side of a conversation with one node, without any I/O: requests to bytes, bytes to answers.
+
+A session gives each request an id, writes its frame behind those that wait to be sent, and cuts what arrives into
+answers.  Answers come in any order.  What it insists on: an answer belongs to a request in flight, and belongs to it
+once.  A peer that breaks this, or sends bytes that are not the protocol, ends the session (`failure`): nobody could
+say any more which answer is whose.  Answers that came whole before that count, however the stream was cut.
+
+An id is not used again before its answer came.  A request that nobody waits for any more is forgotten, but its id
+is kept until then, and the late answer is dropped.
+
+`get` and `get_many` are written and read here, without an object more than the values; every other answer, and every
+one that is not of the expected shape, is decoded by msgpack.  The scanner has bounded each frame before.
+
+    answer   94 01 id c0 92 value stamp        value of `get`: bin or nil; of `get_many`: array of these
+
+A stamp is what the answer is from: of a dataset a version (str), of a table a token (bin).
+
+The shells (`blocking`, `trio_client`) move the bytes; they hold sockets, clocks and decisions about failing over, and
+none of this.  `tests/oracle/session.py` says the same in plain Python.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.wire._buffer cimport (
+    Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_reserve, buffer_size,
+)
+from gossipkv.wire._wire cimport (
+    FRAME_BYTES, FRAME_DEPTH, FRAME_ELEMENTS, FRAME_PARTIAL, Blob, Cursor, FrameLimits, FrameState, blob_is,
+    frame_begin, frame_scan, put_array, put_bin, put_bytes, put_request, put_text, take_array, take_bin, take_nil,
+    take_response, take_str,
+)
+
+from gossipkv.client import reads
+from gossipkv.errors import ProtocolError
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import refusal
+
+cdef enum:
+    # Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
+    MOST_ABANDONED = 10000
+
+MAX_ABANDONED = MOST_ABANDONED
+MAX_IN_FLIGHT = 1_000  # What a node takes of one connection before it stops reading, by default.
+MAX_UNSENT_BYTES = 1 << 20  # Some 10,000 requests for one key; a node that reads takes more than this in a millisecond.
+
+# In place of a value, where something else stands.
+cdef object UNEXPECTED = object()
+
+
+cdef inline void put_packed(Buffer* out, bytes value) noexcept:
+    """What is MessagePack already."""
+    put_bytes(out, <const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef inline void put_key(Buffer* out, bytes key) noexcept:
+    put_bin(out, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef int write_request(Buffer* out, Request request) except -1:
+    """The frame, of which `request.size_bytes` is an upper bound."""
+    if buffer_reserve(out, request.size_bytes) < 0:
+        raise MemoryError
+    put_request(out, request.message_id)
+    if request.kind == REQUEST_OTHER:
+        put_packed(out, request.head)
+        return 0
+    put_text(out, b"get" if request.kind == REQUEST_GET else b"get_many")
+    put_array(out, 2 if request.options is None else 3)
+    put_packed(out, request.head)
+    if request.kind == REQUEST_GET:
+        put_key(out, <bytes>request.subject)
+    else:
+        put_array(out, PyList_GET_SIZE(<list>request.subject))
+        for key in <list>request.subject:
+            put_key(out, <bytes>key)
+    if request.options is not None:
+        put_packed(out, request.options)
+    return 0
+
+
+cdef object take_value(Cursor* cursor):
+    """The `bin` or nil at the cursor, or UNEXPECTED."""
+    cdef Blob value
+    if take_bin(cursor, &value):
+        return PyBytes_FromStringAndSize(<const char*>value.data, value.size)
+    return None if take_nil(cursor) else UNEXPECTED
+
+
+cdef object take_values(Cursor* cursor, Py_ssize_t count):
+    """The array of `count` values at the cursor, or UNEXPECTED."""
+    cdef list values = []
+    if take_array(cursor) != count:
+        return UNEXPECTED
+    for _ in range(count):
+        value = take_value(cursor)
+        if value is UNEXPECTED:
+            return UNEXPECTED
+        values.append(value)
+    return values
+
+
+@cython.final
+cdef class Session:
+    """One connection's conversation.
+
+    Args:
+        max_frame: Longest answer in bytes that is taken.
+        max_in_flight: Requests without an answer beyond which the session is full.
+        max_unsent: Bytes that the network has not taken beyond which it is full.
+        first_id: Id of the first request.
+    """
+
+    cdef dict requests  # id: the request in flight, or None where nobody waits for the answer any more
+    cdef uint32_t next_id
+    cdef Buffer output
+    cdef Buffer input  # an answer that is not whole yet
+    cdef Py_ssize_t offset  # of the answer being scanned, in the stream
+    cdef FrameState state
+    cdef FrameLimits limits
+    cdef bytes stamp_bytes  # of the last answer: the next most likely has the same
+    cdef object stamp
+    cdef readonly object failure
+    cdef readonly Py_ssize_t abandoned
+    cdef readonly uint64_t answered
+    cdef readonly uint64_t queued_bytes
+    cdef readonly uint64_t sent_bytes
+    cdef uint64_t received  # how often something was
+    cdef Py_ssize_t max_in_flight
+    cdef Py_ssize_t max_unsent
+
+    def __cinit__(
+        self,
+        Py_ssize_t max_frame=FRAME_BYTES,
+        *,
+        Py_ssize_t max_in_flight=MAX_IN_FLIGHT,
+        Py_ssize_t max_unsent=MAX_UNSENT_BYTES,
+        uint32_t first_id=0,
+    ):
+        self.max_in_flight = max_in_flight
+        self.max_unsent = max_unsent
+        self.requests = {}
+        self.next_id = first_id
+        buffer_init(&self.output)
+        buffer_init(&self.input)
+        self.limits = FrameLimits(max_size=max_frame, max_elements=FRAME_ELEMENTS, max_depth=FRAME_DEPTH)
+        self.stamp_bytes = b""
+        self.stamp = ""
+        frame_begin(&self.state)
+
+    def __dealloc__(self):
+        buffer_release(&self.output)
+        buffer_release(&self.input)
+
+    @property
+    def in_flight(self):
+        """How many requests have no answer yet, abandoned ones included."""
+        return len(self.requests)
+
+    @property
+    def awaited(self):
+        """How many of them somebody waits for."""
+        return len(self.requests) - self.abandoned
+
+    @property
+    def unsent_bytes(self):
+        """How many bytes of requests were not reported as `sent`."""
+        return <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
+
+    @property
+    def is_full(self):
+        """Whether requests should wait: the session itself takes any number."""
+        cdef Py_ssize_t unsent = <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
+        return len(self.requests) >= self.max_in_flight or unsent >= self.max_unsent
+
+    @property
+    def is_clean(self):
+        """Whether the stream stands between two answers."""
+        return buffer_size(&self.input) == 0
+
+    def send(self, Request request not None):
+        """Queue the bytes of `request`, which is open and in no session."""
+        cdef Py_ssize_t before = buffer_size(&self.output)
+        cdef Py_ssize_t size
+        if request.is_done or request.session is not None:
+            raise ValueError("the request is done, or in flight elsewhere")
+        while self.next_id in self.requests:  # Ids wrap; the oldest request may still be open.
+            self.next_id += 1
+        request.message_id = self.next_id
+        write_request(&self.output, request)
+        size = buffer_size(&self.output) - before
+        assert size <= request.size_bytes and self.output.end <= self.output.capacity, (size, request.size_bytes)
+        self.requests[self.next_id] = request
+        self.next_id += 1
+        request.begin = self.queued_bytes
+        request.heard = self.received
+        request.session = self
+        self.queued_bytes += size
+
+    def take_output(self):
+        """The bytes to send next; the caller sends them all, in order, and reports each part with `sent`."""
+        cdef Py_ssize_t size = buffer_size(&self.output)
+        output = PyBytes_FromStringAndSize(<const char*>self.output.data + self.output.start, size)
+        buffer_drop(&self.output, size)
+        return output
+
+    def sent(self, Py_ssize_t count):
+        """So many more bytes were given to the network."""
+        self.sent_bytes += count
+        assert self.sent_bytes + buffer_size(&self.output) <= self.queued_bytes, "no byte is sent before it is taken"
+
+    def has_begun(self, Request request not None):
+        """Whether a byte of a request in flight here was given to the network."""
+        return request.begin < self.sent_bytes
+
+    def is_silent(self, Request request not None):
+        """Whether nothing at all arrived since a request in flight here was sent."""
+        return request.heard == self.received
+
+    def withdraw(self, Request request not None):
+        """Take a request out, open as it is; its id stays, and a late answer is dropped."""
+        if request.session is not self:
+            raise ValueError("the request is not in flight here")
+        assert self.requests[request.message_id] is request, "who is in flight here is in the table"
+        request.session = None
+        self.requests[request.message_id] = None
+        self.abandoned += 1
+        if self.abandoned > MOST_ABANDONED and self.failure is None:
+            self.failure = ProtocolError(f"more than {MOST_ABANDONED} requests stay unanswered")
+
+    def outstanding(self):
+        """The requests that somebody waits for, in the order in which they were sent."""
+        return [request for request in self.requests.values() if request is not None]
+
+    def receive(self, data):
+        """The requests that `data` completes.  Never raises for what the bytes say: see `failure`."""
+        cdef Py_buffer view
+        cdef list done = []
+        if self.failure is not None:
+            return done
+        self.received += 1
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.take(<const uint8_t*>view.buf, view.len, done)
+        finally:
+            PyBuffer_Release(&view)
+        assert 0 <= self.abandoned <= len(self.requests), (self.abandoned, len(self.requests))
+        return done
+
+    cdef int take(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
+        """Read what arrived, behind the part of an answer that is here; keep the part that is left."""
+        cdef Py_ssize_t taken
+        if buffer_size(&self.input) > 0:
+            self.keep(data, size)
+            taken = self.read(self.input.data + self.input.start, buffer_size(&self.input), done)
+            buffer_drop(&self.input, taken)
+        else:
+            taken = self.read(data, size, done)
+            if self.failure is None:
+                self.keep(data + taken, size - taken)
+        return 0
+
+    cdef int keep(self, const uint8_t* data, Py_ssize_t size) except -1:
+        if buffer_append(&self.input, data, size) < 0:
+            raise MemoryError
+        return 0
+
+    cdef Py_ssize_t read(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
+        """Take the whole answers at `data`; returns their length.  A failure ends the input."""
+        cdef Py_ssize_t taken = 0
+        cdef int result
+        while taken < size:
+            result = frame_scan(&self.state, data + taken, size - taken, &self.limits)
+            if result == FRAME_PARTIAL:
+                break
+            if result < 0:
+                self.failure = refusal(result, self.offset + self.state.position, self.limits)
+                break
+            assert self.state.position <= size - taken, "a whole answer is here"
+            try:
+                self.answer(data + taken, self.state.position, done)
+            except ProtocolError as error:
+                self.failure = error
+                break
+            taken += self.state.position
+            self.offset += self.state.position
+            frame_begin(&self.state)
+        return taken
+
+    cdef int answer(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
+        """Give one whole frame to its request."""
+        cdef Cursor cursor = Cursor(frame, frame + size)
+        cdef Request request
+        cdef uint32_t message_id
+        if not take_response(&cursor, &message_id):
+            return self.answer_slowly(frame, size, done)
+        request = <Request>self.requests.get(message_id)
+        if request is None or request.kind == REQUEST_OTHER or not take_nil(&cursor) or take_array(&cursor) != 2:
+            return self.answer_slowly(frame, size, done)
+        if request.kind == REQUEST_GET:
+            value = take_value(&cursor)
+        else:
+            value = take_values(&cursor, PyList_GET_SIZE(<list>request.subject))
+        if value is UNEXPECTED:
+            return self.answer_slowly(frame, size, done)
+        stamp = self.take_stamp(&cursor)
+        if stamp is None:
+            return self.answer_slowly(frame, size, done)
+        del self.requests[message_id]
+        self.answered += 1
+        request.finish((value, stamp), None)
+        done.append(request)
+        return 0
+
+    cdef object take_stamp(self, Cursor* cursor):
+        """The text or bytes that the frame ends with, or None if that is anything else."""
+        cdef Blob rest = Blob(cursor.at, cursor.end - cursor.at)
+        cdef Blob stamp
+        if blob_is(&rest, PyBytes_AS_STRING(self.stamp_bytes), PyBytes_GET_SIZE(self.stamp_bytes)):
+            return self.stamp
+        if take_bin(cursor, &stamp):
+            self.stamp = PyBytes_FromStringAndSize(<const char*>stamp.data, stamp.size)
+        elif take_str(cursor, &stamp):
+            try:
+                self.stamp = (<const char*>stamp.data)[:stamp.size].decode()
+            except UnicodeDecodeError:
+                return None
+        else:
+            return None
+        self.stamp_bytes = (<const char*>rest.data)[:rest.size]
+        return self.stamp
+
+    cdef int answer_slowly(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
+        """Any answer: an error, one to another method, one of a shape that was not expected, none at all."""
+        answer = rpc.decode_response(PyBytes_FromStringAndSize(<const char*>frame, size))
+        if answer.msgid not in self.requests:
+            raise ProtocolError(
+                f"an answer with id {answer.msgid}, which no request in flight has: made up, or answered twice",
+                {"id": answer.msgid},
+            )
+        self.answered += 1
+        cdef Request request = <Request>self.requests.pop(answer.msgid)
+        if request is None:
+            self.abandoned -= 1
+            return 0
+        result = answer.result
+        error = answer.error
+        if error is None:
+            try:
+                if request.kind == REQUEST_GET:
+                    result = reads.value_of(result)
+                elif request.kind == REQUEST_GET_MANY:
+                    result = reads.values_of(result, PyList_GET_SIZE(<list>request.subject))
+            except ProtocolError as odd:
+                error = odd
+        request.finish(result if error is None else None, error)
+        done.append(request)
+        return 0

@@ -1,0 +1,180 @@
+"""Columns of byte strings in Arrow's layout, row by row into batches, where they are.
+
+    values    first[i] = offsets[i], end[i] = offsets[i + 1]      offsets of 4 or 8 bytes, signed
+              first[i] = i * width, end[i] = first[i] + width     values of one size
+    rows      value[row] = indices[row]                           of 1 to 8 bytes; without them value[row] = row
+
+The buffers come from a library that read them from a file, so every offset and index is checked before it is used.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from gossipkv.storage._storage cimport Batch
+
+
+@cython.final
+cdef class Memory:
+    """A buffer, held."""
+
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, buffer):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef inline uint64_t load(const uint8_t* at, uint64_t size) noexcept nogil:
+    cdef uint64_t word = 0
+    memcpy(&word, at, <size_t> size)
+    return word
+
+
+@cython.final
+cdef class Column:
+    """Rows of byte strings.
+
+    `width` is the size of every value, or 0 when `offsets` (of `offset_bytes` each) say where they are; `first` is the
+    number of the first value.  `chosen` makes a column of indices into these values.
+    """
+
+    cdef readonly Py_ssize_t count
+    cdef list owners
+
+    # The values: one behind the other, either of one size, or from one offset to the next.
+    cdef const uint8_t* data
+    cdef uint64_t data_size
+    cdef uint64_t width             # 0: there are offsets.
+    cdef const uint8_t* offsets
+    cdef uint64_t offset_size
+    cdef uint64_t value_count
+
+    # Which value a row has, where values are shared.
+    cdef const uint8_t* indices
+    cdef uint64_t index_size
+
+    def __cinit__(
+        self, data, Py_ssize_t count, *, Py_ssize_t first=0, Py_ssize_t width=0, offsets=None, int offset_bytes=4,
+    ):
+        cdef uint64_t size = 0
+        if min(count, first, width) < 0 or offset_bytes not in (4, 8):
+            raise ValueError("no such layout")
+        self.owners = []
+        self.count = count
+        self.value_count = <uint64_t> count
+        self.data = self.own(data, &self.data_size)
+        self.width = <uint64_t> width
+        if offsets is None:
+            if width and self.data_size // self.width < <uint64_t> first + <uint64_t> count:
+                raise ValueError("fewer bytes than values have")
+            self.data += self.width * <uint64_t> first
+            return
+        self.offsets = self.own(offsets, &size)
+        self.offset_size = <uint64_t> offset_bytes
+        # Offsets of no values may be missing altogether.
+        if count and size // self.offset_size < <uint64_t> first + <uint64_t> count + 1:
+            raise ValueError("fewer offsets than values")
+        self.offsets += self.offset_size * <uint64_t> first
+
+    def chosen(self, indices, int index_bytes, *, Py_ssize_t first=0, Py_ssize_t count=0):
+        """The column whose row r has the value `indices[r + first]` of this one."""
+        cdef Column column = Column(None, 0)
+        cdef uint64_t size = 0
+        if min(count, first) < 0 or index_bytes not in (1, 2, 4, 8):
+            raise ValueError("no such layout")
+        column.indices = column.own(indices, &size)
+        column.index_size = <uint64_t> index_bytes
+        if size // column.index_size < <uint64_t> first + <uint64_t> count:
+            raise ValueError("fewer indices than rows")
+        column.indices += column.index_size * <uint64_t> first
+        column.count = count
+        column.owners.append(self)
+        column.value_count = self.value_count
+        column.data = self.data
+        column.data_size = self.data_size
+        column.width = self.width
+        column.offsets = self.offsets
+        column.offset_size = self.offset_size
+        return column
+
+    cdef const uint8_t* own(self, object buffer, uint64_t* size) except? NULL:
+        cdef Memory memory
+        size[0] = 0
+        if buffer is None:
+            return <const uint8_t*> b""
+        memory = Memory(buffer)
+        self.owners.append(memory)
+        size[0] = <uint64_t> memory.view.len
+        return <const uint8_t*> memory.view.buf
+
+    cdef bint get(self, Py_ssize_t row, const uint8_t** value, uint64_t* size) noexcept nogil:
+        """Whether the row has a value within the buffer."""
+        cdef uint64_t number = <uint64_t> row, start, end
+        if self.index_size:
+            number = load(self.indices + self.index_size * number, self.index_size)
+        if number >= self.value_count:
+            return False
+        if self.offset_size == 0:
+            value[0] = self.data + number * self.width
+            size[0] = self.width
+            return True
+        start = load(self.offsets + self.offset_size * number, self.offset_size)
+        end = load(self.offsets + self.offset_size * (number + 1), self.offset_size)
+        if start > end or end > self.data_size:
+            return False
+        value[0] = self.data + start
+        size[0] = end - start
+        return True
+
+    def size_of(self, Py_ssize_t row):
+        """The size of a row's value; None when it is not within the buffer."""
+        cdef const uint8_t* value
+        cdef uint64_t size
+        if not 0 <= row < self.count:
+            raise IndexError(row)
+        return size if self.get(row, &value, &size) else None
+
+    def longest(self):
+        """The size of the longest value within the buffer."""
+        cdef const uint8_t* value
+        cdef uint64_t size, most = 0
+        cdef Py_ssize_t row
+        for row in range(self.count):
+            if self.get(row, &value, &size):
+                most = max(most, size)
+        return most
+
+
+def fill_columns(
+    Batch batch not None, Column keys not None, Column values not None, Py_ssize_t row, Py_ssize_t max_value_bytes,
+    uint64_t offset,
+):
+    """Put rows into a batch from `row` on: the row where that ended.
+
+    It ends behind the last row, or where the batch is full, or at a row that has no key or value or one over its limit.
+    """
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef uint64_t key_size, value_size
+    cdef Py_ssize_t end = min(keys.count, values.count)
+    if row < 0:
+        raise IndexError(row)
+    batch.hold(keys)
+    batch.hold(values)
+    with nogil:
+        while row < end:
+            if not keys.get(row, &key, &key_size) or not values.get(row, &value, &value_size):
+                break
+            if key_size > MAX_KEY_BYTES or value_size > <uint64_t> max_value_bytes:
+                break
+            if not batch.put(key, <Py_ssize_t> key_size, value, <Py_ssize_t> value_size, offset):
+                break
+            row += 1
+    return row

@@ -1,0 +1,9 @@
+"""A load generator: what other extensions may use."""
+
+include "records.pxd"
+include "dialect.pxd"
+include "schedule.pxd"
+include "keys.pxd"
+include "ledger.pxd"
+include "json_lines.pxd"
+include "link.pxd"

@@ -1,0 +1,11 @@
+"""A load generator: what it asks for, in which dialect and when, and the ledger of the answers."""
+
+include "records.pyx"
+include "dialect.pyx"
+include "schedule.pyx"
+include "keys.pyx"
+include "ledger.pyx"
+include "http.pyx"
+include "redis.pyx"
+include "rpc.pyx"
+include "generator.pyx"

@@ -1,0 +1,87 @@
+"""What every dialect has in common.  The rules stand in `dialect.pxd`."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport Blob
+
+KIND_NAMES = ("get", "get_many", "scan")
+
+
+cdef class Dialect:
+    """How to ask for records, and whether what comes back is right."""
+
+    cdef int keep(self, records) except -1:
+        """Ask for these: `Records`, or pairs of a key and a value; None is the value of a key that must be absent."""
+        self.truth = as_records(records)
+        self.records = self.truth.tables[0]
+        self.count = self.truth.count
+        self.longest_key = self.truth.longest_key
+        return 0
+
+    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+        return 0
+
+    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+        pass
+
+    cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        return GARBAGE
+
+    cdef void scan_begin(self, Scan* scan, const Record* table, uint32_t start) noexcept nogil:
+        scan.table = table
+        scan.start = start
+        scan.place = self.truth.places[start] if self.truth.ordered != NULL else 0
+        scan.last = Blob(self.records[start].key, self.records[start].key_size)
+        scan.is_first = True
+
+    cdef void scan_record(self, Scan* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil:
+        cdef int before = order(scan.last.data, scan.last.size, key.data, key.size)
+        cdef const Record* record
+        if before > 0 or (before == 0 and not scan.is_first):
+            reply_wrong(reply, ABSENT, key.data, key.size)
+            return
+        scan.is_first = False
+        scan.last = key[0]
+        if scan.table == NULL:
+            reply.untold += 1
+        if scan.table == NULL or self.truth.ordered == NULL:
+            reply.unchecked += 1
+            return
+        while scan.place < self.truth.present:
+            record = scan.table + self.truth.ordered[scan.place]
+            before = order(record.key, record.key_size, key.data, key.size)
+            if before > 0:
+                break
+            scan.place += 1
+            if before == 0:
+                reply_value(reply, scan.table, self.truth.ordered[scan.place - 1], value.data, value.size)
+                return
+            if not may_be_absent(record):
+                reply_wrong(reply, self.truth.ordered[scan.place - 1], NULL, 0)  # It was left out.
+        if self.truth.is_whole(scan.table):
+            reply_wrong(reply, ABSENT, key.data, key.size)
+        else:
+            reply.unchecked += 1
+
+    cdef void scan_end(self, const Scan* scan, bint has_cursor, Reply* reply) noexcept nogil:
+        cdef Py_ssize_t place = scan.place
+        if has_cursor:
+            if reply.keys == 0:
+                reply_wrong(reply, scan.start, NULL, 0)
+        elif scan.table != NULL and self.truth.ordered != NULL:
+            while place < self.truth.present and may_be_absent(scan.table + self.truth.ordered[place]):
+                place += 1
+            if place < self.truth.present:
+                reply_wrong(reply, self.truth.ordered[place], NULL, 0)
+
+    cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        return GARBAGE
+
+    def __len__(self):
+        return self.count
+
+    def record(self, Py_ssize_t number):
+        """The key and the value of a record."""
+        return self.truth.record(number)

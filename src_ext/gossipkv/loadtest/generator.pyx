@@ -1,0 +1,585 @@
+"""The loop that puts servers under load: send, receive, check, count.
+
+A connection is a window of `in_flight` slots, and belongs to one of the targets.  A run is stages, one after the other,
+each closed or open:
+
+    closed  a slot whose answer came asks for the next at once: the server sets the pace
+    open    requests fall due at a given rate, whatever the server does; a free slot takes the oldest that is due, and
+            what it took counts from when it was due, so that time in which the server kept all slots busy is counted
+            and not left out ("coordinated omission")
+
+Several processes that share a rate take turns: of `share` processes, number `turn` sends each `share`-th request.
+
+What it insists on is that nothing goes by uncounted.  Each request that was sent ends in one of three ways: answered
+(right or wrong), refused with an error, or lost with its connection.  A connection breaks when the server ends it,
+sends what is no answer, answers what was not asked or was answered already, or is silent for `timeout_ms`.  Then it
+stays broken, and the run goes on with the others until there is none; or, with `redial`, it is made again, at once and
+then ever less often while that fails.  A server that said that it would end a connection behind an answer, and did, has
+broken nothing.
+
+A connection asks nothing before its handshake of TLS is done, and what its dialect says first (a token, the database of
+Redis) is answered; `settle` waits for that.
+
+It must not be what is measured: nothing is allocated for a request; all free slots of a connection are filled with one
+send; keys are drawn ahead, so that records come from memory while others are written.  `step` runs without the
+GIL for a slice of time, then returns to Python, where a signal may end it.  `step_at` is one turn at a time that the
+caller tells: for tests, which then need no clock.
+"""
+
+cimport cython
+from cpython.ref cimport PyObject
+from libc.errno cimport errno
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from posix.unistd cimport close
+
+
+from gossipkv.environment._sockets cimport (
+    EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, epoll_create1, epoll_event,
+    epoll_wait,
+)
+from gossipkv.serving._transport cimport BROKEN, NOT_YET, TlsClient
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport Blob
+
+cdef enum:
+    INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
+    LEAST_ROOM = 65536  # For one receive behind half an answer.
+    EVENTS = 256
+    SLICE_MS = 20  # The longest sleep within a step.
+    SWEEPS = 16  # Looks for what is overdue, in the time that a request has.
+
+
+@cython.final
+cdef class Generator:
+    """Load on connected sockets, which it takes over (`detach`) and closes.
+
+    `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
+    weights of get, get_many and scan.  `tls` has for each dialect how TLS is spoken with its server, over sockets that
+    do not block; None: it is not.
+    """
+
+    cdef list dialects
+    cdef PyObject** dialect_of  # each target
+    cdef list secured  # `tls`, whose owner this is
+    cdef uint32_t target_count
+    cdef KeysAhead ahead
+    cdef KindChooser kinds
+    cdef Schedule schedule
+    cdef readonly Ledger ledger  # of this run, or the last one
+    cdef bint redials
+    cdef int64_t redial_ns  # when the next connection is due to be made again
+    cdef Link* links
+    cdef Slot* slots
+    cdef uint32_t* keys
+    cdef uint32_t* idle  # A ring: the connection of each free slot, the one that is free for longest first.
+    cdef uint64_t idle_begin
+    cdef uint64_t idle_end
+    cdef uint32_t link_count
+    cdef uint32_t alive
+    cdef uint32_t in_flight  # slots of each connection
+    cdef uint32_t batch
+    cdef int epoll
+    cdef uint8_t* inbox
+    cdef Buffer outbox  # of one connection in one turn
+    cdef int64_t timeout_ns
+    # Of one run.
+    cdef int64_t told_ns  # -1: the clock's
+    cdef int64_t begun_ns
+    cdef int64_t end_ns
+    cdef int64_t last_ns
+    cdef int64_t sweep_ns
+    cdef uint64_t sent
+    cdef uint64_t wanted  # that were to be sent
+    cdef uint64_t waiting  # sent and neither answered nor lost
+    cdef bint is_open
+    cdef epoll_event events[EVENTS]
+
+    def __cinit__(self, dialects not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
+                  uint64_t seed, targets=None, chooser=None, mix=None, bint redial=False, tls=None):
+        cdef Py_ssize_t slot_count = len(sockets) * <Py_ssize_t>in_flight
+        cdef Py_ssize_t room = 0
+        cdef Dialect dialect
+        cdef Py_ssize_t i
+        self.epoll = -1
+        self.told_ns = -1
+        self.dialects = [dialects] if isinstance(dialects, Dialect) else list(dialects)
+        if not len(sockets) or in_flight < 1 or batch < 1 or timeout_ms < 1 or not self.dialects:
+            raise ValueError("at least one connection, one request, one key and a millisecond are needed")
+        for dialect in self.dialects:
+            room = max(room, dialect.room(batch))
+        self.target_count = <uint32_t>len(self.dialects)
+        self.in_flight = in_flight
+        self.batch = batch
+        self.timeout_ns = timeout_ms * 1000000
+        self.redials = redial
+        self.secured = [None] * len(self.dialects) if tls is None else list(tls)
+        if chooser is None:
+            chooser = KeyChooser("uniform", dialect.count, seed=seed)
+        self.ahead = KeysAhead(chooser, dialect)
+        self.kinds = KindChooser((batch == 1, batch > 1, 0) if mix is None else mix, seed=seed)
+        self.ledger = Ledger(1, self.dialects)
+        self.schedule = Schedule([(0, 1)])
+        self.dialect_of = <PyObject**>calloc(self.target_count, sizeof(PyObject*))
+        self.links = <Link*>calloc(len(sockets), sizeof(Link))
+        self.slots = <Slot*>calloc(slot_count, sizeof(Slot))
+        self.keys = <uint32_t*>calloc(slot_count * batch, sizeof(uint32_t))
+        self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
+        self.inbox = <uint8_t*>malloc(INBOX_BYTES)
+        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox):
+            raise MemoryError
+        if buffer_reserve(&self.outbox, in_flight * room) < 0:
+            raise MemoryError
+        for i in range(self.target_count):
+            self.dialect_of[i] = <PyObject*>self.dialects[i]
+        self.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll < 0:
+            raise OSError(errno, "epoll_create1 failed")
+        for i, each in enumerate(sockets):
+            self.adopt(each, 0 if targets is None else targets[i])
+
+    def __dealloc__(self):
+        self.close_all()
+        free(self.dialect_of)
+        free(self.links)
+        free(self.slots)
+        free(self.keys)
+        free(self.idle)
+        free(self.inbox)
+        buffer_release(&self.outbox)
+
+    cdef int adopt(self, socket, uint32_t target) except -1:
+        cdef Link* link = self.links + self.link_count
+        cdef Py_ssize_t first = <Py_ssize_t>self.link_count * self.in_flight
+        if target >= self.target_count:
+            raise ValueError(f"target {target} of {self.target_count}")
+        window_begin(&link.window, self.slots + first, self.in_flight, self.keys + first * self.batch, self.batch)
+        link.target = target
+        if self.secured[target] is not None:
+            link.secures = <PyObject*>(<TlsClient?>self.secured[target])
+        link.fd = socket.detach()
+        self.link_count += 1
+        if self.redials and link_remember(link) < 0:
+            raise OSError(errno, "the other end of a connection is not known")
+        if link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_ADD) < 0:
+            raise OSError(errno, "a connection cannot be watched")
+        self.set_out(link, self.now())
+        return 0
+
+    cdef void close_all(self) noexcept:
+        cdef uint32_t i
+        for i in range(self.link_count):
+            link_close(self.links + i)
+        self.alive = 0
+        if self.epoll >= 0:
+            close(self.epoll)
+            self.epoll = -1
+
+    # From Python ------------------------------------------------------------------------------------------------
+
+    def settle(self):
+        """Wait until all connections are up, or one is broken, for `timeout_ms` at most; how many are not up."""
+        cdef int64_t give_up_ns = real_now() + self.timeout_ns
+        with nogil:
+            while self.alive == self.link_count and self.count_up() < self.link_count and real_now() < give_up_ns:
+                self.turn(SLICE_MS)
+        return self.link_count - self.count_up()
+
+    def begin(self, *, double rate=0, int64_t duration_ns=0, uint64_t requests=0, int64_t now_ns=-1):
+        """Start a run: `rate` requests a second, or 0 for a closed loop; it ends after this time or this many.
+
+        Requires: no run is under way; a duration, a number or both.
+        """
+        self.begin_stages(Schedule([(rate, duration_ns)], requests=requests), now_ns=now_ns)
+
+    def begin_stages(self, Schedule schedule not None, *, int64_t now_ns=-1, int64_t begun_ns=-1):
+        """Start a run of several stages, which began, or begins, at `begun_ns` of the system's monotonic clock.
+
+        Requires: no run is under way.
+        """
+        if self.waiting > 0:
+            raise RuntimeError("a run is under way")
+        self.schedule = schedule
+        self.ledger = Ledger(schedule.count, self.dialects)
+        self.told_ns = now_ns
+        self.begun_ns = begun_ns if begun_ns >= 0 else self.now()
+        self.last_ns = self.begun_ns
+        self.sweep_ns = self.begun_ns + self.timeout_ns // SWEEPS
+        self.sent, self.wanted = 0, schedule.limit
+        self.is_open = schedule.is_open
+        if self.is_open:
+            self.end_ns = self.begun_ns + schedule.last_due() + self.timeout_ns
+            self.line_up()
+        else:
+            is_endless = schedule.duration_ns == INT64_MAX
+            self.end_ns = INT64_MAX if is_endless else self.begun_ns + schedule.duration_ns
+            self.fill_all()
+
+    def step(self, int64_t budget_ms):
+        """Go on for so long, without the GIL; whether the run is still under way."""
+        cdef bint more
+        with nogil:
+            more = self.run_until(real_now() + budget_ms * 1000000)
+        assert self.is_accounted(), "a request that was sent is answered, refused, lost or in flight"
+        return more
+
+    def step_at(self, int64_t now_ns):
+        """One turn at a time that the caller tells, without waiting; whether the run is still under way."""
+        self.told_ns = now_ns
+        with nogil:
+            self.turn(0)
+        assert self.is_accounted(), "a request that was sent is answered, refused, lost or in flight"
+        return not self.is_done()
+
+    def stop(self, *, int64_t now_ns=-1):
+        """Send no more from now on: what has not fallen due yet never will.  What is in flight is still awaited."""
+        cdef int64_t now = real_now() if now_ns < 0 else now_ns
+        self.end_ns = min(self.end_ns, now)
+        self.wanted = min(self.wanted, self.schedule.due_by(now - self.begun_ns)) if self.is_open else self.sent
+
+    def close(self, *, bint reset=False):
+        """End all connections; `reset`: without a farewell, so that they do not hold their ports for a minute."""
+        cdef uint32_t i
+        for i in range(self.link_count if reset else 0):
+            link_reset(self.links + i)
+        self.close_all()
+        self.waiting = 0
+
+    @property
+    def connections(self):
+        """How many are not broken."""
+        return self.alive
+
+    @property
+    def duration_ns(self):
+        """The time from the beginning of the run to the last answer."""
+        return self.last_ns - self.begun_ns
+
+    @property
+    def unsent(self):
+        """Requests of an open run that have not been sent; of one that was stopped, of those that had fallen due."""
+        return self.wanted - self.sent if self.is_open else 0
+
+    @property
+    def tally(self):
+        """What was counted, where there is one target and one stage."""
+        return self.ledger.tally_at(0, 0)
+
+    # A turn -----------------------------------------------------------------------------------------------------
+
+    cdef inline int64_t now(self) noexcept nogil:
+        return real_now() if self.told_ns < 0 else self.told_ns
+
+    cdef bint run_until(self, int64_t until_ns) noexcept nogil:
+        self.told_ns = -1
+        while not self.is_done():
+            if real_now() >= until_ns:
+                return True
+            self.turn(SLICE_MS)
+        return False
+
+    cdef bint is_done(self) noexcept nogil:
+        if self.alive == 0 and not self.redials:
+            return True
+        return self.waiting == 0 and not self.may_send(self.now())
+
+    cdef bint is_accounted(self) noexcept:
+        """Whether nothing goes by uncounted.  For an assertion alone."""
+        cdef uint64_t in_flight = 0
+        cdef uint32_t i
+        for i in range(self.link_count):
+            in_flight += self.links[i].window.in_flight
+        return in_flight == self.waiting and self.sent == self.ledger.ended() + in_flight
+
+    cdef inline bint may_send(self, int64_t now) noexcept nogil:
+        return self.sent < self.wanted and now < self.end_ns
+
+    cdef void turn(self, int longest_ms) noexcept nogil:
+        cdef int64_t now = self.now()
+        cdef int64_t wait_ns
+        cdef int found
+        cdef int i
+        if now >= self.sweep_ns:
+            self.sweep(now)
+        if self.redials and now >= self.redial_ns:
+            self.redial(now)
+        if self.is_open:
+            self.send_due(now)
+            if self.may_send(now) and self.idle_begin != self.idle_end:
+                # epoll's clock has milliseconds: what is nearer is waited for by looking again and again.
+                wait_ns = max(<int64_t>0, self.due() - now)
+                longest_ms = <int>min(<int64_t>longest_ms, wait_ns // 1000000)
+        found = epoll_wait(self.epoll, self.events, EVENTS, longest_ms)
+        for i in range(found):
+            self.serve(self.links + self.events[i].data.u64, self.events[i].events)
+
+    cdef void serve(self, Link* link, uint32_t events) noexcept nogil:
+        if link.state == DIALLING:
+            self.meet(link, events)
+            return
+        if link.state == SHAKING:
+            self.advance(link)
+            return
+        if link.fd >= 0 and events & EPOLLOUT:
+            self.flush(link)
+        if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            while link.fd >= 0 and self.receive(link):
+                pass
+
+    cdef void sweep(self, int64_t now) noexcept nogil:
+        """End connections whose server was silent for too long."""
+        cdef uint32_t i
+        cdef uint32_t j
+        cdef Window* window
+        self.sweep_ns = now + self.timeout_ns // SWEEPS
+        for i in range(self.link_count):
+            window = &self.links[i].window
+            if DOWN < self.links[i].state < UP and now - self.links[i].since_ns > self.timeout_ns:
+                if self.links[i].state == DIALLING:
+                    self.go_down(self.links + i, now)
+                else:
+                    self.end(self.links + i, SILENT, self.now())
+            if self.links[i].fd < 0 or window.in_flight == 0:
+                continue
+            for j in range(window.capacity):
+                if window.slots[j].busy and now - window.slots[j].sent_ns > self.timeout_ns:
+                    self.end(self.links + i, SILENT, self.now())
+                    break
+
+    # Sending ----------------------------------------------------------------------------------------------------
+
+    cdef inline int64_t due(self) noexcept nogil:
+        """When the next request of an open run should be sent."""
+        return self.begun_ns + self.schedule.due(self.sent)
+
+    cdef void line_up(self) noexcept nogil:
+        """Every slot is free: first one of each connection, then the second ones."""
+        cdef uint32_t i
+        self.idle_begin = 0
+        self.idle_end = 0
+        for i in range(self.link_count):
+            self.links[i].lined_up = 0
+        for _ in range(self.in_flight):
+            for i in range(self.link_count):
+                if self.links[i].state == UP:
+                    self.put_idle(i)
+
+    cdef inline void put_idle(self, uint32_t link) noexcept nogil:
+        self.idle[self.idle_end % (<uint64_t>self.link_count * self.in_flight)] = link
+        self.idle_end += 1
+        self.links[link].lined_up += 1
+
+    cdef void fill_all(self) noexcept nogil:
+        cdef uint32_t i
+        for i in range(self.link_count):
+            if self.links[i].state == UP:
+                self.fill(self.links + i, self.begun_ns)
+
+    cdef void fill(self, Link* link, int64_t now) noexcept nogil:
+        """Ask with every free slot; one send."""
+        while link.window.in_flight < self.in_flight and self.may_send(now):
+            self.schedule.stage_at(now - self.begun_ns)
+            self.ask(link, now, now)
+        if buffer_size(&self.outbox) > 0:
+            self.give(link)
+
+    cdef void send_due(self, int64_t now) noexcept nogil:
+        """Ask what has fallen due, as long as slots are free."""
+        cdef uint64_t all_slots = <uint64_t>self.link_count * self.in_flight
+        cdef Link* link
+        cdef int64_t due_ns
+        while self.idle_begin != self.idle_end and self.may_send(now):
+            due_ns = self.due()
+            if due_ns > now:
+                return
+            link = self.links + self.idle[self.idle_begin % all_slots]
+            self.idle_begin += 1
+            link.lined_up -= 1
+            if link.state == UP:
+                self.ask(link, due_ns, now)
+                self.give(link)
+
+    cdef void ask(self, Link* link, int64_t due_ns, int64_t now) noexcept nogil:
+        """Write a request with a free slot."""
+        cdef uint32_t at = window_take(&link.window, (<Dialect>self.dialect_of[link.target]).in_order)
+        cdef Slot* slot = link.window.slots + at
+        cdef uint32_t* keys = link.window.keys + <Py_ssize_t>at * self.batch
+        cdef uint32_t i
+        slot.due_ns = due_ns
+        slot.sent_ns = now
+        slot.stage = self.schedule.at
+        slot.floor = self.ledger.versions[link.target].newest
+        slot.kind = <uint8_t>self.kinds.draw()
+        slot.count = 1 if slot.kind == GET else self.batch
+        self.waiting += 1
+        self.sent += 1
+        self.ledger.count_sent(slot.stage, link.target, now - due_ns if self.is_open else -1)
+        for i in range(1 if slot.kind == SCAN else slot.count):
+            keys[i] = self.ahead.draw()
+        (<Dialect>self.dialect_of[link.target]).write(&self.outbox, slot.id, slot.kind, keys, slot.count)
+
+    cdef void give(self, Link* link) noexcept nogil:
+        """Send what was written, or put it behind what waits."""
+        cdef Py_ssize_t size = self.outbox.end
+        cdef bint was_blocked = link.blocked
+        self.outbox.end = 0
+        self.ledger.count_bytes(self.schedule.at, link.target, size, 0)
+        self.sent_some(link, link_send(link, self.outbox.data, size), was_blocked)
+
+    cdef void flush(self, Link* link) noexcept nogil:
+        self.sent_some(link, link_flush(link), link.blocked)
+
+    cdef void sent_some(self, Link* link, int result, bint was_blocked) noexcept nogil:
+        """Wait for room, or no longer; or the connection is broken."""
+        if result != SENT:
+            self.end(link, RESET if result == SEND_FAILED else NO_MEMORY, self.now())
+        elif link.blocked != was_blocked:
+            link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+
+    cdef inline uint64_t number_of(self, const Link* link) noexcept nogil:
+        return <uint64_t>(link - self.links)
+
+    # Receiving --------------------------------------------------------------------------------------------------
+
+    cdef bint receive(self, Link* link) noexcept nogil:
+        """Take what is there, count the answers, and ask for as many again; whether there is more to be taken."""
+        cdef Buffer* input = &link.input
+        cdef bint is_half = buffer_size(input) > 0
+        cdef uint8_t* into = self.inbox
+        cdef Py_ssize_t room = INBOX_BYTES
+        cdef ssize_t size
+        cdef int64_t now
+        cdef bint holds
+        if is_half:
+            if buffer_reserve(input, LEAST_ROOM) < 0:
+                self.end(link, NO_MEMORY, self.now())
+                return False
+            into = input.data + input.end
+            room = input.capacity - input.end
+        size = link_take(link, into, room, &holds)
+        if size <= 0:
+            if size != NOT_YET:
+                self.end(link, CLOSED_BY_PEER if size == 0 else RESET, self.now())
+            return False
+        now = self.now()
+        self.ledger.count_bytes(self.schedule.at, link.target, 0, size)
+        if is_half:
+            input.end += size
+            size = self.take(link, input.data + input.start, buffer_size(input), now)
+            if link.fd >= 0:
+                drop(input, size)
+        else:
+            room = self.take(link, self.inbox, size, now)
+            if link.fd >= 0 and room < size and buffer_append(input, self.inbox + room, size - room) < 0:
+                self.end(link, NO_MEMORY, self.now())
+        if link.fd >= 0 and link.is_ending:
+            self.leave(link, now)
+        elif link.state == UP and not self.is_open:
+            self.fill(link, now)
+        return holds
+
+    cdef Py_ssize_t take(self, Link* link, const uint8_t* data, Py_ssize_t size, int64_t now) noexcept nogil:
+        """Count all answers that are whole; how many bytes those are."""
+        cdef Py_ssize_t at = 0
+        cdef Reply reply
+        cdef int result
+        while at < size and not link.is_ending:
+            if link.state == GREETING:
+                result = (<Dialect>self.dialect_of[link.target]).take_greeting(data + at, size - at, &reply)
+            else:
+                result = (<Dialect>self.dialect_of[link.target]).take(&link.window, data + at, size - at, &reply)
+            if result == PARTIAL:
+                break
+            if result != COMPLETE:
+                self.end(link, UNASKED_ANSWER if result == UNASKED else BAD_ANSWER, now)
+                break
+            at += reply.size
+            if link.state == GREETING:
+                link.state = UP
+                self.come_up(link)
+            else:
+                self.count(link, &reply, now)
+        return at
+
+    cdef void count(self, Link* link, const Reply* reply, int64_t now) noexcept nogil:
+        self.ledger.count(link.target, link.window.slots + reply.slot, reply, now)
+        self.last_ns = now
+        link.pause_ns = 0
+        link.is_ending = reply.is_last
+        window_free(&link.window, reply.slot, (<Dialect>self.dialect_of[link.target]).in_order)
+        self.waiting -= 1
+        if self.is_open and not link.is_ending:
+            self.put_idle(<uint32_t>self.number_of(link))
+
+    # Connections that end, and come again ----------------------------------------------------------------------
+
+    cdef void end(self, Link* link, int reason, int64_t now) noexcept nogil:
+        """A connection is broken, and what it had in flight is lost."""
+        self.ledger.count_broken(self.schedule.at, link.target, reason, &link.window)
+        self.waiting -= link.window.in_flight
+        self.go_down(link, now)
+
+    cdef void leave(self, Link* link, int64_t now) noexcept nogil:
+        """The server ends a connection, and has said so: it is broken if something was in flight."""
+        if link.window.in_flight > 0:
+            self.end(link, CLOSED_BY_PEER, now)
+        else:
+            self.go_down(link, now)
+
+    cdef void go_down(self, Link* link, int64_t now) noexcept nogil:
+        """Forget a connection; it may be made again after its pause."""
+        if link.state > DIALLING:
+            self.alive -= 1
+        link_down(link, now)
+        self.redial_ns = min(self.redial_ns, link.retry_ns)
+
+    cdef void redial(self, int64_t now) noexcept nogil:
+        """Make the connections again that are due."""
+        cdef Link* link
+        cdef uint32_t i
+        self.redial_ns = INT64_MAX
+        for i in range(self.link_count):
+            link = self.links + i
+            if link.state == DOWN and link.retry_ns <= now and not link_dial(link, self.epoll, i, now):
+                self.go_down(link, now)
+            if link.state == DOWN:
+                self.redial_ns = min(self.redial_ns, link.retry_ns)
+
+    cdef void meet(self, Link* link, uint32_t events) noexcept nogil:
+        """A connection is made again, or refused."""
+        cdef int64_t now = self.now()
+        if not link_is_made(link, events):
+            self.go_down(link, now)
+            return
+        self.ledger.count_reconnect(self.schedule.at, link.target)
+        self.set_out(link, now)
+
+    cdef void set_out(self, Link* link, int64_t now) noexcept nogil:
+        """A connection is made."""
+        self.alive += 1
+        link_begin(link, now)
+        self.advance(link)
+
+    cdef void advance(self, Link* link) noexcept nogil:
+        """Go on with a connection that is not up."""
+        cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
+        if link.state == SHAKING and link_shake(link) == BROKEN:
+            self.end(link, RESET, self.now())
+            return
+        if link.state == GREETING and link_greet(link, &greeting):
+            self.come_up(link)
+        link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+        if link.state == UP and not self.is_open:
+            self.fill(link, self.now())
+
+    cdef void come_up(self, Link* link) noexcept nogil:
+        """What it may ask is asked for from now on."""
+        while self.is_open and link.lined_up < self.in_flight:
+            self.put_idle(<uint32_t>self.number_of(link))
+
+    cdef uint32_t count_up(self) noexcept nogil:
+        cdef uint32_t count = 0
+        cdef uint32_t i
+        for i in range(self.link_count):
+            count += self.links[i].state == UP
+        return count

@@ -1,0 +1,464 @@
+r"""HTTP/1.1 as the generator speaks it to a gateway: one key by GET, several by `_mget`, and `scan`.
+
+Answers come in order, so requests may be sent behind each other (pipelining).  A head is read line by line, and no more
+of it than counts:
+
+    HTTP/1.1 <status> ...               200 values; 404 with a version: no such key; anything else is an error
+    Content-Length, Transfer-Encoding   where the answer ends; one that does neither tell is garbage
+    X-Sequins-Version                   the version that answered, on hits and on misses
+    X-GossipKV-Error                    the code of an error; without one it is HTTP_<status>
+    Connection: close                   the connection ends behind this answer
+
+The answer to `_mget` is an array in MessagePack; that to `scan` lines of JSON (`json_lines.pxd`).
+`tests/oracle/load_http.py` says the same in plain Python.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
+from gossipkv.wire._wire cimport (
+    FRAME_COMPLETE, HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, take_array, take_bin, take_nil,
+)
+
+cdef enum:
+    HEAD_LIMIT = 65536  # No server that we ask writes a longer one.
+    BODY_LIMIT = 1073741824
+    CR = 13
+    LF = 10
+    SPACE = 32
+    TAB = 9
+    COLON = 58
+    STATUS_AT = 9  # Behind "HTTP/1.1 ".
+    STATUS_END = 12
+    OK = 200
+    NOT_FOUND = 404
+    STRING_BYTES = 4  # Of base64, for three bytes of a key.
+
+cdef struct Head:
+    Py_ssize_t size  # with the empty line
+    int status
+    Py_ssize_t length  # of the body; -1: not told
+    bint is_chunked
+    bint is_last
+    Blob version
+    Blob code
+
+cdef char* HEX = b"0123456789ABCDEF"
+cdef char* BASE_64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+cdef inline bint is_plain(uint8_t byte) noexcept nogil:
+    """Whether a byte of a key stands for itself in a target (RFC 3986, unreserved)."""
+    return (
+        97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57
+        or byte == 45 or byte == 46 or byte == 95 or byte == 126
+    )
+
+
+cdef void put_escaped(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(size):
+        if is_plain(data[i]):
+            put(out, data[i])
+        else:
+            put(out, 37)
+            put(out, <uint8_t>HEX[data[i] >> 4])
+            put(out, <uint8_t>HEX[data[i] & 15])
+
+
+cdef void put_base_64(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at = 0
+    cdef uint32_t bits
+    cdef Py_ssize_t left
+    while at < size:
+        left = size - at
+        bits = <uint32_t>data[at] << 16
+        if left > 1:
+            bits |= <uint32_t>data[at + 1] << 8
+        if left > 2:
+            bits |= data[at + 2]
+        put(out, <uint8_t>BASE_64[bits >> 18])
+        put(out, <uint8_t>BASE_64[(bits >> 12) & 63])
+        put(out, <uint8_t>BASE_64[(bits >> 6) & 63] if left > 1 else 61)
+        put(out, <uint8_t>BASE_64[bits & 63] if left > 2 else 61)
+        at += 3
+
+
+cdef inline bint is_named(const uint8_t* line, Py_ssize_t colon, const char* name, Py_ssize_t size) noexcept nogil:
+    """Whether a header has this name, which is in lower case."""
+    cdef Py_ssize_t i
+    if colon != size:
+        return False
+    for i in range(size):
+        if (line[i] | 32 if 65 <= line[i] <= 90 else line[i]) != <uint8_t>name[i]:
+            return False
+    return True
+
+
+cdef Blob value_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """What stands between two places, without space around it."""
+    while at < end and (at[0] == SPACE or at[0] == TAB):
+        at += 1
+    while end > at and ((end - 1)[0] == SPACE or (end - 1)[0] == TAB or (end - 1)[0] == CR):
+        end -= 1
+    return Blob(at, end - at)
+
+
+cdef Py_ssize_t decimal_of(const Blob* value) noexcept nogil:
+    """The number, or -2 if it is none, or beyond every limit."""
+    cdef Py_ssize_t number = 0
+    cdef Py_ssize_t i
+    if value.size == 0:
+        return -2
+    for i in range(value.size):
+        if not 48 <= value.data[i] <= 57 or number > BODY_LIMIT:
+            return -2
+        number = 10 * number + value.data[i] - 48
+    return number if number <= BODY_LIMIT else -2
+
+
+cdef int take_status(const uint8_t* line, Py_ssize_t size, Head* head) noexcept nogil:
+    """`HTTP/1.1 200 ...`."""
+    cdef Py_ssize_t i
+    cdef int status = 0
+    if size < STATUS_END or memcmp(line, b"HTTP/1.", 7) != 0 or line[STATUS_AT - 1] != SPACE:
+        return GARBAGE
+    for i in range(STATUS_AT, STATUS_END):
+        if not 48 <= line[i] <= 57:
+            return GARBAGE
+        status = 10 * status + line[i] - 48
+    head.status = status
+    head.is_last = line[7] == 48  # HTTP/1.0
+    return COMPLETE
+
+
+cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexcept nogil:
+    """One line of a head."""
+    cdef const uint8_t* colon = <const uint8_t*>memchr(line, COLON, end - line)
+    cdef Py_ssize_t name
+    cdef Py_ssize_t length
+    cdef Blob value
+    if colon == NULL:
+        return GARBAGE
+    name = colon - line
+    value = value_of(colon + 1, end)
+    if is_named(line, name, b"content-length", 14):
+        length = decimal_of(&value)
+        if length < 0 or (head.length >= 0 and head.length != length):
+            return GARBAGE
+        head.length = length
+    elif is_named(line, name, b"transfer-encoding", 17):
+        if not is_named(value.data, value.size, b"chunked", 7):
+            return GARBAGE
+        head.is_chunked = True
+    elif is_named(line, name, b"connection", 10):
+        if is_named(value.data, value.size, b"close", 5):
+            head.is_last = True
+        elif is_named(value.data, value.size, b"keep-alive", 10):
+            head.is_last = False
+    elif is_named(line, name, b"x-sequins-version", 17):
+        head.version = value
+    elif is_named(line, name, b"x-gossipkv-error", 16):
+        head.code = value
+    return COMPLETE
+
+
+cdef int take_head(const uint8_t* data, Py_ssize_t size, Head* head) noexcept nogil:
+    """All lines up to the empty one."""
+    cdef const uint8_t* end = data + size
+    cdef const uint8_t* line = data
+    cdef const uint8_t* behind
+    cdef bint is_first = True
+    cdef int result
+    head.length = -1
+    head.is_chunked = False
+    head.version = Blob(data, 0)
+    head.code = Blob(data, 0)
+    while True:
+        behind = <const uint8_t*>memchr(line, LF, end - line)
+        if behind == NULL:
+            if is_first and memcmp(data, b"HTTP/1.", min(size, <Py_ssize_t>7)) != 0:
+                return GARBAGE
+            return PARTIAL if size < HEAD_LIMIT else GARBAGE
+        if behind == line or (behind - 1)[0] != CR:
+            return GARBAGE
+        if behind - line == 1:
+            head.size = behind + 1 - data
+            return GARBAGE if is_first else COMPLETE
+        result = take_status(line, behind - line, head) if is_first else take_header(line, behind - 1, head)
+        if result != COMPLETE:
+            return result
+        is_first = False
+        line = behind + 1
+
+
+cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nogil:
+    """The size that a chunk's line begins with, or -1; what is behind a semicolon is passed over."""
+    cdef Py_ssize_t size = 0
+    cdef const uint8_t* at = line
+    cdef uint8_t digit
+    while at < end and size <= BODY_LIMIT:
+        digit = at[0] | 32
+        if 48 <= at[0] <= 57:
+            size = 16 * size + at[0] - 48
+        elif 97 <= digit <= 102:
+            size = 16 * size + digit - 87
+        else:
+            break
+        at += 1
+    if at == line or size > BODY_LIMIT or not (at == end or at[0] == 59 or at[0] == SPACE or at[0] == TAB):
+        return -1
+    return size
+
+
+@cython.final
+cdef class HttpDialect(Dialect):
+    """Reads of one database, of the server that a request's `Host` names; a token is shown with each."""
+
+    cdef Buffer body  # The chunks of one answer, put together.
+    cdef Buffer forms  # The keys and values of one answer to a scan.
+    cdef uint8_t code[8]
+    cdef Blob get_head
+    cdef Blob get_tail
+    cdef Blob many_head
+    cdef Blob scan_head
+
+    def __cinit__(self, database, host, records, *, token=None):
+        cdef bytes name = database.encode()
+        cdef bytes behind = b"Host: " + host.encode() + b"\r\nUser-Agent: gossipkv-loadtest\r\n"
+        if token is not None:
+            behind += b"Authorization: Bearer " + token.encode() + b"\r\n"
+        self.in_order = True
+        self.keep(records)
+        self.pieces = [
+            b"GET /" + name + b"/",
+            b" HTTP/1.1\r\n" + behind + b"\r\n",
+            b"POST /" + name + b"/_mget HTTP/1.1\r\n" + behind
+            + b"Content-Type: application/msgpack\r\nAccept: application/msgpack\r\nContent-Length: ",
+            b"POST /" + name + b"/_scan HTTP/1.1\r\n" + behind + b"Content-Type: application/json\r\nContent-Length: ",
+        ]
+        self.get_head = blob_of(self.pieces[0])
+        self.get_tail = blob_of(self.pieces[1])
+        self.many_head = blob_of(self.pieces[2])
+        self.scan_head = blob_of(self.pieces[3])
+
+    def __dealloc__(self):
+        buffer_release(&self.body)
+        buffer_release(&self.forms)
+
+    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+        cdef Py_ssize_t of_posts = max(self.many_head.size, self.scan_head.size)
+        cdef Py_ssize_t heads = max(self.get_head.size + self.get_tail.size, of_posts)
+        return heads + 4 * NUMBER_BYTES + 64 + HEAD_BYTES + <Py_ssize_t>batch * (HEAD_BYTES + 3 * self.longest_key)
+
+    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+        cdef const Record* record = self.records + keys[0]
+        if kind == GET:
+            put_bytes(out, self.get_head.data, self.get_head.size)
+            put_escaped(out, record.key, record.key_size)
+            put_bytes(out, self.get_tail.data, self.get_tail.size)
+        elif kind == SCAN:
+            self.write_scan(out, record, count)
+        else:
+            self.write_many(out, keys, count)
+
+    cdef void write_many(self, Buffer* out, const uint32_t* keys, uint32_t count) noexcept nogil:
+        """An array of keys, whose size is known before it is written."""
+        cdef const Record* record
+        cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
+        cdef Py_ssize_t one
+        cdef uint32_t i
+        for i in range(count):
+            one = self.records[keys[i]].key_size
+            size += one + (2 if one < 256 else (3 if one < 65536 else 5))
+        put_bytes(out, self.many_head.data, self.many_head.size)
+        put_decimal(out, size)
+        put_bytes(out, <const uint8_t*>b"\r\n\r\n", 4)
+        put_array(out, count)
+        for i in range(count):
+            record = self.records + keys[i]
+            put_bin(out, record.key, record.key_size)
+
+    cdef void write_scan(self, Buffer* out, const Record* record, uint32_t limit) noexcept nogil:
+        """`{"start":{"base64":"..."},"limit":n}`."""
+        cdef Py_ssize_t start = (record.key_size + 2) // 3 * STRING_BYTES
+        cdef Py_ssize_t digits = 1
+        cdef uint32_t rest = limit
+        while rest >= 10:
+            rest //= 10
+            digits += 1
+        put_bytes(out, self.scan_head.data, self.scan_head.size)
+        put_decimal(out, 20 + start + 11 + digits + 1)
+        put_bytes(out, <const uint8_t*>b"\r\n\r\n", 4)
+        put_bytes(out, <const uint8_t*>b'{"start":{"base64":"', 20)
+        put_base_64(out, record.key, record.key_size)
+        put_bytes(out, <const uint8_t*>b'"},"limit":', 11)
+        put_decimal(out, limit)
+        put(out, 125)
+
+    cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        cdef Head head
+        cdef Blob body
+        cdef uint32_t at = window_oldest(window)
+        cdef int result
+        if at == NO_SLOT:
+            return UNASKED
+        result = take_head(data, size, &head)
+        if result != COMPLETE:
+            return result
+        reply_begin(reply, at)
+        if head.status < OK or (head.length < 0 and not head.is_chunked):
+            return GARBAGE
+        if head.is_chunked:
+            result = self.take_chunks(data, size, &head, &body, reply)
+            if result != COMPLETE:
+                return result
+        else:
+            if size - head.size < head.length:
+                return PARTIAL
+            body = Blob(data + head.size, head.length)
+            reply.size = head.size + head.length
+        reply.is_last = head.is_last
+        reply.version = head.version.data
+        reply.version_size = head.version.size
+        self.judge(window, &head, &body, reply)
+        return COMPLETE
+
+    cdef int take_chunks(
+        self, const uint8_t* data, Py_ssize_t size, const Head* head, Blob* body, Reply* reply
+    ) noexcept nogil:
+        """The chunks of a body put together, when all of them are here; headers behind them are passed over."""
+        cdef const uint8_t* end = data + size
+        cdef const uint8_t* at = data + head.size
+        cdef const uint8_t* behind
+        cdef Py_ssize_t chunk = -1
+        self.body.start = 0
+        self.body.end = 0
+        while chunk != 0:
+            behind = <const uint8_t*>memchr(at, LF, end - at)
+            if behind == NULL:
+                return PARTIAL if end - at < HEAD_LIMIT else GARBAGE
+            chunk = chunk_size(at, behind - 1) if behind > at and (behind - 1)[0] == CR else -1
+            if chunk < 0:
+                return GARBAGE
+            at = behind + 1
+            if chunk > 0:
+                if end - at < chunk + 2:
+                    return PARTIAL
+                if at[chunk] != CR or at[chunk + 1] != LF or self.body.end > BODY_LIMIT:
+                    return GARBAGE
+                if buffer_append(&self.body, at, chunk) < 0:
+                    return GARBAGE
+                at += chunk + 2
+        while True:
+            behind = <const uint8_t*>memchr(at, LF, end - at)
+            if behind == NULL:
+                return PARTIAL if end - at < HEAD_LIMIT else GARBAGE
+            if behind == at or (behind - 1)[0] != CR:
+                return GARBAGE
+            chunk = behind - at
+            at = behind + 1
+            if chunk == 1:
+                break
+        body[0] = Blob(self.body.data, self.body.end)
+        reply.size = at - data
+        return COMPLETE
+
+    cdef void judge(self, const Window* window, const Head* head, const Blob* body, Reply* reply) noexcept nogil:
+        """Whether an answer that is whole is right."""
+        cdef const Slot* slot = window.slots + reply.slot
+        cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
+        cdef const Record* table = self.truth.table_of(reply.version, reply.version_size)
+        if table != NULL:
+            self.records = table
+        if slot.kind == GET and head.status == NOT_FOUND and head.version.size > 0:
+            reply_value(reply, table, keys[0], NULL, 0)
+        elif head.status != OK:
+            self.refuse(head, reply)
+        elif slot.kind == GET:
+            # An empty value has an address, too.
+            reply_value(reply, table, keys[0], body.data if body.data != NULL else reply.version, body.size)
+        elif slot.kind == SCAN:
+            self.judge_scan(body, table, keys[0], slot.count, reply)
+        else:
+            self.judge_many(body, table, keys, slot.count, reply)
+
+    cdef void refuse(self, const Head* head, Reply* reply) noexcept nogil:
+        """An error, by the code that it tells, else by its status."""
+        if head.code.size > 0:
+            reply_error(reply, head.code.data, head.code.size)
+            return
+        self.code[5] = <uint8_t>(48 + head.status // 100)
+        self.code[6] = <uint8_t>(48 + head.status // 10 % 10)
+        self.code[7] = <uint8_t>(48 + head.status % 10)
+        memcpy(self.code, b"HTTP_", 5)
+        reply_error(reply, self.code, 8)
+
+    cdef void judge_many(
+        self, const Blob* body, const Record* table, const uint32_t* keys, uint32_t count, Reply* reply
+    ) noexcept nogil:
+        """An array of values, in the order asked."""
+        cdef Cursor cursor = Cursor(body.data, body.data + body.size)
+        cdef Blob value
+        cdef Py_ssize_t found = -1
+        cdef Py_ssize_t size
+        cdef uint32_t i
+        reply.keys = count
+        if scan_message(body.data, body.size, &size) == FRAME_COMPLETE and size == body.size:
+            found = take_array(&cursor)
+        for i in range(count):
+            if i >= found:
+                reply_wrong(reply, keys[i], NULL, 0)
+            elif take_bin(&cursor, &value):
+                reply_value(reply, table, keys[i], value.data, value.size)
+            elif take_nil(&cursor):
+                reply_value(reply, table, keys[i], NULL, 0)
+            else:  # No value is of another type, and what is behind it cannot be told apart.
+                reply_wrong(reply, keys[i], NULL, 0)
+                found = i
+        reply_too_many(reply, found, count)
+
+    cdef void judge_scan(
+        self, const Blob* body, const Record* table, uint32_t start, uint32_t limit, Reply* reply
+    ) noexcept nogil:
+        """Lines of records, not more than the limit, and a last one that has the cursor; or an error in its place."""
+        cdef const uint8_t* at = body.data
+        cdef const uint8_t* end = body.data + body.size
+        cdef const uint8_t* behind = NULL
+        cdef Scan scan
+        cdef int last
+        reply.keys = 0
+        self.scan_begin(&scan, table, start)
+        self.forms.start = 0
+        self.forms.end = 0
+        if buffer_reserve(&self.forms, body.size + 1) < 0:
+            reply_wrong(reply, start, NULL, 0)
+            return
+        while at < end:
+            behind = <const uint8_t*>memchr(at, LF, end - at)
+            if behind == NULL or behind + 1 == end:
+                break
+            self.judge_line(at, behind, &scan, reply)
+            at = behind + 1
+        last = last_line(at, end)
+        if passed(at, end, b'{"error"') != NULL:
+            reply_error(reply, <const uint8_t*>b"SCAN_BROKEN_OFF", 15)
+        elif last == NO_LAST_LINE:
+            reply_wrong(reply, start, NULL, 0)
+        else:
+            self.scan_end(&scan, last == HAS_CURSOR, reply)
+        reply_too_many(reply, reply.keys, limit)
+
+    cdef void judge_line(
+        self, const uint8_t* line, const uint8_t* end, Scan* scan, Reply* reply
+    ) noexcept nogil:
+        """A record of a scan."""
+        cdef Blob key
+        cdef Blob value
+        reply.keys += 1
+        if take_record_line(line, end, &self.forms, &key, &value):
+            self.scan_record(scan, &key, &value, reply)
+        else:
+            reply_wrong(reply, ABSENT, line, end - line)

@@ -1,0 +1,217 @@
+"""Which keys a load asks for: the place of a key among all, drawn in one of four ways, and now and then an absent one.
+
+    uniform  every place as often
+    zipf     place k, counted from 1, in proportion to 1 / k^theta
+    hot      a share of the requests goes to the first places, the others to the rest; both uniformly
+    ordered  one after the other, and from the beginning again
+
+The same seed gives the same keys: splitmix64, and nothing of the system's.  Zipf's law is drawn exactly and without a
+table, whatever the number of keys, by rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate
+variates from monotone discrete distributions", ACM TOMACS 6 (1996), p. 169.  A place x is drawn under the curve
+1 / x^theta, whose area is known (`area`), and rounded; what the curve has beyond the step of that place is refused.
+Rejected: the approximation of Gray and others (SIGMOD 1994) that YCSB uses, which needs a sum over all keys first, and
+whose second place is wrong.
+
+Places stand for records in the order of a population.  Whoever wants popular keys anywhere hands over one that is
+shuffled (`shuffled`).
+"""
+
+cimport cython
+from libc.math cimport exp, expm1, fabs, log, log1p
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+
+cdef enum Shape:
+    UNIFORM = 0
+    ZIPF = 1
+    HOT = 2
+    ORDERED = 3
+
+SHAPE_NAMES = ("uniform", "zipf", "hot", "ordered")
+
+
+cdef inline double over(double numerator, double x) noexcept nogil:
+    """`numerator / x`, where both go to zero together, and their quotient to 1."""
+    return numerator / x if fabs(x) > 1e-12 else 1.0
+
+
+cdef uint64_t share_of(double share):
+    """A share as a bound of numbers of 64 bits; 1 is the highest there is."""
+    return <uint64_t>min(share * 18446744073709551616.0, 18446744073709549568.0)
+
+
+@cython.final
+cdef class KeyChooser:
+    """Numbers of records, one after the other."""
+
+    cdef int shape
+    cdef uint64_t random
+    cdef uint32_t* population  # numbers of records; NULL: the first `size` as they are
+    cdef uint64_t size
+    cdef uint64_t absent_first
+    cdef uint64_t absent_count
+    cdef bint always_absent
+    cdef uint64_t absent_below  # of 2^64
+    # In order.
+    cdef uint64_t next_place
+    cdef uint64_t stride
+    # The hot set.
+    cdef uint64_t hot_below
+    cdef uint64_t hot_size
+    # Zipf.
+    cdef double theta
+    cdef double lowest
+    cdef double span
+    cdef double near
+
+    def __cinit__(self, shape, uint64_t size, *, uint64_t seed, population=None, double theta=0.99,
+                  double hot_requests=0.9, double hot_keys=0.1, uint64_t first=0, uint64_t stride=1,
+                  uint64_t absent_first=0, uint64_t absent_count=0, double misses=0):
+        cdef uint64_t at
+        if not 0 < size <= 0xFFFFFFFF or stride < 1 or (misses > 0 and absent_count < 1):
+            raise ValueError("a chooser needs a key, a stride, and absent keys if some are to be asked for")
+        self.shape = SHAPE_NAMES.index(shape)
+        self.random = seed
+        self.size = size
+        self.next_place = first % size
+        self.stride = stride % size
+        self.absent_first = absent_first
+        self.absent_count = absent_count
+        self.always_absent = misses >= 1
+        self.absent_below = share_of(misses)
+        self.hot_below = share_of(hot_requests)
+        self.hot_size = min(size, max(<uint64_t>1, <uint64_t>(hot_keys * <double>size + 0.5)))
+        self.theta = theta
+        self.lowest = self.area(1.5) - 1.0
+        self.span = self.area(<double>size + 0.5) - self.lowest
+        self.near = 2.0 - self.area_inverse(self.area(2.5) - exp(-theta * log(2.0)))
+        if population is not None:
+            if len(population) != size:
+                raise ValueError(f"a population of {len(population)} for {size} places")
+            self.population = <uint32_t*>malloc(size * sizeof(uint32_t))
+            if self.population == NULL:
+                raise MemoryError
+            for at in range(size):
+                self.population[at] = population[at]
+
+    def __dealloc__(self):
+        free(self.population)
+
+    def draws(self, Py_ssize_t count):
+        """The next so many."""
+        return [self.draw() for _ in range(count)]
+
+    cdef uint32_t draw(self) noexcept nogil:
+        cdef uint64_t place
+        if self.absent_below > 0 and (self.always_absent or mixed(&self.random) < self.absent_below):
+            return <uint32_t>(self.absent_first + below(&self.random, self.absent_count))
+        place = self.place()
+        return self.population[place] if self.population != NULL else <uint32_t>place
+
+    cdef uint64_t place(self) noexcept nogil:
+        cdef uint64_t place
+        if self.shape == UNIFORM:
+            return below(&self.random, self.size)
+        if self.shape == ZIPF:
+            return self.zipf() - 1
+        if self.shape == HOT:
+            if mixed(&self.random) < self.hot_below or self.hot_size == self.size:
+                return below(&self.random, self.hot_size)
+            return self.hot_size + below(&self.random, self.size - self.hot_size)
+        place = self.next_place
+        self.next_place = (place + self.stride) % self.size
+        return place
+
+    cdef uint64_t zipf(self) noexcept nogil:
+        cdef double area
+        cdef double x
+        cdef double k
+        while True:
+            area = self.lowest + <double>(mixed(&self.random) >> 11) * (1.0 / 9007199254740992.0) * self.span
+            x = self.area_inverse(area)
+            k = max(1.0, min(<double>self.size, <double><uint64_t>(x + 0.5)))
+            if k - x <= self.near or area >= self.area(k + 0.5) - exp(-self.theta * log(k)):
+                return <uint64_t>k
+
+    cdef double area(self, double x) noexcept nogil:
+        """The area under 1 / x^theta from 1 to x: (x^(1 - theta) - 1) / (1 - theta), or log x for a theta of 1."""
+        cdef double grown = (1.0 - self.theta) * log(x)
+        return over(expm1(grown), grown) * log(x)
+
+    cdef double area_inverse(self, double area) noexcept nogil:
+        cdef double grown = max(-1.0, (1.0 - self.theta) * area)
+        return exp(over(log1p(grown), grown) * area)
+
+
+@cython.final
+cdef class KeysAhead:
+    """Keys that were drawn before they are wanted, so that their records come from memory meanwhile."""
+
+    def __cinit__(self, KeyChooser chooser not None, Dialect dialect not None):
+        self.chooser = chooser
+        self.dialect = dialect
+        for _ in range(AHEAD):
+            self.draw()
+
+    def draws(self, Py_ssize_t count):
+        """The next so many."""
+        return [self.draw() for _ in range(count)]
+
+    cdef uint32_t draw(self) noexcept nogil:
+        """The next key; its record is fetched while those drawn before are written."""
+        cdef uint32_t at = self.at
+        cdef uint32_t drawn = self.ahead[at]
+        cdef uint32_t halfway = self.ahead[(at + AHEAD // 2) % AHEAD]
+        self.ahead[at] = (<KeyChooser>self.chooser).draw()
+        self.at = (at + 1) % AHEAD
+        gkv_fetch(self.dialect.records + self.ahead[at])
+        gkv_fetch(self.dialect.records[halfway].key)
+        gkv_fetch(self.dialect.records[halfway].key + 64)
+        return drawn
+
+
+@cython.final
+cdef class KindChooser:
+    """What is asked, by weights of get, get_many and scan."""
+
+    def __cinit__(self, weights, *, uint64_t seed):
+        cdef double total = sum(weights)
+        cdef double so_far = 0
+        cdef int kind
+        if len(weights) != KINDS or min(weights) < 0 or not total > 0:
+            raise ValueError("a mix has a weight for get, get_many and scan, and one that is more than 0")
+        self.random = seed ^ 0x6B696E6473ULL  # Not the keys' own numbers.
+        self.only = -1
+        for kind in range(KINDS):
+            so_far += weights[kind]
+            self.bounds[kind] = share_of(so_far / total)
+            if weights[kind] == total:
+                self.only = kind
+
+    def draws(self, Py_ssize_t count):
+        """Numbers of the next so many kinds."""
+        return [self.draw() for _ in range(count)]
+
+    cdef int draw(self) noexcept nogil:
+        cdef uint64_t drawn
+        cdef int kind
+        if self.only >= 0:
+            return self.only
+        drawn = mixed(&self.random)
+        for kind in range(KINDS - 1):
+            if drawn < self.bounds[kind]:
+                return kind
+        return KINDS - 1
+
+
+def shuffled(numbers, uint64_t seed):
+    """The numbers in an order that the seed decides: each as likely (Fisher and Yates)."""
+    cdef list found = list(numbers)
+    cdef uint64_t state = seed
+    cdef Py_ssize_t at
+    cdef Py_ssize_t other
+    for at in range(len(found) - 1, 0, -1):
+        other = below(&state, <uint64_t>at + 1)
+        found[at], found[other] = found[other], found[at]
+    return found

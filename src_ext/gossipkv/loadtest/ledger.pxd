@@ -1,0 +1,48 @@
+"""What a run counts, by stage and target.  The rules stand in `ledger.pyx`."""
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef enum:
+    VERSIONS = 64
+    VERSION_BYTES = 255
+
+# Why a connection broke, in the order of `REASON_NAMES`.
+cdef enum Reason:
+    CLOSED_BY_PEER = 0
+    RESET = 1
+    BAD_ANSWER = 2
+    UNASKED_ANSWER = 3
+    SILENT = 4
+    NO_MEMORY = 5
+    REASONS = 6
+
+cdef struct Version:
+    uint64_t requests
+    uint64_t wrong
+    uint64_t untold
+    Py_ssize_t size
+    uint8_t name[VERSION_BYTES]
+
+# Those that one server answered from.
+cdef struct Versions:
+    Version told[VERSIONS]
+    int32_t count
+    int32_t last
+    int32_t newest  # of all that were told; -1: none
+
+
+cdef class Ledger:
+    cdef list tallies  # of each stage those of each target; the owners of `tally_of`
+    cdef PyObject** tally_of
+    cdef Versions* versions  # of each target
+    cdef uint32_t stages
+    cdef uint32_t targets
+
+    cdef uint64_t ended(self) noexcept
+    cdef void count_sent(self, uint32_t stage, uint32_t target, int64_t late_ns) noexcept nogil
+    cdef void count_bytes(self, uint32_t stage, uint32_t target, Py_ssize_t sent, Py_ssize_t received) noexcept nogil
+    cdef void count_reconnect(self, uint32_t stage, uint32_t target) noexcept nogil
+    cdef void count_broken(self, uint32_t stage, uint32_t target, int reason, const Window* window) noexcept nogil
+    cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil

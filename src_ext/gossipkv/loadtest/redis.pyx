@@ -1,0 +1,171 @@
+r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for several, each value compared.
+
+    $<size>\r\n<value>\r\n, or $-1\r\n          the answer to GET
+    *<count>\r\n, and as many of these          the answer to MGET
+    -<code> <message>\r\n                       an error
+    anything else                               garbage
+
+`tests/oracle/load_redis.py` says the same in plain Python.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport put, put_bytes
+
+cdef enum:
+    LONGEST_LINE = 512  # Redis' errors are one line.
+    LONGEST_NUMBER = 0xFFFFFFF  # Redis takes at most 512 MB.
+    ARRAY = 42  # *
+    PLUS = 43
+    MINUS = 45
+    BULK = 36  # $
+
+cdef struct Line:
+    Py_ssize_t number  # behind the first byte
+    const uint8_t* at  # behind the line
+
+
+cdef void put_line(Buffer* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
+    put(out, kind)
+    put_decimal(out, number)
+    put_bytes(out, <const uint8_t*>b"\r\n", 2)
+
+
+cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_line(out, BULK, size)
+    put_bytes(out, data, size)
+    put_bytes(out, <const uint8_t*>b"\r\n", 2)
+
+
+cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, Line* line) noexcept nogil:
+    r"""`<kind><number>\r\n`."""
+    cdef bint negative = False
+    cdef const uint8_t* digits
+    cdef Py_ssize_t number = 0
+    if at == end:
+        return PARTIAL
+    if at[0] != kind:
+        return GARBAGE
+    at += 1
+    if at < end and at[0] == MINUS:
+        negative = True
+        at += 1
+    digits = at
+    while at < end and 48 <= at[0] <= 57 and number <= LONGEST_NUMBER:
+        number = 10 * number + at[0] - 48
+        at += 1
+    if at == end:
+        return PARTIAL
+    if at == digits or at[0] != CR:
+        return GARBAGE
+    if end - at < 2:
+        return PARTIAL
+    if at[1] != LF:
+        return GARBAGE
+    line.number = -number if negative else number
+    line.at = at + 2
+    return COMPLETE
+
+
+@cython.final
+cdef class RedisDialect(Dialect):
+    """GET and MGET; a token is shown, and a `database` other than 0 chosen, first on each connection."""
+
+    cdef Py_ssize_t greetings
+
+    def __cinit__(self, records, *, int database=0, token=None):
+        cdef list commands = []
+        self.in_order = True
+        self.keep(records)
+        if token is not None:
+            commands.append((b"AUTH", token.encode()))
+        if database != 0:
+            commands.append((b"SELECT", b"%d" % database))
+        self.greetings = len(commands)
+        self.pieces = [b"".join(
+            b"*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(word), word) for name, word in commands
+        )]
+        self.greeting = blob_of(self.pieces[0])
+
+    cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
+        return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2)
+
+    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+        cdef uint32_t i
+        put_line(out, ARRAY, <Py_ssize_t>count + 1)
+        if kind == GET:
+            put_bulk(out, <const uint8_t*>b"GET", 3)
+        else:
+            put_bulk(out, <const uint8_t*>b"MGET", 4)
+        for i in range(count):
+            put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
+
+    cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        cdef const uint8_t* end = data + size
+        cdef const uint32_t* keys
+        cdef const Slot* slot
+        cdef Line line = Line(0, data)
+        cdef uint32_t at = window_oldest(window)
+        cdef uint32_t i
+        cdef int result
+        if at == NO_SLOT:
+            return UNASKED
+        reply_begin(reply, at)
+        if data[0] == MINUS:
+            return self.take_error(data, size, reply)
+        slot = window.slots + at
+        reply.keys = slot.count
+        keys = window.keys + <Py_ssize_t>at * window.batch
+        if slot.kind != GET:
+            result = take_line(data, end, ARRAY, &line)
+            if result != COMPLETE:
+                return result
+            if line.number != slot.count:
+                return GARBAGE
+        for i in range(slot.count):
+            result = self.take_value(&line, end, keys[i], reply)
+            if result != COMPLETE:
+                return result
+        reply.size = line.at - data
+        return COMPLETE
+
+    cdef int take_value(self, Line* line, const uint8_t* end, uint32_t key, Reply* reply) noexcept nogil:
+        r"""`$<size>\r\n<value>\r\n`, or `$-1\r\n`; `line.at` is where it begins, and then where it ends."""
+        cdef int result = take_line(line.at, end, BULK, line)
+        if result != COMPLETE:
+            return result
+        if line.number < 0:
+            reply_value(reply, self.records, key, NULL, 0)
+            return COMPLETE
+        if end - line.at < line.number + 2:
+            return PARTIAL
+        if line.at[line.number] != CR or line.at[line.number + 1] != LF:
+            return GARBAGE
+        reply_value(reply, self.records, key, line.at, line.number)
+        line.at += line.number + 2
+        return COMPLETE
+
+    cdef int take_error(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        r"""`-<code> <message>\r\n`."""
+        cdef Py_ssize_t at = 1
+        cdef Py_ssize_t code = 0
+        while at < size and data[at] != LF:
+            if code == 0 and (data[at] == SPACE or data[at] == CR):
+                code = at - 1
+            at += 1
+        if at == size:
+            return PARTIAL if size < LONGEST_LINE else GARBAGE
+        reply_error(reply, data + 1, code)
+        reply.size = at + 1
+        return COMPLETE
+
+    cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
+        r"""`+OK\r\n` to each; whatever else comes, this is not the database, or not for this token."""
+        cdef Py_ssize_t at
+        for at in range(min(size, 5 * self.greetings)):
+            if data[at] != <uint8_t>b"+OK\r\n"[at % 5]:
+                return GARBAGE
+        reply.size = 5 * self.greetings
+        return COMPLETE if size >= reply.size else PARTIAL

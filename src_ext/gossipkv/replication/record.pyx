@@ -1,0 +1,165 @@
+"""A record of a table: what a write says of a key, and when, and after which other writes.
+
+A record says who wrote it (its dot, see `vector_clock.pyx`), and a delete is a record too: a tombstone.  Of two
+records of a key the later one wins, by (time, assignment, counter): the same one on every copy, whatever came first.
+Its bytes are drawn in `record.pxd`; what the dependencies say is not looked at here.
+
+What comes from outside passes `check` or `decode`.  The others read bytes that did, and refuse those that did not.
+"""
+
+from typing import NamedTuple
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+
+from gossipkv.errors import ProtocolError
+
+PUT = KIND_PUT
+DELETED = KIND_DELETED
+
+cdef dict REASONS = {
+    CUT: "it ends within its head",
+    NO_COUNTER: "the counter at byte 16 is 0, where they count from 1",
+    NO_KIND: "the kind at byte 24 is neither 1, a put, nor 2, deleted",
+    NO_LENGTH: "the size of the dependencies at byte 25 is not in the fewest bytes, or has more than 5",
+    TOO_LONG: "the dependencies go on beyond its end",
+    VALUED: "it is deleted, and has a value",
+}
+
+
+class Record(NamedTuple):
+    """A record, field by field; `kind` is PUT or DELETED."""
+
+    time: int
+    assignment: int
+    counter: int
+    kind: int
+    dependencies: bytes
+    value: bytes
+
+
+cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil:
+    cdef Py_ssize_t at = HEAD_BYTES
+    cdef uint64_t length = 0
+    cdef uint8_t byte = 0x80
+    if size <= HEAD_BYTES:
+        return CUT
+    if load_number(data + DOT_END - 8) == 0:
+        return NO_COUNTER
+    view.kind = data[DOT_END]
+    if view.kind != KIND_PUT and view.kind != KIND_DELETED:
+        return NO_KIND
+    while byte & 0x80:
+        if at == HEAD_BYTES + MOST_LENGTH_BYTES:
+            return NO_LENGTH
+        if at == size:
+            return CUT
+        byte = data[at]
+        length |= <uint64_t>(byte & 0x7F) << (7 * (at - HEAD_BYTES))
+        at += 1
+    if byte == 0 and at > HEAD_BYTES + 1:
+        return NO_LENGTH
+    if length > <uint64_t>(size - at):
+        return TOO_LONG
+    view.dependencies = data + at
+    view.dependencies_size = <Py_ssize_t>length
+    view.value = view.dependencies + view.dependencies_size
+    view.value_size = size - at - view.dependencies_size
+    return VALUED if view.kind == KIND_DELETED and view.value_size else SOUND
+
+
+cdef object refusal(Fault fault, Py_ssize_t size):
+    return ProtocolError(f"no record of a table, of {size} bytes: {REASONS[fault]}", {"size": size})
+
+
+cdef int parsed(bytes data, RecordView* view) except -1:
+    """Fill `view`, or raise ProtocolError."""
+    cdef Fault fault = parse_record(bytes_of(data), PyBytes_GET_SIZE(data), view)
+    if fault != SOUND:
+        raise refusal(fault, PyBytes_GET_SIZE(data))
+    return 0
+
+
+cdef const unsigned char* head_of(bytes data) except NULL:
+    """The first bytes of a record; ProtocolError where they are not there."""
+    if PyBytes_GET_SIZE(data) <= HEAD_BYTES:
+        raise refusal(CUT, PyBytes_GET_SIZE(data))
+    return bytes_of(data)
+
+
+def encode(
+    uint64_t time, uint64_t assignment, uint64_t counter, uint8_t kind,
+    bytes dependencies not None, bytes value not None, /,
+):
+    """The bytes of a record.
+
+    Requires: the counter is from 1, and a tombstone has the value b"".
+
+    Raises:
+        OverflowError: a number is negative, or has more than 64 bits; a kind, more than 8.
+    """
+    cdef uint64_t length = PyBytes_GET_SIZE(dependencies)
+    cdef unsigned char head[HEAD_BYTES + 10]
+    cdef Py_ssize_t size = HEAD_BYTES
+    cdef RecordView view
+    store_number(head, time)
+    store_number(head + DOT_OFFSET, assignment)
+    store_number(head + DOT_END - 8, counter)
+    head[DOT_END] = kind
+    while length >= 0x80:
+        head[size] = <unsigned char>(length & 0x7F | 0x80)
+        length >>= 7
+        size += 1
+    head[size] = <unsigned char>length
+    size += 1
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, size + PyBytes_GET_SIZE(dependencies) + PyBytes_GET_SIZE(value))
+    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(data)
+    memcpy(at, head, size)
+    memcpy(at + size, bytes_of(dependencies), PyBytes_GET_SIZE(dependencies))
+    memcpy(at + size + PyBytes_GET_SIZE(dependencies), bytes_of(value), PyBytes_GET_SIZE(value))
+    assert parse_record(at, PyBytes_GET_SIZE(data), &view) == SOUND, "what is written is read"
+    return data
+
+
+def decode(bytes data not None, /):
+    """Its fields.
+
+    Raises:
+        ProtocolError: it is no record.
+    """
+    cdef RecordView view
+    parsed(data, &view)
+    cdef const unsigned char* head = bytes_of(data)
+    return Record(
+        load_number(head), load_number(head + DOT_OFFSET), load_number(head + DOT_END - 8), view.kind,
+        (<const char*>view.dependencies)[:view.dependencies_size], (<const char*>view.value)[:view.value_size],
+    )
+
+
+def check_record(bytes data not None, /):
+    """Refuse what is no record.
+
+    Raises:
+        ProtocolError: that, saying which field is wrong.
+    """
+    cdef RecordView view
+    parsed(data, &view)
+
+
+def wins(bytes one not None, bytes other not None, /):
+    """Whether one is later than the other, by (time, assignment, counter); no record is later than itself."""
+    return memcmp(head_of(one), head_of(other), DOT_END) > 0
+
+
+def dot(bytes data not None, /):
+    """The (assignment, counter) that names it, as a packed clock of one entry."""
+    return (<const char*>head_of(data))[DOT_OFFSET:DOT_END]
+
+
+def value(bytes data not None, /):
+    """Its value; None where it says that the key was deleted."""
+    cdef RecordView view
+    parsed(data, &view)
+    return None if view.kind == KIND_DELETED else (<const char*>view.value)[:view.value_size]

@@ -1,0 +1,74 @@
+"""Requests that Python has yet to answer.  The idea stands in `backlog.pyx`."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+cdef enum RequestKind:
+    ASKED = 0  # a method and its parameters
+    RESULT = 1  # an answer that took time: the result
+    REFUSAL = 2  # the same: the error
+    UNANSWERED = 3  # a read that no other node has answered: the report
+
+cdef struct Request:
+    Request* next
+    uint64_t handle
+    int64_t received_ns
+    Py_ssize_t method_size
+    Py_ssize_t size  # of the parameters, or of the answer
+    uint32_t msgid
+    RequestKind kind
+
+cdef struct Queue:
+    uint64_t handle
+    Request* first  # NULL: nothing is here
+    Request* last
+    Py_ssize_t size_bytes
+    uint32_t before  # in the order of turns, as places in `queues`
+    uint32_t after
+    bint parked
+
+cdef class Backlog:
+    cdef Queue* queues  # by the slot of the handle
+    cdef uint32_t capacity
+    cdef uint32_t first_turn
+    cdef uint32_t last_turn
+    cdef readonly Py_ssize_t size_bytes
+    cdef readonly Py_ssize_t parked_bytes
+
+    cdef bint is_empty(self) noexcept nogil
+    cdef uint64_t next_turn(self) noexcept nogil
+    cdef Request* put(
+        self, uint64_t handle, uint32_t msgid, RequestKind kind, int64_t received_ns, Py_ssize_t method_size,
+        Py_ssize_t size
+    ) noexcept nogil
+    cdef Request* pop(self) noexcept nogil
+    cdef void park_queue(self, uint64_t handle) noexcept nogil
+    cdef void resume_queue(self, uint64_t handle) noexcept nogil
+    cdef void forget_queue(self, uint64_t handle) noexcept nogil
+    cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil
+    cdef Queue* find(self, uint64_t handle) noexcept nogil
+    cdef int reach(self, uint32_t slot) noexcept nogil
+    cdef void enter(self, uint32_t slot) noexcept nogil
+    cdef void leave(self, uint32_t slot) noexcept nogil
+
+
+cdef inline uint8_t* request_bytes(Request* request) noexcept nogil:
+    """The method and, behind it, the parameters; or the answer."""
+    return <uint8_t*>(request + 1)
+
+
+cdef inline bytes method_of(Request* request):
+    return PyBytes_FromStringAndSize(<const char*>request_bytes(request), request.method_size)
+
+
+cdef inline bint is_method(Request* request, bytes method):
+    """Whether it asks for that one."""
+    return (
+        len(method) == request.method_size
+        and memcmp(request_bytes(request), <const char*>method, request.method_size) == 0
+    )
+
+
+cdef inline bytes params_of(Request* request):
+    return PyBytes_FromStringAndSize(<const char*>request_bytes(request) + request.method_size, request.size)

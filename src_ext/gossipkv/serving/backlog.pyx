@@ -1,0 +1,224 @@
+"""Requests that Python has yet to answer: each connection's in order, the connections in turn.
+
+An answer may take milliseconds, and a connection may have a thousand requests on their way.  So the loop answers for a
+moment at a time, and whoever asked for little waits for one answer of each other connection and not for all of them.
+
+The requests of a connection whose peer does not read its answers are parked: they keep their order, and come into
+turn again when the peer has read.  An answer that took time waits here as well until there is room for it.
+
+A handle names a slot and a generation.  There is one queue for a slot: the connections of one slot follow each other,
+and nobody awaits the answers of an earlier one, so what is left of it goes when a later one comes.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+cdef enum:
+    LEAST_QUEUES = 16
+
+cdef uint32_t NO_TURN = 0xFFFFFFFFU
+
+
+@cython.final
+cdef class Backlog:
+    """The requests; true while one of them can be taken."""
+
+    def __cinit__(self):
+        self.first_turn = NO_TURN
+        self.last_turn = NO_TURN
+
+    def __dealloc__(self):
+        cdef uint32_t slot
+        for slot in range(self.capacity):
+            self.forget_queue(self.queues[slot].handle)
+        free(self.queues)
+
+    # In C -------------------------------------------------------------------------------------------------------
+
+    cdef bint is_empty(self) noexcept nogil:
+        return self.first_turn == NO_TURN
+
+    cdef uint64_t next_turn(self) noexcept nogil:
+        """The connection whose turn it is.  Requires: there is one."""
+        return self.queues[self.first_turn].handle
+
+    cdef Request* put(
+        self, uint64_t handle, uint32_t msgid, RequestKind kind, int64_t received_ns, Py_ssize_t method_size,
+        Py_ssize_t size
+    ) noexcept nogil:
+        """A place for one more, behind the others of its connection; the caller writes its bytes.  NULL: no memory."""
+        cdef uint32_t slot = <uint32_t>handle
+        cdef Queue* queue
+        cdef Request* request
+        if slot >= self.capacity and self.reach(slot) < 0:
+            return NULL
+        request = <Request*>malloc(sizeof(Request) + method_size + size)
+        if request == NULL:
+            return NULL
+        queue = &self.queues[slot]
+        if queue.handle != handle:
+            if queue.first != NULL:
+                self.forget_queue(queue.handle)
+            queue.handle = handle
+        request.next = NULL
+        request.handle = handle
+        request.received_ns = received_ns
+        request.method_size = method_size
+        request.size = size
+        request.msgid = msgid
+        request.kind = kind
+        if queue.first == NULL:
+            queue.first = request
+            self.enter(slot)
+        else:
+            queue.last.next = request
+        queue.last = request
+        queue.size_bytes += method_size + size
+        if queue.parked:
+            self.parked_bytes += method_size + size
+        else:
+            self.size_bytes += method_size + size
+        return request
+
+    cdef Request* pop(self) noexcept nogil:
+        """The oldest of the connection whose turn it is, to be freed.  Requires: there is one."""
+        cdef uint32_t slot = self.first_turn
+        cdef Queue* queue = &self.queues[slot]
+        cdef Request* request = queue.first
+        queue.first = request.next
+        queue.size_bytes -= request.method_size + request.size
+        self.size_bytes -= request.method_size + request.size
+        if self.first_turn != self.last_turn or queue.first == NULL:
+            self.leave(slot)
+            if queue.first != NULL:
+                self.enter(slot)
+        return request
+
+    cdef void park_queue(self, uint64_t handle) noexcept nogil:
+        cdef Queue* queue = self.find(handle)
+        if queue != NULL and not queue.parked:
+            self.leave(<uint32_t>handle)
+            queue.parked = True
+            self.size_bytes -= queue.size_bytes
+            self.parked_bytes += queue.size_bytes
+
+    cdef void resume_queue(self, uint64_t handle) noexcept nogil:
+        cdef Queue* queue = self.find(handle)
+        if queue != NULL and queue.parked:
+            queue.parked = False
+            self.enter(<uint32_t>handle)
+            self.size_bytes += queue.size_bytes
+            self.parked_bytes -= queue.size_bytes
+
+    cdef void forget_queue(self, uint64_t handle) noexcept nogil:
+        cdef Queue* queue = self.find(handle)
+        cdef Request* request
+        if queue == NULL:
+            return
+        if queue.parked:
+            self.parked_bytes -= queue.size_bytes
+        else:
+            self.leave(<uint32_t>handle)
+            self.size_bytes -= queue.size_bytes
+        while queue.first != NULL:
+            request = queue.first
+            queue.first = request.next
+            free(request)
+        queue.size_bytes = 0
+        queue.parked = False
+
+    cdef Queue* find(self, uint64_t handle) noexcept nogil:
+        """The connection's queue; NULL when nothing is in it."""
+        cdef uint32_t slot = <uint32_t>handle
+        if slot >= self.capacity or self.queues[slot].handle != handle or self.queues[slot].first == NULL:
+            return NULL
+        return &self.queues[slot]
+
+    cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil:
+        """Bytes of a connection's parameters and answers that wait."""
+        cdef Queue* queue = self.find(handle)
+        return queue.size_bytes if queue != NULL else 0
+
+    cdef int reach(self, uint32_t slot) noexcept nogil:
+        """Queues for slots up to this one."""
+        cdef size_t capacity = self.capacity if self.capacity > 0 else LEAST_QUEUES
+        cdef Queue* queues
+        while capacity <= slot:
+            capacity *= 2
+        queues = <Queue*>realloc(self.queues, capacity * sizeof(Queue))
+        if queues == NULL:
+            return -1
+        memset(queues + self.capacity, 0, (capacity - self.capacity) * sizeof(Queue))
+        self.queues = queues
+        self.capacity = <uint32_t>capacity
+        return 0
+
+    cdef void enter(self, uint32_t slot) noexcept nogil:
+        """Have its turn behind all others."""
+        self.queues[slot].before = self.last_turn
+        self.queues[slot].after = NO_TURN
+        if self.last_turn == NO_TURN:
+            self.first_turn = slot
+        else:
+            self.queues[self.last_turn].after = slot
+        self.last_turn = slot
+
+    cdef void leave(self, uint32_t slot) noexcept nogil:
+        cdef uint32_t before = self.queues[slot].before
+        cdef uint32_t after = self.queues[slot].after
+        if before == NO_TURN:
+            self.first_turn = after
+        else:
+            self.queues[before].after = after
+        if after == NO_TURN:
+            self.last_turn = before
+        else:
+            self.queues[after].before = before
+
+    # From Python ------------------------------------------------------------------------------------------------
+
+    def __bool__(self):
+        return not self.is_empty()
+
+    def add(self, hand_offs):
+        """They came in this order: `(handle, message id, method, parameters)`."""
+        cdef Request* request
+        cdef bytes method
+        cdef bytes params
+        for handle, msgid, method, params in hand_offs:
+            request = self.put(handle, msgid, ASKED, 0, len(method), len(params))
+            if request == NULL:
+                raise MemoryError
+            memcpy(request_bytes(request), <const uint8_t*><const char*>method, len(method))
+            memcpy(request_bytes(request) + len(method), <const uint8_t*><const char*>params, len(params))
+
+    @property
+    def turn(self):
+        """The connection whose turn it is.  Requires: there is one."""
+        if self.is_empty():
+            raise IndexError("nothing can be taken")
+        return self.next_turn()
+
+    def take(self):
+        """The oldest request of the connection whose turn it is.  Requires: there is one."""
+        if self.is_empty():
+            raise IndexError("nothing can be taken")
+        cdef Request* request = self.pop()
+        result = (request.handle, request.msgid, method_of(request), params_of(request))
+        free(request)
+        return result
+
+    def park(self, uint64_t handle):
+        """Take the requests of a connection out of turn."""
+        self.park_queue(handle)
+
+    def resume(self, handles):
+        """Those that were parked come into turn again, behind all others."""
+        for handle in handles:
+            self.resume_queue(handle)
+
+    def forget(self, uint64_t handle):
+        """That connection is gone, and nobody awaits its answers."""
+        self.forget_queue(handle)

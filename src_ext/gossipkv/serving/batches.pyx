@@ -1,0 +1,249 @@
+"""Reads of many keys from one version: window by window, until all are read or the work is used up.
+
+A window's lookups go side by side, so that their cache misses overlap: all buckets, then all records, then all values.
+The values gather in the order asked behind the head of the answer, so when all are here they are the answer.  A key
+that others are asked for leaves a place among them::
+
+    plan ──> begin ──> read ──> end
+                       │  ^
+                       └──┘  after whatever it has stopped at: the work is used up, or a key that is not plain
+
+Who reads says what becomes of such a key, and reading goes on there: nothing of it was written.
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.storage._storage cimport Slice, SortedFile, is_whole
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport (
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin, put_bytes, put_nil, take_array, take_blob,
+)
+
+cdef enum:
+    # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
+    # two misses; more would evict what the first ones fetched.
+    WINDOW = 32
+    # Stops at the same key for a page that was not in memory; the next lookup of it waits for the disk.
+    MAX_BATCH_STOPS = 8
+
+cdef struct Target:
+    const uint8_t* at  # of the key, as it came
+    Py_ssize_t size  # the same
+    Blob key
+    Py_ssize_t partition
+    PyObject* file  # NULL: others have it
+    uint64_t hash
+    uint32_t place
+
+
+cdef int plan_reading(
+    PublishedTable table, Cursor params, const ReadLimits* limits, Reading* reading, ReadOptions* options
+) noexcept nogil:
+    """Read the parameters of a `get_many`, and choose the version: `ANSWERED`, or `HAND_OFF`."""
+    cdef Blob unused
+    reading.params = params.at
+    reading.version = table.plan(&params, &unused, options, True)
+    if reading.version == NULL:
+        return HAND_OFF
+    reading.count = reading.left = take_array(&params)
+    reading.keys = params
+    reading.max_frame = answer_limit(limits, options)
+    reading.by_name = options.has_version
+    reading.may_ask = may_go_elsewhere(reading.version, options)
+    reading.stopped_at = -1
+    reading.too_long = 0
+    reading.hits = 0
+    reading.value_bytes = 0
+    return ANSWERED
+
+
+cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept nogil:
+    """Write what stands before the values: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    reading.room = buffer_size(out) + reading.max_frame - reading.version.packed_name.size
+    if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
+        return OUT_OF_MEMORY
+    put_answer(out, msgid)
+    put(out, 0x92)
+    put_array(out, reading.count)
+    return ANSWERED
+
+
+cdef int read_keys(
+    Reading* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
+) noexcept nogil:
+    """Read until all is read (`ANSWERED`), the work is used up (`UNDER_WAY`), or a key has another outcome.
+
+    It stands at that key then, of which nothing was written.  A key whose partition is not here gets a place; where
+    there is none to note it in, it is `ELSEWHERE`.
+    """
+    cdef Py_ssize_t before
+    cdef Py_ssize_t left
+    cdef int outcome = ANSWERED
+    while outcome == ANSWERED and reading.left > 0:
+        if work[0] <= 0:
+            return UNDER_WAY
+        before = buffer_size(out)
+        left = reading.left
+        outcome = read_window(reading, min(left, <Py_ssize_t>WINDOW), limits, out, places, work[0])
+        work[0] -= KEY_WORK * (left - reading.left) + (buffer_size(out) - before) // BYTES_PER_WORK
+    return outcome
+
+
+cdef int read_window(
+    Reading* reading, Py_ssize_t count, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t work
+) noexcept nogil:
+    """Look up some keys so that their cache misses overlap."""
+    cdef Target targets[WINDOW]
+    cdef Target* target
+    cdef VersionRow* version = reading.version
+    cdef Cursor ahead = reading.keys
+    cdef Py_ssize_t most = buffer_size(out) + work * BYTES_PER_WORK
+    cdef Py_ssize_t i
+    cdef int outcome
+    for i in range(count):
+        target = &targets[i]
+        target.at = ahead.at
+        if not take_blob(&ahead, &target.key) or target.key.size > limits.max_key:
+            return HAND_OFF
+        target.size = ahead.at - target.at
+        target.partition = partition_of(version.function, target.key.data, target.key.size, version.partitions)
+        if target.partition < 0:
+            return HAND_OFF
+        target.file = version.files[target.partition]
+        if target.file != NULL:
+            target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
+        elif places == NULL:
+            return ELSEWHERE
+    for i in range(count):
+        if targets[i].file != NULL:
+            targets[i].place = (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
+    if version.long_values:
+        for i in range(count):
+            if targets[i].file != NULL:
+                (<SortedFile>targets[i].file).prefetch_value(targets[i].place)
+    for i in range(count):
+        target = &targets[i]
+        if buffer_size(out) > most:
+            outcome = UNDER_WAY
+        elif target.file == NULL:
+            outcome = add_place(reading, target, out, places)
+        else:
+            outcome = read_value(reading, target, limits, i == 0 and is_patient_batch(reading), out)
+        if outcome != ANSWERED:
+            reading.keys.at = target.at
+            reading.left -= i
+            reading.partition = target.partition
+            return outcome
+    reading.keys = ahead
+    reading.left -= count
+    return ANSWERED
+
+
+cdef inline bint is_patient_batch(const Reading* reading) noexcept nogil:
+    """Whether the key at which it stands is waited for by now."""
+    return reading.left == reading.stopped_at and reading.stops >= MAX_BATCH_STOPS
+
+
+cdef inline int read_value(
+    Reading* reading, const Target* target, const ReadLimits* limits, bint waits, Buffer* out
+) noexcept nogil:
+    """Append the value of one key that is here, or nil."""
+    cdef Slice value
+    cdef Py_ssize_t before = buffer_size(out)
+    cdef int found
+    value.size = 0
+    ask_first(target.file, waits)
+    found = (<SortedFile>target.file).find_at(target.key.data, target.key.size, target.hash, target.place, &value)
+    ask_first(target.file, True)
+    if found < 0:
+        return why_not(target.file)
+    if value.size > limits.max_value:
+        reading.too_long = value.size
+        return REFUSED_SIZE
+    if value.size + HEAD_BYTES > reading.room - before:
+        return REFUSED_SIZE
+    if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
+        return OUT_OF_MEMORY
+    if found:
+        put_bin(out, value.data, value.size)
+    else:
+        put_nil(out)
+    if not is_whole(<SortedFile>target.file):
+        out.end = out.start + before
+        return DAMAGED
+    if found:
+        reading.hits += 1
+        reading.value_bytes += <uint64_t>value.size
+    return ANSWERED
+
+
+cdef int read_cold(
+    Reading* reading, const ReadLimits* limits, ColdPages cold, Wait* wait, PyObject* table
+) noexcept nogil:
+    """Have the pages read that the next keys need, from the one on at which it has stopped; how many there are.
+
+    Each lookup shows one page at most: it goes on, and may stop again, when that is there.
+    """
+    cdef VersionRow* version = reading.version
+    cdef Cursor ahead = reading.keys
+    cdef PyObject* file
+    cdef Slice unused
+    cdef Blob key
+    cdef Py_ssize_t partition
+    reading.stops = reading.stops + 1 if reading.left == reading.stopped_at else 1
+    reading.stopped_at = reading.left
+    for _ in range(<int>min(<Py_ssize_t>MOST_AT_ONCE, reading.left)):
+        if not take_blob(&ahead, &key):
+            break
+        partition = partition_of(version.function, key.data, key.size, version.partitions)
+        file = version.files[partition] if partition >= 0 else NULL
+        if file == NULL:
+            continue
+        ask_first(file, False)
+        if (<SortedFile>file).find(key.data, key.size, &unused) < 0 and why_not(file) == COLD:
+            cold.ask(wait, file, table, 0)
+        ask_first(file, True)
+    return <int>wait.count
+
+
+cdef int add_place(Reading* reading, const Target* target, const Buffer* out, Buffer* places) noexcept nogil:
+    """Leave a place for the value of a key that others have."""
+    cdef Place place
+    place.partition = target.partition
+    place.key_at = target.at - reading.params
+    place.key_size = target.size
+    place.slot = buffer_size(out)
+    place.size = MISSING_VALUE
+    place.damaged = target.file != NULL
+    return ANSWERED if buffer_append(places, <const uint8_t*>&place, sizeof(Place)) == 0 else OUT_OF_MEMORY
+
+
+cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept nogil:
+    """Leave a place for the key at which it has stopped, which is here but damaged: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    cdef Target target
+    target.at = reading.keys.at
+    take_blob(&reading.keys, &target.key)
+    target.size = reading.keys.at - target.at
+    target.partition = reading.partition
+    target.file = reading.version.files[reading.partition]
+    reading.left -= 1
+    return add_place(reading, &target, out, places)
+
+
+cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil:
+    """Write what stands behind the values, all of which were here: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    if buffer_reserve(out, reading.version.packed_name.size) < 0:
+        return OUT_OF_MEMORY
+    put_bytes(out, reading.version.packed_name.data, reading.version.packed_name.size)
+    return ANSWERED
+
+
+cdef int refuse_reading(const Reading* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
+    """Say what is too large: `REFUSED_SIZE`, or `OUT_OF_MEMORY`."""
+    if reading.too_long > 0:
+        return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, reading.too_long)
+    return refuse_too_large(
+        out, msgid, b"the values do not fit into one answer: ask for fewer", reading.max_frame, -1
+    )

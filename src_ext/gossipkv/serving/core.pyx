@@ -1,0 +1,242 @@
+"""A node's connections and what they ask, as one object; and the door to it for Python.
+
+Bytes and the time in, bytes and hand-offs out: no sockets, no clock, no Trio.  Who is connected stands in
+`connections.pyx`, what has arrived in `intake.pyx`, what it asks in `requests.pyx`, what Python answers in
+`handoff.pyx`, what waits in `asking.pyx`.  The rounds of `serving.pyx` drive it, over sockets or a simulation's
+streams.
+
+Thread rule: one thread owns the core of the first pump; the core of another is whose turn it is (`turn.pyx`).  The
+loop drops the GIL while it is inside, so nothing here touches a Python object in a `nogil` function but the published
+table, which only the owner replaces, between steps.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from gossipkv.wire._buffer cimport buffer_release
+from gossipkv.wire._wire cimport FRAME_DEPTH, Blob, LatencyHistogram
+
+
+cdef Blob blob_of(bytes text):
+    return Blob(<const uint8_t*><const char*>text, len(text))
+
+
+@cython.final
+@cython.no_gc_clear  # Scans and batches that are under way hold their table until the end.
+cdef class Core:
+    """The connections of a pump, and what they ask; `crew`: the pumps of the node, with the limits of all of them."""
+
+    def __cinit__(
+        self,
+        *,
+        Py_ssize_t max_frame,
+        int max_depth,
+        Py_ssize_t max_elements,
+        Py_ssize_t max_key,
+        Py_ssize_t max_value,
+        int max_in_flight,
+        Py_ssize_t max_queued,
+        int64_t frame_timeout_ms,
+        int64_t output_timeout_ms,
+        int64_t idle_timeout_ms,
+        Py_ssize_t scan_limit,
+        int64_t proxy_timeout_ms=100,
+        int64_t proxy_stage_timeout_ms=25,
+        uint64_t seed=0,
+        str node not None="",
+        Crew crew not None,
+        int pump=0,
+        resp_databases=(),
+    ):
+        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued) < 1 or min(
+            max_in_flight, scan_limit
+        ) < 1:
+            raise ValueError("every limit of a core must be positive")
+        if max_depth > FRAME_DEPTH:
+            raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
+        if not 0 <= pump < crew.size:
+            raise ValueError(f"a crew of {crew.size} has no pump {pump}")
+        if pump > 0:
+            self.turn = Turn()
+        self.thread = <long>PyThread_get_thread_ident()
+        self.connections = Connections(
+            max_in_flight=max_in_flight,
+            max_queued=max_queued,
+            crew=crew,
+            pump=pump,
+            frame_timeout_ms=frame_timeout_ms,
+            output_timeout_ms=output_timeout_ms,
+            idle_timeout_ms=idle_timeout_ms,
+        )
+        self.out = &self.connections.out
+        self.counts = self.connections.counts
+        self.published = PublishedTable(())
+        self.retired = []
+        self.frame_limits.max_size = max_frame
+        self.frame_limits.max_depth = max_depth
+        self.frame_limits.max_elements = max_elements
+        self.read_limits.max_frame = max_frame
+        self.read_limits.max_key = max_key
+        self.read_limits.max_value = max_value
+        self.connections.scans.limits = self.read_limits
+        self.connections.scans.scan_limit = scan_limit
+        self.asking = Asking(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
+        self.asking.frame_limits = self.frame_limits
+        self.asking.read_limits = self.read_limits
+        know_reasons(self.asking)
+        self.answered = LatencyHistogram()
+        self.cold = self.asking.cold
+        self.handed_off = LatencyHistogram()
+        self.asking.answered_here = self.answered
+        self.connections.http.node = self.asking.own_name
+        self.connections.http.dated_s = -1
+        self.connections.http.table = <PyObject*>self.published
+        self.keep_types("application/octet-stream", {})
+        self.know_databases([name.encode() for name in resp_databases])
+        begin_step(self)
+
+    cdef int know_databases(self, list names) except -1:
+        """Know what `SELECT` means to who speaks RESP."""
+        cdef int i
+        self.resp_databases = names
+        self.resp_name_count = <int>len(names)
+        self.resp_names = <Blob*>calloc(self.resp_name_count + 1, sizeof(Blob))
+        if self.resp_names == NULL:
+            raise MemoryError
+        for i in range(self.resp_name_count):
+            self.resp_names[i] = blob_of(names[i])
+        return 0
+
+    def __dealloc__(self):
+        free(self.resp_names)
+        buffer_release(&self.words)
+        if self.cold is not None:
+            self.cold.end()
+        if self.connections is not None:
+            self.connections.drop_readers()
+
+    cdef int check_thread(self) except -1:
+        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL.
+
+        Of another pump than the first it belongs to whoever has its turn.
+        """
+        if self.turn is not None:
+            if not self.turn.is_mine():
+                raise RuntimeError("it is not this thread's turn")
+        elif <long>PyThread_get_thread_ident() != self.thread:
+            raise RuntimeError("a core belongs to the thread that made it")
+        return 0
+
+    cdef int release_retired(self) except -1:
+        """Let go of the tables that are served no longer, but for those that a scan still reads from."""
+        if self.retired:
+            self.retired = release_unread(self.retired)
+        return 0
+
+    @property
+    def has_retired(self):
+        """Whether tables that are served no longer wait to be let go of, where no round of Python does that anyway."""
+        return self.turn is not None and len(self.retired) > 0
+
+    def publish(self, PublishedTable published not None):
+        """Serve this table from the next message on; counting goes on.
+
+        The older table's files are released when the last scan that reads from them has ended.
+        """
+        cdef PublishedTable older = self.published
+        self.check_thread()
+        if published is not older:
+            published.inherit(older)
+            self.published = published
+            self.asking.published = published
+            self.connections.http.table = <PyObject*>published
+            self.retired = release_unread([*self.retired, older])
+
+    def let_read(self, list bitmaps not None):
+        """Say by user what may be read of what is served (`PublishedTable.let_read`)."""
+        self.check_thread()
+        self.published.let_read(bitmaps)
+
+    def know_types(self, str usual not None, dict by_database not None):
+        """Say what values are, by HTTP: `{database: media type}`, and of any other."""
+        self.check_thread()
+        self.keep_types(usual, by_database)
+
+    cdef int keep_types(self, str usual, dict by_database) except -1:
+        cdef HttpWords* words = &self.connections.http
+        cdef MediaType* types = <MediaType*>calloc(len(by_database) + 1, sizeof(MediaType))
+        cdef list kept = [usual.encode()]
+        cdef Py_ssize_t i
+        if types == NULL:
+            raise MemoryError
+        for name, media_type in sorted([(key.encode(), said.encode()) for key, said in by_database.items()]):
+            kept += [name, media_type]
+        for i in range(len(by_database)):
+            types[i] = MediaType(blob_of(kept[1 + 2 * i]), blob_of(kept[2 + 2 * i]))
+        free(words.types)
+        words.types = types
+        words.type_count = len(by_database)
+        words.usual = blob_of(kept[0])
+        self.http_types = kept
+        return 0
+
+    def set_peer(self, int column, str name not None, int state):
+        """Know a member under that column, a small number, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        self.check_thread()
+        self.asking.peers.routes.set_peer(column, name, state)
+
+    def forget_peer(self, int column):
+        """Know nothing of it, and end its connection: the column may be another's."""
+        self.check_thread()
+        self.asking.peers.forget_peer(column)
+
+    def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
+        """Say which of so many partitions of that identity a peer holds: bit p of the bytes, the lowest first."""
+        self.check_thread()
+        self.asking.peers.routes.set_holder(identity, partitions, column, bitmap)
+
+    def forget_route(self, bytes identity not None):
+        """Know nobody who holds any of that identity: reads of it are handed off from now on."""
+        self.check_thread()
+        self.asking.peers.routes.forget_route(identity)
+
+    def ask(self, int column, bytes method not None, bytes params not None, int64_t timeout_ms):
+        """Ask a peer something, with the next round: the token of its answer, or 0 when it cannot be asked now."""
+        self.check_thread()
+        return ask_peer(self.asking, column, method, params, timeout_ms)
+
+    def take_replies(self):
+        """What was answered since the last time, or will not be: `(token, result or None, error or None)`."""
+        return take_replies(self.asking) if self.connections.relays.first_reply != NULL else []
+
+    def take_peer_events(self):
+        """What became of peers, and of reads that they take over, since the last time: `(column, event, what)`."""
+        return self.asking.peers.take_peer_events() if self.asking.peers.has_events() else []
+
+    def broken_invariants(self):
+        """What did not hold since the last time, in words, with the connection; the debug build alone looks."""
+        return self.connections.take_broken()
+
+    def latency(self):
+        """How long answers took, from the receive that brought the request until the answer was given to the socket."""
+        return {
+            "local": self.answered,
+            "forwarded": self.asking.answered,
+            "handed_off": self.handed_off,
+        }
+
+    def counters(self):
+        """Every counter, by name, and how much there is of what comes and goes."""
+        result = counters_by_name(self.counts)
+        result["connections"] = self.connections.connection_count - self.connections.peer_count
+        result["peers"] = self.connections.peer_count
+        result["in_flight"] = self.connections.in_flight_count
+        result["held_bytes"] = (
+            self.connections.held_bytes + self.connections.scans.held_bytes + self.connections.relays.held_bytes
+        )
+        result |= scans_counters(&self.connections.scans)
+        result["waiting_bytes"] = self.connections.backlog.size_bytes + self.connections.backlog.parked_bytes
+        return result

@@ -1,0 +1,5 @@
+"""Parts of batches.  The idea stands in `forwarded_parts.pyx`."""
+
+
+cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil
+cdef Reason waiting_for_an_owner_of_keys() noexcept nogil

@@ -1,0 +1,295 @@
+"""Parts of batches: the keys that one owner is asked for, as one request.
+
+    batch ──> parts ──> an owner answers: its values find their places ──> the last one has the batch go on
+               ^  │
+               └──┘ who refuses, is lost or silent: its keys are divided anew among the next owners
+
+A part that begins a new round has the whole batch read anew if the version is another by then, or a key is here.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memset
+
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
+from gossipkv.wire._wire cimport Blob, Cursor, put_array, put_bytes, take_array, take_bin, take_nil
+
+cdef enum:
+    # Keys of one request to an owner: they and its answer are bounded as others are.
+    PART_BYTES = 65536
+
+cdef struct Part:  # of a batch's keys, those that one owner is asked for
+    Relay head
+    int column  # of that owner
+    bint passed_on  # others are asked for its keys; its owner may answer yet
+
+
+cdef inline Batch* batch_of(const Part* part) noexcept nogil:
+    return <Batch*>part.head.whole
+
+
+cdef inline Py_ssize_t key_count(const Part* part) noexcept nogil:
+    return part.head.body.end // <Py_ssize_t>sizeof(uint32_t)
+
+
+cdef inline Place* place_of(const Part* part, Py_ssize_t number) noexcept nogil:
+    """The place of that key of a part."""
+    return &places_of(batch_of(part))[(<const uint32_t*>part.head.body.data)[number]]
+
+
+cdef inline const Place* first_missing(const Part* part) noexcept nogil:
+    """The place of its first key that is not there yet; NULL: none is missing."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i).size == MISSING_VALUE:
+            return place_of(part, i)
+    return NULL
+
+
+cdef inline bint asks_for(const Part* part, const Place* place) noexcept nogil:
+    """Whether a part has that key."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i) == place:
+            return True
+    return False
+
+
+cdef inline bint add_key(Part* part, uint32_t place) noexcept nogil:
+    """Have a part ask for that key as well; False without memory."""
+    part.head.keys_size += places_of(batch_of(part))[place].key_size
+    return buffer_append(&part.head.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
+
+
+cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
+    """The keys that it asks for, as they came."""
+    cdef const Part* part = <const Part*>relay
+    cdef const Place* place
+    cdef Py_ssize_t i
+    put_array(out, key_count(part))
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        put_bytes(out, batch_of(part).head.body.data + place.key_at, place.key_size)
+
+
+cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexcept nogil:
+    """Whether the partition of any of its keys is on this node by now, and was not read in vain."""
+    cdef const Place* place
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        if version.files[place.partition] != NULL and not place.damaged:
+            return True
+    return False
+
+
+cdef inline void note_silent(Part* part) noexcept nogil:
+    """Have it not ask those who may still answer a part that it was passed on from."""
+    cdef const Place* place = first_missing(part)
+    cdef const Part* other = <const Part*>batch_of(part).parts.first
+    while other != NULL:
+        if other.passed_on and other.head.attempts != NULL and asks_for(other, place):
+            relay_note(&part.head, other.head.attempts.column, WAS_SILENT)
+        other = <const Part*>other.head.next
+
+
+cdef bint are_values(const Relay* relay, Cursor result) noexcept nogil:
+    """Whether that is `[[value or nil, ...], version]`, one for each key of the part."""
+    cdef Blob unused
+    cdef Py_ssize_t left = key_count(<const Part*>relay)
+    if take_array(&result) != 2 or take_array(&result) != left:
+        return False
+    while left > 0:
+        if not take_nil(&result) and not take_bin(&result, &unused):
+            return False
+        left -= 1
+    return is_version_asked(relay, result)
+
+
+cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil:
+    """Ask for the keys that are elsewhere: `UNDER_WAY`, or `OUT_OF_MEMORY`."""
+    cdef Part* part = begin_part(asking, &batch.head)
+    cdef uint32_t i
+    if part == NULL:
+        return OUT_OF_MEMORY
+    for i in range(place_count(batch)):
+        if not add_key(part, i):
+            return OUT_OF_MEMORY
+    return UNDER_WAY if divide(asking, part) == 0 else OUT_OF_MEMORY
+
+
+cdef Part* begin_part(Asking asking, const Relay* before) noexcept nogil:
+    """A new part, which has tried whom the one before it has, or a batch's first; NULL: no memory."""
+    cdef Batch* batch = <Batch*>before.whole
+    cdef Part* part = <Part*>relay_begin(asking.relays, PART, &batch.parts)
+    if part == NULL:
+        return NULL
+    part.head.whole = &batch.head
+    part.head.client = batch.head.client
+    part.head.msgid = batch.head.msgid
+    memcpy(part.head.identity, batch.head.identity, IDENTITY_BYTES)
+    part.head.begun_ns = batch.head.begun_ns
+    part.head.limit_ns = batch.head.limit_ns
+    part.head.whole_ns = batch.head.whole_ns
+    part.head.pause_ns = before.pause_ns
+    part.head.rounds = before.rounds
+    part.head.tried_count = before.tried_count
+    memcpy(part.head.tried, before.tried, before.tried_count * sizeof(Asked))
+    return part
+
+
+cdef void pass_on(Asking asking, Relay* relay) noexcept nogil:
+    """Have others asked for its keys, since somebody has refused, is gone or silent."""
+    cdef Part* part = <Part*>relay
+    if part.passed_on:
+        if part.head.attempts == NULL:
+            relay_end(asking.relays, &part.head)
+    elif divide(asking, part) < 0:
+        fail_client(asking, part.head.client)
+
+
+cdef int divide(Asking asking, Part* part) noexcept nogil:
+    """Ask the next owner of each of its keys that are missing, in as few new parts as that takes; -1: no memory.
+
+    Of a part for which nobody is left the new one rests.  The old one ends, unless its owner may still answer.
+    """
+    cdef Part* before = <Part*>batch_of(part).parts.first
+    cdef Part* group = NULL
+    cdef Part* ahead
+    cdef Part* resting = NULL
+    cdef Py_ssize_t i
+    cdef int column
+    cdef int result = 0
+    for i in range(key_count(part)):
+        if place_of(part, i).size != MISSING_VALUE:
+            continue
+        column = next_to_ask(asking, &part.head, place_of(part, i).partition)
+        group = <Part*>asking.peers.routes.peers[column].gathering if column >= 0 else resting
+        if group == NULL or group.head.keys_size >= PART_BYTES:
+            group = begin_part(asking, &part.head)
+            if group == NULL:
+                result = -1
+                break
+            group.column = column
+            if column >= 0:
+                asking.peers.routes.peers[column].gathering = &group.head
+            else:
+                resting = group
+        if not add_key(group, (<const uint32_t*>part.head.body.data)[i]):
+            result = -1
+            break
+    part.passed_on = True
+    group = <Part*>batch_of(part).parts.first
+    while group != before:
+        ahead = <Part*>group.head.next
+        if group.column >= 0:
+            asking.peers.routes.peers[group.column].gathering = NULL
+        if result == 0:
+            relay_note_size(asking.relays, &group.head)
+            if group.column < 0:
+                rest_relay(asking, &group.head)
+            elif not send_request(asking, &group.head, group.column):
+                relay_stir(asking.relays, &group.head)
+        group = ahead
+    if part.head.attempts == NULL:
+        relay_end(asking.relays, &part.head)
+    else:
+        batch_of(part).hedged = True
+    return result
+
+
+cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
+    """Ask all again for a part, unless the whole has to be planned anew: it is from one version."""
+    cdef Part* part = <Part*>relay
+    cdef Batch* batch = batch_of(part)
+    cdef Cursor params = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
+    cdef ReadOptions options
+    cdef Blob unused
+    cdef VersionRow* version = asking.published.plan(&params, &unused, &options, True)
+    part.head.rounds += 1
+    part.head.tried_count = 0
+    asking.counts[FORWARD_ROUNDS] += 1
+    if version == NULL:
+        hand_back(asking, &batch.head)
+    elif memcmp(version.identity, batch.head.identity, IDENTITY_BYTES) == 0 and not is_any_here(part, version):
+        note_silent(part)
+        relay_stir(asking.relays, &part.head)
+    else:
+        reason_of(asking, relay.whole).begin_round(asking, relay.whole)
+
+
+cdef int64_t last_heard_of_part(Asking asking, const Relay* relay) noexcept nogil:
+    """When what is here of an answer last grew, to it or to one that it was passed on from; 0: none has begun."""
+    cdef const Part* part = <const Part*>relay
+    cdef const Part* other
+    cdef int64_t heard_ns = last_heard(asking, relay)
+    other = <const Part*>batch_of(part).parts.first if batch_of(part).hedged else NULL
+    while other != NULL:
+        if other.passed_on and asks_for(other, first_missing(part)):
+            heard_ns = max(heard_ns, last_heard(asking, &other.head))
+        other = <const Part*>other.head.next
+    return heard_ns
+
+
+cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
+    """Give its batch up, for the first of its keys that is missing."""
+    cdef const Place* place = first_missing(<const Part*>relay)
+    cdef Blob key = Blob(NULL, 0)
+    if place != NULL:
+        key = Blob(relay.whole.body.data + place.key_at, place.key_size)
+    report_unanswered(asking, relay, place.partition if place != NULL else 0, &key)
+
+
+cdef void take_values(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
+    """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
+    cdef Part* part = <Part*>relay
+    cdef Batch* batch = batch_of(part)
+    cdef Part* other
+    cdef Part* ahead
+    cdef const uint8_t* begin
+    cdef Place* place
+    cdef Blob unused
+    cdef Py_ssize_t i
+    if buffer_reserve(&batch.values, result.end - result.at) < 0:
+        fail_client(asking, batch.head.client)
+        return
+    take_array(&result)
+    take_array(&result)
+    for i in range(key_count(part)):
+        begin = result.at
+        if not take_nil(&result):
+            take_bin(&result, &unused)
+        place = place_of(part, i)
+        if place.size == MISSING_VALUE:
+            place.at = batch.values.end
+            place.size = result.at - begin
+            put_bytes(&batch.values, begin, place.size)
+            batch.missing -= 1
+    relay_end(asking.relays, &part.head)
+    relay_note_size(asking.relays, &batch.head)
+    if batch.missing == 0 or batch.values.end > asking.read_limits.max_frame:
+        reason_of(asking, &batch.head).go_on(asking, &batch.head)
+        return
+    other = <Part*>batch.parts.first if batch.hedged else NULL
+    while other != NULL:
+        ahead = <Part*>other.head.next
+        if first_missing(other) == NULL:
+            relay_end(asking.relays, &other.head)
+        other = ahead
+
+
+cdef Reason waiting_for_an_owner_of_keys() noexcept nogil:
+    """Why a part waits."""
+    cdef Reason reason
+    memset(&reason, 0, sizeof(Reason))
+    reason.body.size = sizeof(Part)
+    reason.method = b"get_many"
+    reason.put_keys = put_keys
+    reason.go_on = pass_on
+    reason.expire = expire_asked
+    reason.heard = last_heard_of_part
+    reason.begin_round = begin_part_round
+    reason.give_up = give_part_up
+    reason.is_answer = are_values
+    reason.take = take_values
+    reason.refuse = refuse_read
+    return reason

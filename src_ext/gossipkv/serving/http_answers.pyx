@@ -1,0 +1,532 @@
+"""HTTP/1.1: how an answer of the core to a `get` is said, byte for byte as the gateway says it (`gossipkv.http.reads`).
+
+A request has left its database and its `If-None-Match` in the connection's notes; the core has answered
+`[value, origin, {"node": ...}]`, where the origin is the version of a dataset, or the token of a table, or an error.
+
+    of a version    200, 206, 304, 404, 416, with its validators
+    of a table      200, 404: it may be another value by now, so nothing validates it
+    an error        its status, in one line of text
+
+What is said of a database beside that, its media type, and of a version, when it was last modified, Python has told
+before: `HttpWords`, and the table that is served.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, strlen
+
+from gossipkv.storage._storage cimport crc32c_of
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
+from gossipkv.wire._wire cimport (
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str,
+)
+from gossipkv.wire._text cimport is_of_name, is_space, put_blob, put_decimal, put_end, put_word
+
+cdef extern from "<time.h>" nogil:
+    struct tm:
+        int tm_sec
+        int tm_min
+        int tm_hour
+        int tm_mday
+        int tm_mon
+        int tm_year
+        int tm_wday
+    ctypedef long time_t
+    tm* gmtime_r(const time_t* seconds, tm* result)
+
+cdef enum:
+    # Of a head: status, date, and what stands around that which varies.
+    HEAD_ROOM = 768
+    CODES = 17
+
+cdef struct Status:
+    const char* code  # of the wire
+    const char* line
+
+cdef Status STATUSES[CODES]
+STATUSES[:] = [
+    Status(b"NOT_READY", b"503 Service Unavailable"),
+    Status(b"UNKNOWN_DATABASE", b"404 Not Found"),
+    Status(b"UNAVAILABLE", b"502 Bad Gateway"),
+    Status(b"OVERLOADED", b"429 Too Many Requests"),
+    Status(b"TIMEOUT", b"504 Gateway Timeout"),
+    Status(b"BAD_REQUEST", b"400 Bad Request"),
+    Status(b"UNAUTHORIZED", b"401 Unauthorized"),
+    Status(b"UNKNOWN_VERSION", b"404 Not Found"),
+    Status(b"CONFLICT", b"409 Conflict"),
+    Status(b"STALE_CONFIG", b"409 Conflict"),
+    Status(b"WRITE_LOST", b"410 Gone"),
+    Status(b"TOO_LARGE", b"413 Content Too Large"),
+    Status(b"CORRUPT", b"500 Internal Server Error"),
+    Status(b"INTERNAL", b"500 Internal Server Error"),
+    Status(b"NOT_SERVED", b"500 Internal Server Error"),
+    Status(b"UNKNOWN_METHOD", b"501 Not Implemented"),
+    Status(b"UNKNOWN", b"504 Gateway Timeout"),
+]
+
+cdef struct Said:  # an answer of the core to a `get`
+    Blob database
+    Blob tag  # of `If-None-Match`; of size 0: none
+    Blob value
+    Blob origin
+    Blob node  # that answered, if it was another; of size 0: this one
+    Blob modified  # the line that says when the version was
+    bint found
+    bint of_table
+    uint32_t checksum  # of the value
+
+
+cdef Owing* http_begin(HttpWords* words) noexcept nogil:
+    """A connection that has asked nothing; NULL: no memory."""
+    cdef Http* http = <Http*>calloc(1, sizeof(Http))
+    if http == NULL:
+        return NULL
+    http.words = words
+    http.owing.say = say_http
+    return &http.owing
+
+
+cdef void http_forget(HttpWords* words) noexcept nogil:
+    free(words.types)
+    words.types = NULL
+    words.type_count = 0
+
+
+cdef int note_request(Owing* owing, Owed* owed, const Blob* database, const Blob* tag) noexcept nogil:
+    """Keep for its answer what a request has said; -1: no memory."""
+    cdef uint16_t sizes[2]
+    sizes[0] = <uint16_t>database.size
+    sizes[1] = <uint16_t>tag.size
+    if buffer_reserve(&owing.notes, sizeof(sizes) + database.size + tag.size) < 0:
+        return -1
+    buffer_append(&owing.notes, <const uint8_t*>sizes, sizeof(sizes))
+    put_blob(&owing.notes, database)
+    put_blob(&owing.notes, tag)
+    owed.note_size = sizeof(sizes) + database.size + tag.size
+    return 0
+
+
+cdef inline void read_note(const Owing* owing, Said* said) noexcept nogil:
+    cdef const uint8_t* at = owing.notes.data + owing.notes.start
+    cdef uint16_t sizes[2]
+    memcpy(sizes, at, sizeof(sizes))
+    said.database = Blob(at + sizeof(sizes), sizes[0])
+    said.tag = Blob(said.database.data + sizes[0], sizes[1])
+
+
+cdef int say_http(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
+    """Say what answers the first request that is owed."""
+    cdef HttpWords* words = (<Http*>owing).words
+    cdef const Owed* owed = owed_of(owing, 0)
+    cdef bint is_last = owed.is_last or (words.draining and owed_count(owing) == 1)
+    cdef Cursor result = bodies[0]
+    cdef Blob media_type
+    cdef Said said
+    read_note(owing, &said)
+    if not take_nil(&result):
+        return say_http_refusal(words, result, owed.form == HEAD, is_last, out)
+    read_result(words, &result, &said)
+    if not said.of_table and not is_name(&said.origin):  # Another node's lie, which must not begin another header.
+        return say_bad_node(words, owed.form == HEAD, is_last, out)
+    media_type = type_of(words, &said.database)
+    if buffer_reserve(
+        out, HEAD_ROOM + said.value.size + said.database.size + media_type.size + 3 * said.origin.size + said.node.size
+    ) < 0:
+        return -1
+    if not said.found:
+        put_missing(words, &said, owed.form == HEAD, is_last, out)
+    elif said.of_table:
+        put_status(words, b"200 OK", out)
+        put_type(&media_type, out)
+        put_about(&said, out)
+        end_head(said.value.size, is_last, out)
+        if owed.form != HEAD:
+            put_blob(out, &said.value)
+    else:
+        put_value(words, owed, &said, &media_type, is_last, out)
+    return 0
+
+
+cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nogil:
+    """Read `[value or nil, version or token, {"node": ...}]`, and what is known of the version."""
+    cdef Py_ssize_t count = take_array(result)
+    cdef DatabaseRow* database = NULL
+    cdef VersionRow* version = NULL
+    cdef Blob name
+    said.value = said.origin = said.node = said.modified = Blob(NULL, 0)
+    said.found = take_blob(result, &said.value)
+    if not said.found:
+        take_nil(result)
+    said.of_table = take_bin(result, &said.origin)
+    if not said.of_table:
+        take_str(result, &said.origin)
+        if words.table != NULL:
+            database = (<PublishedTable>words.table).find_database(&said.database)
+        if database != NULL:
+            version = version_named(database, &said.origin)
+        if version != NULL:
+            said.modified = version.modified
+    if count > 2 and take_map(result) > 0 and take_blob(result, &name) and blob_is(&name, b"node", 4):
+        take_blob(result, &said.node)
+        if compare(&said.node, &words.node) == 0 or not is_printable(&said.node):
+            said.node.size = 0
+
+
+cdef bint is_name(const Blob* name) noexcept nogil:
+    """Whether a version may be called so."""
+    cdef Py_ssize_t i
+    for i in range(name.size):
+        if not is_of_name(name.data[i]):
+            return False
+    return name.size > 0
+
+
+cdef bint is_printable(const Blob* text) noexcept nogil:
+    """Whether it may stand in a header."""
+    cdef Py_ssize_t i
+    for i in range(text.size):
+        if text.data[i] < 0x20 or text.data[i] == 0x7F:
+            return False
+    return True
+
+
+cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
+    """What its values are."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = words.type_count
+    cdef Py_ssize_t middle
+    cdef int order
+    while low < high:
+        middle = (low + high) // 2
+        order = compare(&words.types[middle].database, database)
+        if order == 0:
+            return words.types[middle].name
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return words.usual
+
+
+# A value ----------------------------------------------------------------------------------------------------------
+
+
+cdef void put_value(
+    HttpWords* words, const Owed* owed, Said* said, const Blob* media_type, bint is_last, Buffer* out
+) noexcept nogil:
+    """All of a version's value, a part of it, or that it is known."""
+    cdef int64_t first
+    cdef int64_t last
+    cdef bint is_part = choose_part(owed, said.value.size, &first, &last)
+    said.checksum = crc32c_of(said.value.data, said.value.size, 0)
+    if said.tag.size > 0 and is_known(said):
+        put_status(words, b"304 Not Modified", out)
+        put_validators(said, out)
+        put_about(said, out)
+        end_connection(is_last, out)
+        return
+    if is_part and first >= said.value.size:
+        put_unsatisfiable(words, said, is_last, out)
+        return
+    put_status(words, b"206 Partial Content" if is_part else b"200 OK", out)
+    put_type(media_type, out)
+    if is_part:
+        put_word(out, b"Content-Range: bytes ")
+        put_decimal(out, <uint64_t>first)
+        put(out, 0x2D)
+        put_decimal(out, <uint64_t>last)
+        put(out, 0x2F)
+        put_decimal(out, <uint64_t>said.value.size)
+        put_end(out)
+    else:
+        put_word(out, b"Accept-Ranges: bytes\r\n")
+    put_validators(said, out)
+    put_about(said, out)
+    end_head(last + 1 - first, is_last, out)
+    if owed.form != HEAD:
+        put_bytes(out, said.value.data + first, <Py_ssize_t>(last + 1 - first))
+
+
+cdef bint choose_part(const Owed* owed, int64_t size, int64_t* first, int64_t* last) noexcept nogil:
+    """The bytes that are asked for, both among them; whether that is a part, of which there may be nothing."""
+    first[0] = 0
+    last[0] = size - 1
+    if owed.form == BYTE_RANGE:
+        first[0] = owed.first
+        if owed.last >= 0:
+            last[0] = min(owed.last, size - 1)
+        return True
+    if owed.form == LAST_BYTES and (size > 0 or owed.last == 0):  # The last bytes of nothing are all of it.
+        first[0] = max(size - owed.last, <int64_t>0)
+        return True
+    return False
+
+
+cdef bint is_known(const Said* said) noexcept nogil:
+    """Whether `If-None-Match` names the value's tag, as a weak one or not; `*` names any."""
+    cdef const uint8_t* at = said.tag.data
+    cdef Py_ssize_t size = said.tag.size
+    cdef uint8_t checksum[8]
+    if at[0] == 0x2A:
+        return True
+    if at[0] == 0x57:  # W/
+        at += 2
+        size -= 2
+    if size != said.origin.size + 11 or memcmp(at + 1, said.origin.data, said.origin.size) != 0:
+        return False
+    write_checksum(said.checksum, checksum)
+    return at[said.origin.size + 1] == 0x2D and memcmp(at + said.origin.size + 2, checksum, 8) == 0
+
+
+cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nogil:
+    """As eight hexadecimal digits."""
+    cdef int i
+    cdef uint8_t digit
+    for i in range(8):
+        digit = <uint8_t>((checksum >> (28 - 4 * i)) & 0xF)
+        digits[i] = <uint8_t>(0x30 + digit if digit < 10 else 0x57 + digit)
+
+
+# What is none -----------------------------------------------------------------------------------------------------
+
+
+cdef void put_missing(HttpWords* words, const Said* said, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+    """`DATABASE VERSION has no such key`; of a table: `DATABASE has no such key`."""
+    cdef Py_ssize_t size = said.database.size + 17 + (0 if said.of_table else 1 + said.origin.size)
+    put_status(words, b"404 Not Found", out)
+    put_text_type(out)
+    put_about(said, out)
+    end_head(size, is_last, out)
+    if is_head:
+        return
+    put_blob(out, &said.database)
+    if not said.of_table:
+        put(out, 0x20)
+        put_blob(out, &said.origin)
+    put_word(out, b" has no such key\n")
+
+
+cdef void put_unsatisfiable(HttpWords* words, const Said* said, bint is_last, Buffer* out) noexcept nogil:
+    """That nothing of it was asked for."""
+    cdef char line[128]
+    cdef int size = snprintf(
+        line, sizeof(line), b"the value has %lld bytes, and none of them was asked for\n", <long long>said.value.size
+    )
+    put_status(words, b"416 Range Not Satisfiable", out)
+    put_text_type(out)
+    put_word(out, b"Content-Range: bytes */")
+    put_decimal(out, <uint64_t>said.value.size)
+    put_end(out)
+    put_about(said, out)
+    end_head(size, is_last, out)
+    put_bytes(out, <const uint8_t*>line, size)
+
+
+cdef int say_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+    """One line of text, of `[code, message, details]`, with the code beside it; one that is new here is a node's."""
+    cdef Blob code = Blob(NULL, 0)
+    cdef Blob message = Blob(NULL, 0)
+    cdef Blob strange = Blob(NULL, 0)
+    cdef const char* line
+    take_array(&error)
+    take_blob(&error, &code)
+    take_blob(&error, &message)
+    line = status_of(&code, &error)
+    if line == NULL:
+        strange = code
+        code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
+        line = b"502 Bad Gateway"
+    return put_refusal(words, line, &code, &strange, &message, is_head, is_last, out)
+
+
+cdef int say_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+    """That a node has said what none may."""
+    cdef const char* line = b"a node answered from a version of which the name is none"
+    cdef Blob code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
+    cdef Blob message = Blob(<const uint8_t*>line, <Py_ssize_t>strlen(line))
+    cdef Blob nothing = Blob(NULL, 0)
+    return put_refusal(words, b"502 Bad Gateway", &code, &nothing, &message, is_head, is_last, out)
+
+
+cdef int put_refusal(
+    HttpWords* words, const char* status, const Blob* code, const Blob* strange, const Blob* message, bint is_head,
+    bint is_last, Buffer* out,
+) noexcept nogil:
+    """The same; `strange`: a code that is not known here, which begins the line."""
+    cdef Py_ssize_t size = put_one_line(message, NULL) + 1
+    if buffer_reserve(out, HEAD_ROOM + code.size + strange.size + message.size) < 0:
+        return -1
+    put_status(words, status, out)
+    put_text_type(out)
+    put_word(out, b"X-GossipKV-Error: ")
+    put_blob(out, code)
+    put_end(out)
+    if memcmp(status, b"503", 3) == 0 or memcmp(status, b"429", 3) == 0:
+        put_word(out, b"Retry-After: 1\r\n")
+    elif memcmp(status, b"401", 3) == 0:
+        put_word(out, b"WWW-Authenticate: Bearer\r\n")
+    end_head(size if strange.size == 0 else strange.size + 2 + size, is_last, out)
+    if is_head:
+        return 0
+    if strange.size > 0:
+        put_blob(out, strange)
+        put_word(out, b": ")
+    put_one_line(message, out)
+    put(out, 0x0A)
+    return 0
+
+
+cdef const char* status_of(const Blob* code, Cursor* details) noexcept nogil:
+    """Its status, or NULL; of a dataset that is not ready 404: there may never be a version."""
+    cdef int i
+    for i in range(CODES):
+        if blob_is(code, STATUSES[i].code, <Py_ssize_t>strlen(STATUSES[i].code)):
+            if i == 0 and names_database(details):
+                return b"404 Not Found"
+            return STATUSES[i].line
+    return NULL
+
+
+cdef bint names_database(Cursor* details) noexcept nogil:
+    cdef Py_ssize_t left = take_map(details)
+    cdef Blob name
+    while left > 0 and take_blob(details, &name):
+        if blob_is(&name, b"database", 8):
+            return True
+        skip_value(details)
+        left -= 1
+    return False
+
+
+cdef Py_ssize_t put_one_line(const Blob* message, Buffer* out) noexcept nogil:
+    """Its words with a blank between each two; how many bytes that is.  NULL: it is only counted."""
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t i
+    cdef bint is_apart = False
+    for i in range(message.size):
+        if is_space(message.data[i]):
+            is_apart = size > 0
+            continue
+        if out != NULL:
+            if is_apart:
+                put(out, 0x20)
+            put(out, message.data[i])
+        size += 1 + is_apart
+        is_apart = False
+    return size
+
+
+cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil:
+    """That a request did not come whole in time, behind which the connection ends; -1: no memory."""
+    cdef char line[128]
+    cdef Blob message = Blob(<const uint8_t*>line, 0)
+    message.size = snprintf(
+        line, sizeof(line), b"the request did not come whole within %g s", <double>limit_ms / 1000
+    )
+    if buffer_reserve(out, HEAD_ROOM + message.size) < 0:
+        return -1
+    put_status(words, b"408 Request Timeout", out)
+    put_text_type(out)
+    end_head(message.size + 1, True, out)
+    put_blob(out, &message)
+    put(out, 0x0A)
+    return 0
+
+
+# Heads; there is room ---------------------------------------------------------------------------------------------
+
+
+cdef const char* DAYS = b"SunMonTueWedThuFriSat"
+cdef const char* MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
+
+
+cdef void put_status(HttpWords* words, const char* status, Buffer* out) noexcept nogil:
+    """The first line, and the date, which is written once a second."""
+    cdef tm when
+    cdef char line[64]
+    cdef time_t seconds = <time_t>words.now_s
+    if words.dated_s != words.now_s:
+        gmtime_r(&seconds, &when)
+        snprintf(
+            line, sizeof(line), b"Date: %.3s, %02d %.3s %04d %02d:%02d:%02d GMT\r\n",
+            DAYS + 3 * when.tm_wday, when.tm_mday, MONTHS + 3 * when.tm_mon, 1900 + when.tm_year,
+            when.tm_hour, when.tm_min, when.tm_sec,
+        )
+        memcpy(words.date, line, DATE_BYTES)
+        words.dated_s = words.now_s
+    put_word(out, b"HTTP/1.1 ")
+    put_word(out, status)
+    put_end(out)
+    put_bytes(out, words.date, DATE_BYTES)
+
+
+cdef void put_type(const Blob* media_type, Buffer* out) noexcept nogil:
+    put_word(out, b"Content-Type: ")
+    put_blob(out, media_type)
+    put_end(out)
+
+
+cdef void put_text_type(Buffer* out) noexcept nogil:
+    put_word(out, b"Content-Type: text/plain; charset=utf-8\r\n")
+
+
+cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
+    """Version and checksum, as a version may be published anew under its name; and when it was modified, if known."""
+    cdef uint8_t checksum[8]
+    write_checksum(said.checksum, checksum)
+    put_word(out, b"ETag: \"")
+    put_blob(out, &said.origin)
+    put(out, 0x2D)
+    put_bytes(out, checksum, 8)
+    put_word(out, b"\"\r\n")
+    put_blob(out, &said.modified)
+
+
+cdef void put_about(const Said* said, Buffer* out) noexcept nogil:
+    """What was read, and who has answered if that was another node."""
+    if not said.of_table:
+        put_word(out, b"X-Sequins-Version: ")
+        put_blob(out, &said.origin)
+        put_end(out)
+    else:
+        put_word(out, b"Cache-Control: no-store\r\n")
+        if said.origin.size > 0:
+            put_word(out, b"X-GossipKV-Token: ")
+            put_base64(&said.origin, out)
+            put_end(out)
+    if said.node.size > 0:
+        put_word(out, b"X-Sequins-Proxied-To: ")
+        put_blob(out, &said.node)
+        put_end(out)
+
+
+cdef void put_base64(const Blob* data, Buffer* out) noexcept nogil:
+    cdef const char* letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    cdef uint32_t three
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t left
+    cdef int j
+    while i < data.size:
+        left = min(data.size - i, <Py_ssize_t>3)
+        three = 0
+        for j in range(3):
+            three = (three << 8) | (data.data[i + j] if j < left else 0)
+        for j in range(4):
+            put(out, <uint8_t>(letters[(three >> (18 - 6 * j)) & 0x3F] if j <= left else 0x3D))
+        i += 3
+
+
+cdef void end_head(int64_t size, bint is_last, Buffer* out) noexcept nogil:
+    """The length of the body, and the end of the head."""
+    put_word(out, b"Content-Length: ")
+    put_decimal(out, <uint64_t>size)
+    put_end(out)
+    end_connection(is_last, out)
+
+
+cdef void end_connection(bint is_last, Buffer* out) noexcept nogil:
+    """The end of a head; `is_last`: nothing comes behind the answer."""
+    if is_last:
+        put_word(out, b"Connection: close\r\n")
+    put_end(out)

@@ -1,0 +1,6 @@
+"""Requests of HTTP/1.1 that have arrived.  The idea stands in `http_intake.pyx`."""
+
+from libc.stdint cimport uint8_t
+
+
+cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

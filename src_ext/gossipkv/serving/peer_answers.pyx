@@ -1,0 +1,123 @@
+"""What other nodes answer: frame after frame, each held against what was asked on that connection.
+
+A peer is believed only what it was asked: the id, on that connection, and the shape of the answer, its version too.
+Whoever sends anything else loses its connection, and whatever waits on it goes on at once.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.wire._buffer cimport Buffer, buffer_drop, buffer_size
+from gossipkv.wire._wire cimport (
+    FRAME_COMPLETE, FRAME_PARTIAL, Blob, Cursor, FrameLimits, FrameState, frame_begin, frame_scan, take_array, take_map,
+    take_nil, take_response, take_str,
+)
+
+
+cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Take bytes that arrived from a peer.
+
+    What was kept is taken out of the connection while it is read: memory that an answer needs may cost a connection
+    what it holds, and it may be this one.
+    """
+    cdef Buffer kept
+    cdef Py_ssize_t consumed
+    asking.counts[BYTES_RECEIVED] += <uint64_t>size
+    peer.active_ms = asking.connections.now_ms
+    peer.received_ns = asking.connections.now_ns
+    if buffer_size(&peer.input) == 0:
+        consumed = consume_answers(asking, peer, data, size)
+        if consumed < size and not peer.doomed:
+            asking.connections.hold_input(peer, data + consumed, size - consumed)
+    elif asking.connections.hold_input(peer, data, size) == 0:
+        kept = asking.connections.take_input(peer)
+        consumed = consume_answers(asking, peer, kept.data + kept.start, buffer_size(&kept))
+        buffer_drop(&kept, consumed)
+        asking.connections.put_input_back(peer, &kept)
+    else:
+        return
+    if buffer_size(&peer.input) == 0:
+        peer.partial_ms = 0
+    elif consumed > 0 or peer.partial_ms == 0:
+        peer.partial_ms = asking.connections.now_ms
+
+
+cdef Py_ssize_t consume_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Take answer after answer; how many bytes they were."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t length
+    cdef int result
+    while at < size and not peer.doomed:
+        result = frame_scan(&peer.scan, data + at, size - at, &asking.frame_limits)
+        if result == FRAME_PARTIAL:
+            break
+        if result != FRAME_COMPLETE:
+            asking.counts[frame_fault(result)] += 1
+            asking.connections.doom(peer, CLOSED_BAD_FRAME)
+            break
+        length = peer.scan.position
+        frame_begin(&peer.scan)
+        take_answer(asking, peer, data + at, length)
+        at += length
+    return at
+
+
+cdef void take_answer(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Take one whole frame, if it is the answer to what was asked on that connection."""
+    cdef Cursor body = Cursor(data, data + size)
+    cdef Cursor error
+    cdef Attempt* attempt
+    cdef Relay* relay
+    cdef const Reason* reason
+    cdef uint32_t id = 0
+    cdef Blob code
+    cdef bint refused
+    if not take_response(&body, &id):
+        asking.connections.doom(peer, CLOSED_BAD_MESSAGE)
+        return
+    attempt = attempt_find(asking.relays, id, peer.handle)
+    if attempt == NULL:
+        asking.connections.doom(peer, CLOSED_UNASKED_RESPONSE)
+        return
+    asking.counts[FORWARD_ANSWERS] += 1
+    asking.peers.routes.peers[attempt.column].slow = False
+    refused = not take_nil(&body)
+    if refused and not take_failure(body, &asking.frame_limits, &code, &error):
+        asking.connections.doom(peer, CLOSED_BAD_ANSWER)
+        return
+    relay = attempt.relay
+    reason = &asking.reasons[<int>relay.kind] if relay != NULL else NULL
+    if relay == NULL:
+        asking.counts[FORWARD_ANSWERS_LATE] += 1
+        attempt_end(asking.relays, attempt)
+    elif refused:
+        attempt_end(asking.relays, attempt)
+        reason.refuse(asking, relay, &code, &error, peer.column)
+    elif reason.is_answer(relay, body):
+        attempt_end(asking.relays, attempt)
+        reason.take(asking, relay, body, peer.column)
+    else:
+        relay_note(relay, attempt.column, SAID_NONSENSE)
+        relay_stir(asking.relays, relay)
+        attempt_end(asking.relays, attempt)
+        asking.connections.doom(peer, CLOSED_BAD_ANSWER)
+
+
+cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Cursor* error) noexcept nogil:
+    """`[code, message, details]`, and nil for the result."""
+    cdef FrameState scan
+    cdef Cursor inner
+    cdef Blob message
+    frame_begin(&scan)
+    if frame_scan(&scan, body.at, body.end - body.at, limits) != FRAME_COMPLETE:
+        return False
+    error[0] = Cursor(body.at, body.at + scan.position)
+    body.at = error.end
+    if not take_nil(&body) or body.at != body.end:
+        return False
+    inner = error[0]
+    return (
+        take_array(&inner) == 3
+        and take_str(&inner, code)
+        and take_str(&inner, &message)
+        and take_map(&inner) >= 0
+    )

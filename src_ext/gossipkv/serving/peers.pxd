@@ -1,0 +1,24 @@
+"""Other nodes, and the connections to them.  The idea stands in `peers.pyx`."""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport Cursor
+
+
+cdef class Peers:
+    cdef Connections connections
+    cdef Routes routes
+    cdef Buffer wanted  # columns that a relay would ask, and there is no connection
+    cdef Buffer not_served  # answers: column, size, the error
+    cdef Buffer damaged  # `[database, key, version]` of a record here that could not be read; nothing: none was met
+
+    cdef int next_owner(self, const Relay* relay, Py_ssize_t partition) noexcept nogil
+    cdef bint is_held(self, const uint8_t* identity, Py_ssize_t partition) noexcept nogil
+    cdef Connection* connection_of(self, int column) noexcept nogil
+    cdef void want(self, int column) noexcept nogil
+    cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil
+    cdef int adopt(self, Connection* connection) except -1
+    cdef void disown(self, const Peer* peer) noexcept nogil
+    cdef void forget_peer(self, int column) except *
+    cdef bint has_events(self) noexcept nogil

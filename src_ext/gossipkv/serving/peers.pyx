@@ -1,0 +1,190 @@
+"""Other nodes as this one asks them: the connections to them, whose turn it is, and what Python asks and hears.
+
+Python dials, and gives a connection on which `hello` is done; from then on reads and questions share it.  What becomes
+of peers is told to Python between rounds and never in the middle of one.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from gossipkv.wire._buffer cimport Buffer, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport Cursor, put_bytes
+
+cdef extern from * nogil:
+    int trailing_zeros "__builtin_ctzll"(unsigned long long word)
+
+cdef enum:
+    # The state of a peer that its members have given up.
+    DEAD = 2
+    # Refusals that wait for Python; further ones are counted only.
+    MOST_REFUSAL_BYTES = 65536
+
+
+cdef inline bint was_asked(const Relay* relay, int column) noexcept nogil:
+    """Whether it was asked in this round, or has not answered yet."""
+    cdef const Attempt* attempt = relay.attempts
+    cdef uint32_t i
+    for i in range(relay.tried_count):
+        if relay.tried[i].column == column:
+            return True
+    while attempt != NULL:
+        if attempt.column == column:
+            return True
+        attempt = attempt.next_of_relay
+    return False
+
+
+@cython.final
+cdef class Peers:
+    """Those who may be asked."""
+
+    def __cinit__(self, Connections connections not None, uint64_t seed):
+        self.connections = connections
+        self.routes = Routes(seed)
+
+    def __dealloc__(self):
+        buffer_release(&self.wanted)
+        buffer_release(&self.not_served)
+        buffer_release(&self.damaged)
+
+    # Whom to ask ------------------------------------------------------------------------------------------------
+
+    cdef int next_owner(self, const Relay* relay, Py_ssize_t partition) noexcept nogil:
+        """The column of the next candidate, of equals one that is asked for other keys anyway; -1: all were asked."""
+        cdef const Route* route = self.routes.find(relay.identity)
+        cdef const Peer* peer
+        cdef const uint64_t* row
+        cdef uint64_t bits
+        cdef uint32_t w
+        cdef uint32_t equals = 0
+        cdef int chosen = -1
+        cdef int least = 12
+        cdef int column
+        cdef int rank
+        if route == NULL or partition >= route.partitions:
+            return -1
+        row = route.rows + partition * route.words
+        for w in range(route.words):
+            bits = row[w]
+            while bits != 0:
+                column = 64 * w + trailing_zeros(bits)
+                bits &= bits - 1
+                if <uint32_t>column >= self.routes.peer_count or was_asked(relay, column):
+                    continue
+                peer = &self.routes.peers[column]
+                rank = 2 * (peer.state + 3 * peer.slow) + (peer.gathering == NULL)
+                if not peer.known or rank > least:
+                    continue
+                equals = equals + 1 if rank == least else 1
+                if equals == 1 or self.routes.draw(equals) == 0:
+                    chosen = column
+                least = rank
+        return chosen
+
+    cdef bint is_held(self, const uint8_t* identity, Py_ssize_t partition) noexcept nogil:
+        """Whether a node that is not dead is known to hold that partition."""
+        cdef const Route* route = self.routes.find(identity)
+        cdef uint32_t column
+        if route == NULL or partition >= route.partitions:
+            return False
+        for column in range(min(self.routes.peer_count, 64 * route.words)):
+            if route.rows[partition * route.words + column // 64] >> column % 64 & 1 and (
+                self.routes.peers[column].known and self.routes.peers[column].state < DEAD
+            ):
+                return True
+        return False
+
+    cdef Connection* connection_of(self, int column) noexcept nogil:
+        """The connection to a peer, on which it can be asked; NULL: there is none."""
+        cdef Connection* connection = self.connections.find(self.routes.peers[column].handle)
+        if connection == NULL or connection.state != OPEN or connection.doomed:
+            return NULL
+        if connection.attempts.abandoned < MOST_ABANDONED:
+            return connection
+        self.connections.doom(connection, CLOSED_ABANDONED)
+        self.connections.flush_later(connection)
+        return NULL
+
+    cdef void want(self, int column) noexcept nogil:
+        """Have Python hear once that there should be a connection."""
+        if not self.routes.peers[column].wanted:
+            self.routes.peers[column].wanted = push_handle(&self.wanted, <uint64_t>column)
+
+    # What they say ----------------------------------------------------------------------------------------------
+
+    cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil:
+        """Keep for Python what a peer says that it does not serve, and which version it has active."""
+        cdef uint32_t head[2]
+        cdef Py_ssize_t size = error.end - error.at
+        if buffer_size(&self.not_served) + size > MOST_REFUSAL_BYTES:
+            return
+        head[0] = <uint32_t>column
+        head[1] = <uint32_t>size
+        if buffer_reserve(&self.not_served, size + <Py_ssize_t>sizeof(head)) == 0:
+            put_bytes(&self.not_served, <const uint8_t*>head, sizeof(head))
+            put_bytes(&self.not_served, error.at, size)
+
+    # From Python ------------------------------------------------------------------------------------------------
+
+    cdef int adopt(self, Connection* connection) except -1:
+        """Ask that peer on this connection from now on; an older one ends."""
+        cdef Peer* peer = self.routes.peer(connection.column)
+        self.disown(peer)
+        peer.handle = connection.handle
+        peer.slow = False
+        return 0
+
+    cdef void disown(self, const Peer* peer) noexcept nogil:
+        """End a peer's connection, if it has one, without a word to Python."""
+        cdef Connection* older = self.connections.find(peer.handle)
+        if older != NULL:
+            older.column = NO_COLUMN
+            self.connections.doom(older, CLOSED_CUT)
+            self.connections.flush_later(older)
+
+    cdef void forget_peer(self, int column) except *:
+        self.disown(self.routes.peer(column))
+        self.routes.forget_peer(column)
+
+    cdef bint has_events(self) noexcept nogil:
+        return (
+            buffer_size(&self.connections.lost) > 0
+            or buffer_size(&self.wanted) > 0
+            or buffer_size(&self.not_served) > 0
+            or buffer_size(&self.damaged) > 0
+        )
+
+    def take_peer_events(self):
+        """What Python should know of peers since the last time: `(column, event, what)`.
+
+        `lost`: its connection has ended, and the counter of the reason; `wanted`: it would be asked, and there is no
+        connection (None); `not_served`: it has answered so, and the error as MessagePack.  And of this node, column -1,
+        `damaged`: they are asked for records that cannot be read here, of which one is `[database, key, version]`.
+        """
+        cdef list taken = []
+        cdef Buffer* told = &self.not_served
+        cdef uint64_t lost
+        cdef uint32_t head[2]
+        cdef int column
+        while buffer_size(&self.connections.lost) > 0:
+            lost = pop_handle(&self.connections.lost)
+            taken.append((<int>(lost >> 32), "lost", counter_name(<int>(lost & 0xFFFFFFFF))))
+        while buffer_size(&self.wanted) > 0:
+            column = <int>pop_handle(&self.wanted)
+            self.routes.peers[column].wanted = False
+            taken.append((column, "wanted", None))
+        while buffer_size(told) > 0:
+            memcpy(head, told.data + told.start, sizeof(head))
+            told.start += <Py_ssize_t>sizeof(head)
+            taken.append((
+                <int>head[0], "not_served", PyBytes_FromStringAndSize(<const char*>told.data + told.start, head[1])
+            ))
+            told.start += head[1]
+        told.start = 0
+        told.end = 0
+        if buffer_size(&self.damaged) > 0:
+            taken.append((-1, "damaged", PyBytes_FromStringAndSize(<const char*>self.damaged.data, self.damaged.end)))
+            self.damaged.end = 0
+        return taken

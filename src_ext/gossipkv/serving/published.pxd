@@ -1,0 +1,237 @@
+"""What the node serves now, as C structs: databases, their versions, the files of each partition."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from gossipkv.storage._storage cimport FAULT_COLD, MappedFile
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text, take_bin
+
+cdef enum Outcome:
+    OUT_OF_MEMORY = -1
+    HAND_OFF = 0  # Python must see it: nothing was written
+    ANSWERED = 1
+    REFUSED_SIZE = 2  # answered with TOO_LARGE
+    UNDER_WAY = 3  # the answer comes later
+    ELSEWHERE = 4  # other nodes have the partition: nothing was written
+    DAMAGED = 5  # what is here of it cannot be read: nothing was written
+    TAKEN_OVER = 6  # its id is in flight, and whoever has it answers it
+    COLD = 7  # a page that it needs is not in memory: nothing was written
+
+cdef struct ReadLimits:
+    Py_ssize_t max_frame
+    Py_ssize_t max_key
+    Py_ssize_t max_value
+
+cdef struct ReadCounts:  # what `info` tells by database
+    uint64_t requests  # gets, batches and pages of scans
+    uint64_t forwarded  # of these, those for which other nodes were asked
+    uint64_t hits  # keys
+    uint64_t misses
+    uint64_t value_bytes  # of the hits
+    uint64_t errors
+    uint64_t asked_again  # forwarded ones that were answered here after all: they are among the requests twice
+
+cdef struct VersionRow:
+    DatabaseRow* database
+    Blob name
+    Blob packed_name  # the name as MessagePack: copied into every answer
+    Blob modified  # the line that says by HTTP when it was; empty: nobody knows
+    int function  # code of the partition function
+    Py_ssize_t partitions
+    bint long_values  # worth a prefetch of their own
+    Py_ssize_t mean_value  # bytes
+    bint complete  # every partition is here
+    bint passed  # clients may have it
+    bint for_sessions  # those may who ask for one at least as new
+    bint shared  # it has an identity, by which other nodes may be asked for it
+    uint8_t identity[IDENTITY_BYTES]
+    PyObject** files  # borrowed from `PublishedTable.owned`; NULL where the partition is not here
+    ReadCounts counts  # of what is answered from here, and all requests
+    uint64_t requests_by_name
+
+cdef struct DatabaseRow:
+    Blob name
+    ReadCounts counts  # of what other nodes answer
+    VersionRow* versions  # in ascending order of name
+    Py_ssize_t version_count
+    VersionRow* active  # NULL: none yet
+
+cdef struct Lookup:
+    Blob key
+    VersionRow* version
+    Py_ssize_t partition
+    PyObject* file
+    uint64_t hash
+    uint32_t place
+    Py_ssize_t max_frame  # of the answer
+    bint by_name
+    bint explain
+
+
+cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
+    """Versions are ordered as strings: by byte, then by length."""
+    cdef Py_ssize_t shared = min(one.size, other.size)
+    cdef int order = memcmp(one.data, other.data, shared)
+    if order != 0:
+        return order
+    return (one.size > other.size) - (one.size < other.size)
+
+
+cdef inline VersionRow* version_named(DatabaseRow* database, const Blob* name) noexcept nogil:
+    """The version of that name, which clients may not have yet; NULL when it is not here."""
+    cdef Py_ssize_t i
+    for i in range(database.version_count):
+        if compare(&database.versions[i].name, name) == 0:
+            return &database.versions[i]
+    return NULL
+
+
+cdef inline VersionRow* version_of(DatabaseRow* database, const uint8_t* identity) noexcept nogil:
+    """The version of that identity, which clients may not have yet; NULL when it is not here."""
+    cdef VersionRow* version
+    cdef Py_ssize_t i
+    for i in range(database.version_count):
+        version = &database.versions[i]
+        if version.shared and memcmp(version.identity, identity, IDENTITY_BYTES) == 0:
+            return version
+    return NULL
+
+
+cdef inline VersionRow* choose_version(DatabaseRow* database, const ReadOptions* options) noexcept nogil:
+    """The version that answers; NULL when Python must say why there is none."""
+    cdef VersionRow* version
+    cdef Py_ssize_t i
+    if not options.choosing:
+        return database.active
+    if options.forwarded:
+        return version_of(database, options.identity.data)
+    if options.has_version:
+        version = version_named(database, &options.version)
+        if version == NULL or not version.passed:
+            return NULL
+        return NULL if options.has_min_version and compare(&version.name, &options.min_version) < 0 else version
+    if database.active != NULL and compare(&database.active.name, &options.min_version) >= 0:
+        return database.active
+    for i in range(database.version_count):
+        version = &database.versions[i]
+        if (version.passed or version.for_sessions) and compare(&version.name, &options.min_version) >= 0:
+            return version
+    return NULL
+
+
+cdef inline Py_ssize_t answer_limit(const ReadLimits* limits, const ReadOptions* options) noexcept nogil:
+    """The longest answer that both this node and the one that asks have room for."""
+    return <Py_ssize_t>min(options.max_frame, <uint64_t>limits.max_frame)
+
+
+cdef inline bint may_go_elsewhere(const VersionRow* version, const ReadOptions* options) noexcept nogil:
+    """Whether others may be asked: what was forwarded once stays where it is."""
+    return version.shared and not options.forwarded and not options.local
+
+
+cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil:
+    version.counts.requests += 1
+    if by_name:
+        version.requests_by_name += 1
+
+
+cdef inline void count_value(ReadCounts* counts, Cursor value) noexcept nogil:
+    """Count a key by its value, or nil."""
+    cdef Blob found
+    if take_bin(&value, &found):
+        counts.hits += 1
+        counts.value_bytes += <uint64_t>found.size
+    else:
+        counts.misses += 1
+
+
+cdef inline void count_forwarded(VersionRow* version, bint by_name) noexcept nogil:
+    """Count a request for which others are asked."""
+    count_request(version, by_name)
+    version.database.counts.forwarded += 1
+
+
+cdef inline void count_refused(VersionRow* version, bint by_name) noexcept nogil:
+    """Count a request that is answered with an error."""
+    count_request(version, by_name)
+    version.counts.errors += 1
+
+
+cdef inline void ask_first(PyObject* file, bint waits) noexcept nogil:
+    """Have the next lookup in that file stop at a page that is not in memory, unless it waits for it.
+
+    Whoever calls this takes it back with `waits` True: whoever else reads the file waits.
+    """
+    (<MappedFile>file).asks = (<MappedFile>file).paged and not waits
+
+
+cdef inline int why_not(PyObject* file) noexcept nogil:
+    """What it means that a lookup in that file has just failed."""
+    return COLD if (<MappedFile>file).fault_reason == FAULT_COLD else DAMAGED
+
+
+cdef class PublishedTable:
+    cdef dict gone  # what was counted of databases and versions that are served no longer
+    cdef list owned  # the files and the encoded names, so that the pointers stay good
+    cdef DatabaseRow* databases
+    cdef Py_ssize_t database_count
+    cdef Py_ssize_t* slots
+    cdef Py_ssize_t slot_mask
+    cdef bint pinned
+    cdef Py_ssize_t readers  # scans and batches under way: they need the files when this is served no longer
+    cdef list bitmaps  # what the next points into
+    cdef const uint8_t** users  # what each may read, a bit for each database, NULL: all; and behind them who is unknown
+    cdef uint32_t user_count
+    cdef const uint8_t* readable  # to whom is read for now
+
+    cdef int hold(self, bytes text, Blob* blob) except -1
+    cdef int add_database(self, str name, object active, object versions) except -1
+    cdef int add_version(
+        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing, bytes modified
+    ) except -1
+    cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
+    cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
+    cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
+    cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil
+    cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
+    cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
+    cdef void fetch_record(self, Lookup* lookup) noexcept nogil
+    cdef void fetch_value(self, Lookup* lookup) noexcept nogil
+    cdef int end_get(
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, bint waits, Buffer* out
+    ) noexcept nogil
+
+
+cdef inline void read_as(PublishedTable table, uint32_t user) noexcept nogil:
+    """Have it read by that user, as far as that one may, until it is read by another."""
+    table.readable = table.users[min(user, table.user_count)]
+
+
+cdef inline bint may_be_read(PublishedTable table, const DatabaseRow* database) noexcept nogil:
+    """Whether who reads for now may read that."""
+    cdef Py_ssize_t number
+    if table.readable == NULL:
+        return True
+    number = database - table.databases
+    return table.readable[number >> 3] >> (number & 7) & 1
+
+
+cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:
+    """The room that `put_explanation` takes at most."""
+    return 3 * HEAD_BYTES + 4 + node.size
+
+
+cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
+    """`{"node": ...}`, behind value and version.  Requires: there is room."""
+    put(out, 0x81)
+    put_text(out, b"node")
+    put_str(out, node.data, node.size)
+
+
+cdef const char* VALUE_TOO_LONG
+
+cdef int refuse_too_large(
+    Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
+) noexcept nogil

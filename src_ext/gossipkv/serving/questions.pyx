@@ -1,0 +1,112 @@
+"""Questions: what Python asks of other nodes itself, such as which partitions a peer serves, or what a register says.
+
+A question goes to one peer, and waits for its answer, for its deadline, or for the end of the connection.  Then it is
+kept until Python takes what came of it.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.string cimport memset
+
+from gossipkv.wire._buffer cimport buffer_append, buffer_reserve, buffer_size
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put_bytes, put_request, put_text
+
+cdef struct Question:
+    Relay head
+    uint64_t token  # under which Python knows it
+    bint refused  # the answer is an error
+    bint answered
+
+
+cdef ask_peer(Asking asking, int column, bytes method, bytes params, int64_t timeout_ms):
+    """Ask a peer something; the token under which `take_replies` has the answer, or 0: it cannot be asked now."""
+    cdef Connection* connection
+    cdef Attempt* attempt
+    cdef Question* question
+    cdef Py_ssize_t method_size = len(method)
+    cdef Py_ssize_t size = method_size + len(params) + 4 * HEAD_BYTES
+    cdef Py_ssize_t before
+    asking.peers.routes.peer(column)
+    connection = asking.peers.connection_of(column)
+    if connection == NULL:
+        asking.peers.want(column)
+        return 0
+    if buffer_size(&connection.output) >= asking.connections.max_queued or not may_hold(asking.connections, size):
+        return 0
+    if not 0 < method_size < 256:
+        raise ValueError(f"a method has 1 to 255 bytes, not {method_size}")
+    question = <Question*>relay_begin(asking.relays, QUESTION, NULL)
+    if question == NULL or buffer_reserve(&connection.output, size) < 0:
+        raise MemoryError
+    attempt = attempt_begin(
+        asking.relays, &question.head, &connection.attempts, connection.handle, <uint16_t>column
+    )
+    if attempt == NULL:
+        relay_end(asking.relays, &question.head)
+        return 0
+    before = connection.output.end
+    put_request(&connection.output, attempt.id)
+    put_text(&connection.output, method)
+    put_bytes(&connection.output, params, len(params))
+    asking.connections.note_output(connection, connection.output.end - before)
+    asking.last_token += 1
+    question.token = asking.last_token
+    set_due(asking.relays, &question.head, asking.connections.now_ns + timeout_ms * 1000000)
+    return question.token
+
+
+cdef list take_replies(Asking asking):
+    """What was answered since the last time, and what will not be: `(token, result or None, error or None)`."""
+    cdef list taken = []
+    cdef Question* question
+    cdef bytes body
+    while asking.relays.first_reply != NULL:
+        question = <Question*>asking.relays.first_reply
+        asking.relays.first_reply = question.head.next
+        body = None
+        if question.answered:
+            body = PyBytes_FromStringAndSize(<const char*>question.head.body.data, question.head.body.end)
+        taken.append((question.token, None if question.refused else body, body if question.refused else None))
+        relay_end(asking.relays, &question.head)
+    asking.relays.last_reply = NULL
+    return taken
+
+
+cdef void keep_reply(Asking asking, Relay* relay, const Cursor* said, bint refused) noexcept nogil:
+    """Keep what was answered to Python."""
+    relay.body.start = 0
+    relay.body.end = 0
+    (<Question*>relay).refused = refused
+    (<Question*>relay).answered = buffer_append(&relay.body, said.at, said.end - said.at) == 0
+    relay_reply(asking.relays, relay)
+
+
+cdef void keep_no_reply(Asking asking, Relay* relay) noexcept nogil:
+    relay_reply(asking.relays, relay)
+
+
+cdef bint is_anything(const Relay* relay, Cursor result) noexcept nogil:
+    return True  # Python judges it.
+
+
+cdef void take_result(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
+    keep_reply(asking, relay, &result, False)
+
+
+cdef void take_refusal(
+    Asking asking, Relay* relay, const Blob* code, const Cursor* error, int column
+) noexcept nogil:
+    keep_reply(asking, relay, error, True)
+
+
+cdef Reason waiting_for_a_reply() noexcept nogil:
+    """Why a question waits."""
+    cdef Reason reason
+    memset(&reason, 0, sizeof(Reason))
+    reason.body.size = sizeof(Question)
+    reason.go_on = keep_no_reply
+    reason.expire = keep_no_reply
+    reason.is_answer = is_anything
+    reason.take = take_result
+    reason.refuse = take_refusal
+    return reason

@@ -1,0 +1,506 @@
+"""Commands of RESP, read to the few requests that there are; what is about the connection alone is answered here.
+
+    GET STRLEN GETRANGE TYPE TTL PTTL, EXISTS of one key ──> get
+    MGET, EXISTS of several ──> a get_many for each run of keys of one database
+    SET ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
+    PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
+    anything else ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
+
+With `SELECT 0`, as a connection begins, the first colon of a key divides database and key; with `SELECT n` the database
+is the n-th of `resp_databases`, and all of it is the key.
+
+Words and parameters are written into `core.words`, which has room for them before a command is read: what is gathered
+points into it.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy, strlen
+
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, blob_is, put, put_answer, put_array, put_bin, put_unsigned
+from gossipkv.wire._resp cimport put_bulk, read_number, take_word
+from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
+
+cdef enum:
+    COMMANDS = 21
+    ERROR_LINE_BYTES = 256  # Of what is said here.
+
+cdef struct Known:
+    const char* name
+    Verb verb
+    Form form
+    int least  # words, the name among them
+    int most  # 0: any number
+
+cdef Known KNOWN[COMMANDS]
+KNOWN[:] = [
+    Known(b"get", ONE_KEY, VALUE, 2, 2),
+    Known(b"mget", MANY_KEYS, VALUES, 2, 0),
+    Known(b"exists", MANY_KEYS, FOUND_OF, 2, 0),
+    Known(b"strlen", ONE_KEY, LENGTH, 2, 2),
+    Known(b"getrange", ONE_KEY, RANGE, 4, 4),
+    Known(b"type", ONE_KEY, TYPE, 2, 2),
+    Known(b"ttl", ONE_KEY, LIFETIME, 2, 2),
+    Known(b"pttl", ONE_KEY, LIFETIME, 2, 2),
+    Known(b"set", SET, DONE, 3, 0),
+    Known(b"mset", SET_MANY, DONE, 3, 0),
+    Known(b"del", DELETE, DELETED, 2, 0),
+    Known(b"unlink", DELETE, DELETED, 2, 0),
+    Known(b"ping", PING, SAID, 1, 2),
+    Known(b"echo", ECHO, SAID, 2, 2),
+    Known(b"select", SELECT, SAID, 2, 2),
+    Known(b"hello", HELLO, SAID, 1, 0),
+    Known(b"reset", RESET, SAID, 1, 1),
+    Known(b"auth", OTHER, SAID, 2, 3),
+    Known(b"client", CLIENT, SAID, 2, 0),
+    Known(b"quit", QUIT, SAID, 1, 0),
+    Known(b"substr", ONE_KEY, RANGE, 4, 4),
+]
+
+cdef const char* OK = b"+OK\r\n"
+cdef const char* NO_DATABASE = (
+    b"-ERR with SELECT 0 a key is DATABASE:KEY, and this one has no colon; or SELECT one of resp_databases\r\n"
+)
+cdef const char* BAD_NAME = b"-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+cdef const char* NO_OPTIONS = (
+    b"-ERR SET takes a key and a value here, and no options: nothing expires, and nothing is compared\r\n"
+)
+cdef const char* TOO_MANY_KEYS = (
+    b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
+)
+cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n"
+
+
+# Words ------------------------------------------------------------------------------------------------------------
+
+
+cdef bint word_number(const Blob* word, int64_t* number) noexcept nogil:
+    """Whether it is an integer."""
+    cdef uint8_t line[24]
+    if not 0 < word.size <= 20:
+        return False
+    memcpy(line, word.data, word.size)
+    memcpy(line + word.size, b"\r\n", 2)
+    return read_number(line, word.size + 2, number) == word.size + 2
+
+
+cdef inline uint8_t unescaped(uint8_t letter) noexcept nogil:
+    if letter == 0x6E:
+        return 0x0A
+    if letter == 0x72:
+        return 0x0D
+    if letter == 0x74:
+        return 0x09
+    if letter == 0x62:
+        return 0x08
+    return 0x07 if letter == 0x61 else letter
+
+
+cdef const uint8_t* write_quoted(const uint8_t* at, const uint8_t* end, Buffer* out) noexcept nogil:
+    """Write what stands between two quotes, as Redis reads it; behind the closing one, or NULL."""
+    cdef uint8_t quote = at[0]
+    at += 1
+    while at < end and at[0] != quote:
+        if at[0] == 0x5C and end - at > 1 and (quote == 0x22 or at[1] == quote):
+            if quote == 0x22 and end - at > 3 and at[1] == 0x78 and hex_digit(at[2]) >= 0 and hex_digit(at[3]) >= 0:
+                put(out, <uint8_t>(16 * hex_digit(at[2]) + hex_digit(at[3])))
+                at += 4
+            else:
+                put(out, unescaped(at[1]) if quote == 0x22 else quote)
+                at += 2
+        else:
+            put(out, at[0])
+            at += 1
+    if at >= end or (end - at > 1 and not is_space(at[1])):
+        return NULL
+    return at + 1
+
+
+cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Buffer* out) noexcept nogil:
+    """Write the words of a line as those of an array; how many there are, or -1: its quotes are unbalanced."""
+    cdef const uint8_t* end = at + size
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t begin
+    cdef Py_ssize_t left
+    cdef int digit
+    while at < end:
+        if is_space(at[0]):
+            at += 1
+            continue
+        begin = out.end
+        out.end += 8  # `$`, five digits, the line's end: a line is no longer.
+        while at < end and not is_space(at[0]):
+            if at[0] == 0x22 or at[0] == 0x27:
+                at = write_quoted(at, end, out)
+                if at == NULL:
+                    return -1
+            else:
+                put(out, at[0])
+                at += 1
+        left = out.end - begin - 8
+        out.data[begin] = 0x24
+        for digit in range(5):
+            out.data[begin + 5 - digit] = <uint8_t>(0x30 + left % 10)
+            left //= 10
+        memcpy(out.data + begin + 6, b"\r\n", 2)
+        put_end(out)
+        count += 1
+    return count
+
+
+# Requests ---------------------------------------------------------------------------------------------------------
+
+
+cdef void read_command(
+    Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
+) noexcept nogil:
+    """Read a command that was scanned, and make it a request if it is of one key."""
+    cdef Py_ssize_t begin = core.words.end
+    cdef int64_t number
+    command.count = connection.scan.elements
+    command.verb = NOTHING
+    command.request.method = Blob(NULL, 0)
+    if data[0] == 0x2A:
+        command.words = Cursor(data + 1 + read_number(data + 1, size - 1, &number), data + size)
+    else:
+        command.count = write_words(data, size, &core.words)
+        command.words = params_from(&core.words, begin)
+        if command.count < 0:
+            refuse(command, b"-ERR Protocol error: unbalanced quotes in request\r\n")
+    if command.count > 0:
+        take_word(&command.words, &command.name)
+        know_command(command)
+        if command.verb == ONE_KEY:
+            read_key(core, resp_of(connection.owing), command)
+
+
+cdef inline void refuse(Command* command, const char* why) noexcept nogil:
+    command.verb = REFUSED
+    command.why = why
+
+
+cdef void know_command(Command* command) noexcept nogil:
+    """Say what its name means, if that is known here, and whether it has so many words."""
+    cdef const Known* known
+    cdef int i
+    command.verb = OTHER
+    command.form = SAID
+    for i in range(COMMANDS):
+        known = &KNOWN[i]
+        if not word_is(&command.name, known.name):
+            continue
+        command.known = known.name
+        command.verb = known.verb
+        command.form = known.form
+        if command.count < known.least or (known.most > 0 and command.count > known.most):
+            refuse(command, NULL)
+            return
+        break
+    if command.verb == MANY_KEYS:
+        command.request.method = Blob(<const uint8_t*>b"get_many", 8)
+        if command.form == FOUND_OF and command.count == 2:
+            command.verb = ONE_KEY
+            command.form = FOUND
+
+
+cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil:
+    cdef Blob word
+    take_word(&command.words, &word)
+    if not write_get(core, resp, &word, &command.request):
+        refuse(command, NO_DATABASE)
+        return
+    if command.form == RANGE:
+        take_word(&command.words, &word)
+        if not word_number(&word, &command.first):
+            refuse(command, NO_INTEGER)
+            return
+        take_word(&command.words, &word)
+        if not word_number(&word, &command.last):
+            refuse(command, NO_INTEGER)
+            return
+
+
+cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
+    """Note that the next request is answered in the command's form; False: no memory."""
+    cdef Owed* owed = owe(connection.owing, command.form, parts)
+    if owed == NULL:
+        core.connections.doom(connection, CLOSED_MEMORY)
+        return False
+    owed.protocol = <uint8_t>resp_of(connection.owing).protocol
+    owed.first = command.first
+    owed.last = command.last
+    return True
+
+
+cdef void ask(Core core, Connection* connection, Command* command, int parts) noexcept nogil:
+    """Take its request, whose answer is said with those of so many parts."""
+    command.request.msgid = next_id(connection.owing)
+    if owe_answer(core, connection, command, parts):
+        take_request(core, connection, &command.request)
+
+
+# Commands ---------------------------------------------------------------------------------------------------------
+
+
+cdef void take_command(Core core, Connection* connection, Command* command) noexcept nogil:
+    """Answer it, or ask what it asks."""
+    if command.verb == ONE_KEY:
+        core.elements = 2
+        ask(core, connection, command, 1)
+    elif command.verb == MANY_KEYS or command.verb == DELETE:
+        take_runs(core, connection, command, 1)
+    elif command.verb == SET and command.count > 3:
+        say_line(core, connection, NO_OPTIONS)
+    elif command.verb == SET_MANY and command.count % 2 == 0:
+        refuse_count(core, connection, command)
+    elif command.verb == SET or command.verb == SET_MANY:
+        take_runs(core, connection, command, 2)
+    elif command.verb == REFUSED:
+        core.counts[BAD_REQUESTS] += 1
+        if command.why != NULL:
+            say_line(core, connection, command.why)
+        else:
+            refuse_count(core, connection, command)
+    elif command.verb == OTHER:
+        hand_over(core, connection, command)
+    elif command.verb != NOTHING:
+        take_word_of_connection(core, connection, command)
+
+
+cdef int count_runs(Core core, const Resp* resp, const Command* command, int step) noexcept nogil:
+    """How many requests the words make; -1: one names no database."""
+    cdef Cursor words = command.words
+    cdef Blob word
+    cdef Blob database
+    cdef Blob key
+    cdef Blob former = Blob(NULL, -1)
+    cdef Py_ssize_t left = (command.count - 1) // step
+    cdef int count = 0
+    if resp.database > 0 and command.verb != DELETE:  # All of them are of that one.
+        return 1
+    while left > 0 and count <= MOST_PARTS:
+        left -= 1
+        take_word(&words, &word)
+        if not divide_key(core, resp, &word, &database, &key):
+            return -1
+        if step == 2:
+            take_word(&words, &word)
+        count += command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)
+        former = database
+    return count
+
+
+cdef void take_runs(Core core, Connection* connection, Command* command, int step) noexcept nogil:
+    """Ask for each run of keys of one database, one request each; of a write of pairs `step` is 2."""
+    cdef int parts = count_runs(core, resp_of(connection.owing), command, step)
+    cdef Py_ssize_t left = (command.count - 1) // step
+    cdef int part
+    if not 0 <= parts <= MOST_PARTS:
+        say_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY_KEYS)
+        return
+    for part in range(parts):
+        left -= ask_run(core, connection, command, step, left, parts if part == 0 else 0)
+
+
+cdef Py_ssize_t ask_run(
+    Core core, Connection* connection, Command* command, int step, Py_ssize_t left, int parts
+) noexcept nogil:
+    """Ask for the next run of at most so many keys; how many it had."""
+    cdef Buffer* out = &core.words
+    cdef Cursor ahead = command.words
+    cdef Py_ssize_t begin = out.end
+    cdef Py_ssize_t count = 0
+    cdef Blob word
+    cdef Blob database = Blob(NULL, 0)
+    cdef Blob former = Blob(NULL, 0)
+    cdef Blob key = Blob(NULL, 0)
+    if parts == 1:
+        count = left
+        take_word(&ahead, &word)
+        divide_key(core, resp_of(connection.owing), &word, &former, &key)
+    while count < left:  # How many there are stands before them.
+        take_word(&ahead, &word)
+        divide_key(core, resp_of(connection.owing), &word, &database, &key)
+        if step == 2:
+            take_word(&ahead, &word)
+        if count > 0 and (command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)):
+            break
+        former = database
+        count += 1
+    core.elements = 2 + count * (3 if step == 2 else 1)
+    begin_params(out, 3 if command.verb == SET else 2, &former)
+    if command.verb == MANY_KEYS or command.verb == SET_MANY:
+        put_array(out, count)
+    for _ in range(count):
+        take_word(&command.words, &word)
+        divide_key(core, resp_of(connection.owing), &word, &database, &key)
+        if command.verb == SET_MANY:
+            put_array(out, 2)
+        put_bin(out, key.data, key.size)
+        if step == 2:
+            take_word(&command.words, &word)
+            put_bin(out, word.data, word.size)
+    if command.verb == SET:
+        command.request.method = Blob(<const uint8_t*>b"put", 3)
+    elif command.verb == SET_MANY:
+        command.request.method = Blob(<const uint8_t*>b"put_many", 8)
+    elif command.verb == DELETE:
+        command.request.method = Blob(<const uint8_t*>b"delete", 6)
+    command.request.params = params_from(out, begin)
+    ask(core, connection, command, parts)
+    return count
+
+
+cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
+    """Have Python answer it: `resp [connection, protocol, database, name, [words]]`."""
+    cdef const Resp* resp = resp_of(connection.owing)
+    cdef Buffer* out = &core.words
+    cdef Py_ssize_t begin = out.end
+    cdef Cursor words = command.words
+    cdef Py_ssize_t left = command.count - 1
+    cdef Blob word = command.name
+    core.elements = 5 + command.count
+    put_array(out, 5)
+    put_unsigned(out, connection.handle)
+    put_unsigned(out, <uint32_t>resp.protocol)
+    put_unsigned(out, resp.database)
+    put_bin(out, resp.name, resp.name_size)
+    put_array(out, command.count)
+    put_bin(out, word.data, word.size)
+    while left > 0:
+        left -= 1
+        take_word(&words, &word)
+        put_bin(out, word.data, word.size)
+    command.form = SAID
+    command.request.method = Blob(<const uint8_t*>b"resp", 4)
+    command.request.params = params_from(out, begin)
+    ask(core, connection, command, 1)
+
+
+# The connection's own ---------------------------------------------------------------------------------------------
+
+
+cdef void take_word_of_connection(Core core, Connection* connection, Command* command) noexcept nogil:
+    """PING, ECHO and what changes the connection."""
+    cdef Resp* resp = resp_of(connection.owing)
+    cdef Cursor words = command.words
+    cdef Blob word = Blob(NULL, 0)
+    cdef int64_t number = 0
+    if command.verb == PING:
+        core.counts[PINGS] += 1
+    if command.verb == HELLO:
+        greet(core, connection, command)
+    elif command.verb == PING and command.count == 1:
+        say_line(core, connection, b"+PONG\r\n")
+    elif command.verb == PING or command.verb == ECHO:
+        take_word(&words, &word)
+        say_bulk(core, connection, &word)
+    elif command.verb == QUIT:
+        say_line(core, connection, OK)
+        connection.broken = True
+        core.connections.finish(connection, CLOSED_BY_PEER)
+    elif command.verb == RESET:
+        resp.protocol = 2
+        resp.database = 0
+        resp.name_size = 0
+        connection.user = connection.certified
+        read_as(core.published, connection.user)
+        say_line(core, connection, b"+RESET\r\n")
+    elif command.verb == SELECT:
+        take_word(&words, &word)
+        if not word_number(&word, &number):
+            say_line(core, connection, NO_INTEGER)
+        elif not 0 <= number <= core.resp_name_count:
+            say_line(core, connection, b"-ERR DB index is out of range\r\n")
+        else:
+            resp.database = <uint32_t>number
+            say_line(core, connection, OK)
+    else:
+        take_word(&words, &word)
+        if word_is(&word, b"setname") and command.count == 3:
+            take_word(&words, &word)
+            say_line(core, connection, OK if set_name(resp, &word) else BAD_NAME)
+        else:
+            hand_over(core, connection, command)
+
+
+cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
+    """What the connection is called from now on, if it may be."""
+    cdef Py_ssize_t i
+    if name.size > MOST_NAME:
+        return False
+    for i in range(name.size):
+        if not 0x21 <= name.data[i] <= 0x7E:
+            return False
+    memcpy(resp.name, name.data, name.size)
+    resp.name_size = <uint8_t>name.size
+    return True
+
+
+cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
+    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python says what speaks here, or refuses, in that protocol."""
+    cdef Resp* resp = resp_of(connection.owing)
+    cdef Cursor words = command.words
+    cdef Py_ssize_t left = command.count - 1
+    cdef int64_t protocol = resp.protocol
+    cdef Blob word = Blob(NULL, 0)
+    cdef Blob name = Blob(&resp.name[0], resp.name_size)
+    if left > 0:
+        take_word(&words, &word)
+        left -= 1
+        if not word_number(&word, &protocol):
+            say_line(core, connection, b"-ERR Protocol version is not an integer or out of range\r\n")
+            return
+        if protocol != 2 and protocol != 3:
+            say_line(core, connection, b"-NOPROTO unsupported protocol version\r\n")
+            return
+    while left > 0:
+        take_word(&words, &word)
+        if left >= 3 and word_is(&word, b"auth"):
+            take_word(&words, &word)
+            take_word(&words, &word)
+            left -= 3
+        elif left >= 2 and word_is(&word, b"setname"):
+            take_word(&words, &name)
+            left -= 2
+        else:
+            say_line(
+                core, connection, b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
+            )
+            return
+    if not set_name(resp, &name):
+        say_line(core, connection, BAD_NAME)
+        return
+    resp.protocol = <int>protocol
+    hand_over(core, connection, command)
+
+
+# Saying it --------------------------------------------------------------------------------------------------------
+
+
+cdef void refuse_count(Core core, Connection* connection, const Command* command) noexcept nogil:
+    cdef char line[ERROR_LINE_BYTES]
+    snprintf(line, ERROR_LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", command.known)
+    say_line(core, connection, line)
+
+
+cdef void say_line(Core core, Connection* connection, const char* line) noexcept nogil:
+    """Answer at once, when it is its turn, with this line."""
+    say_now(core, connection, <const uint8_t*>line, <Py_ssize_t>strlen(line))
+
+
+cdef void say_bulk(Core core, Connection* connection, const Blob* word) noexcept nogil:
+    cdef Py_ssize_t begin = core.words.end
+    put_bulk(&core.words, word.data, word.size)
+    say_now(core, connection, core.words.data + begin, core.words.end - begin)
+
+
+cdef void say_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t id = next_id(connection.owing)
+    if owe(connection.owing, SAID, 1) == NULL or buffer_reserve(core.out, size + 3 * HEAD_BYTES) < 0:
+        core.connections.doom(connection, CLOSED_MEMORY)
+        return
+    put_answer(core.out, id)
+    put_bin(core.out, data, size)
+    core.fresh_answers += 1

@@ -1,0 +1,6 @@
+"""Commands of RESP that have arrived.  The idea stands in `resp_intake.pyx`."""
+
+from libc.stdint cimport uint8_t
+
+
+cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -1,0 +1,207 @@
+"""Who else holds what: for each identity a matrix of bits, a row for each partition, a column for each peer.
+
+Python gives each member a column, a small number, and tells its state and what it holds; the serving loop reads a row
+when it looks for somebody to ask.  A change of state touches the peer alone, what somebody holds its column alone, and
+neither the table of what is here.  Rows rather than columns stand together in memory: they are what a request reads.
+
+In which order candidates are asked is the rule of `gossipkv.placement.candidates`; `peers.pyx` follows it.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from gossipkv.wire._wire cimport Blob
+
+cdef enum:
+    LEAST_ROUTES = 16
+    MOST_PARTITIONS = 65536
+
+
+cdef inline uint32_t home_of(const uint8_t* identity) noexcept nogil:
+    """An identity is a digest, so any of its bytes will do."""
+    cdef uint32_t home
+    memcpy(&home, identity, sizeof(uint32_t))
+    return home
+
+
+@cython.final
+cdef class Routes:
+    """Peers, and what each of them holds."""
+
+    def __cinit__(self, uint64_t seed):
+        self.names = []
+        self.state = seed * 2 + 1
+        self.mask = LEAST_ROUTES - 1
+        self.routes = <Route*>calloc(LEAST_ROUTES, sizeof(Route))
+        if self.routes == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        if self.routes != NULL:
+            for i in range(self.mask + 1):
+                free(self.routes[i].rows)
+        free(self.routes)
+        free(self.peers)
+
+    # From Python ------------------------------------------------------------------------------------------------
+
+    def set_peer(self, int column, str name not None, int state):
+        """Know a member under that column, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        cdef bytes told = name.encode()
+        cdef uint32_t count
+        cdef Peer* peers
+        if not 0 <= column < MOST_PEERS:
+            raise ValueError(f"a column is a number below {MOST_PEERS}, not {column}")
+        if not 0 <= state <= 2:
+            raise ValueError(f"a state is 0, 1 or 2, not {state}")
+        if <uint32_t>column >= self.peer_count:
+            count = <uint32_t>column + 1
+            peers = <Peer*>realloc(self.peers, count * sizeof(Peer))
+            if peers == NULL:
+                raise MemoryError
+            memset(peers + self.peer_count, 0, (count - self.peer_count) * sizeof(Peer))
+            self.names += [None] * (count - self.peer_count)
+            self.peers = peers
+            self.peer_count = count
+        if len(told) > LONGEST_NAME:
+            raise ValueError(f"a name has at most {LONGEST_NAME} bytes, not {len(told)}")
+        self.names[column] = told
+        self.peers[column].name = Blob(<const uint8_t*><const char*>told, len(told))
+        self.peers[column].known = True
+        self.peers[column].state = state
+
+    def forget_peer(self, int column):
+        """Know nothing of it: it holds nothing any more, and its column may be another's."""
+        cdef uint32_t i
+        cdef Py_ssize_t p
+        cdef uint64_t keep = ~(<uint64_t>1 << (column % 64))
+        cdef Route* route
+        memset(self.peer(column), 0, sizeof(Peer))
+        for i in range(self.mask + 1):
+            route = &self.routes[i]
+            if route.rows != NULL and <uint32_t>column < 64 * route.words:
+                for p in range(route.partitions):
+                    route.rows[p * route.words + column // 64] &= keep
+
+    def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
+        """Say which of so many partitions of that identity a peer holds: bit p of the bytes, the lowest first."""
+        cdef const uint8_t* bits = bitmap
+        cdef Py_ssize_t size = len(bitmap)
+        cdef uint64_t bit = <uint64_t>1 << (column % 64)
+        cdef uint64_t* at
+        cdef Route* route
+        cdef Py_ssize_t p
+        self.peer(column)
+        if len(identity) != IDENTITY_BYTES:
+            raise ValueError(f"an identity has {IDENTITY_BYTES} bytes, not {len(identity)}")
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            raise ValueError(f"there are 1 to {MOST_PARTITIONS} partitions, not {partitions}")
+        if size * 8 < partitions:
+            raise ValueError(f"{size} bytes are too few for {partitions} partitions")
+        route = self.find(identity)
+        if route == NULL:
+            if 2 * self.count > self.mask:
+                self.grow()
+            route = self.slot_of(identity)
+            route.rows = <uint64_t*>calloc(partitions, sizeof(uint64_t))
+            if route.rows == NULL:
+                raise MemoryError
+            memcpy(route.identity, <const uint8_t*>identity, IDENTITY_BYTES)
+            route.partitions = partitions
+            route.words = 1
+            self.count += 1
+        elif route.partitions != partitions:
+            raise ValueError(f"an identity with {route.partitions} partitions cannot have {partitions}")
+        self.widen(route, column)
+        at = route.rows + column // 64
+        for p in range(partitions):
+            if bits[p >> 3] >> (p & 7) & 1:
+                at[0] |= bit
+            else:
+                at[0] &= ~bit
+            at += route.words
+
+    def forget_route(self, bytes identity not None):
+        """Know nobody who holds any of that identity."""
+        cdef Route* route = self.find(identity) if len(identity) == IDENTITY_BYTES else NULL
+        cdef Route* slots = self.routes
+        cdef uint32_t i
+        if route == NULL:
+            return
+        free(route.rows)
+        route.rows = NULL
+        self.count -= 1
+        # Whoever stands behind the gap is put where it is found: there are few, and it is rare.
+        self.routes = <Route*>calloc(self.mask + 1, sizeof(Route))
+        if self.routes == NULL:
+            self.routes = slots
+            raise MemoryError
+        for i in range(self.mask + 1):
+            if slots[i].rows != NULL:
+                self.slot_of(slots[i].identity)[0] = slots[i]
+        free(slots)
+
+    # In C -------------------------------------------------------------------------------------------------------
+
+    cdef Route* slot_of(self, const uint8_t* identity) noexcept nogil:
+        """Where the route is, or the empty place where it would go."""
+        cdef uint32_t at = home_of(identity) & self.mask
+        while self.routes[at].rows != NULL and memcmp(self.routes[at].identity, identity, IDENTITY_BYTES) != 0:
+            at = (at + 1) & self.mask
+        return &self.routes[at]
+
+    cdef Route* find(self, const uint8_t* identity) noexcept nogil:
+        """The route of that identity; NULL: there is none."""
+        cdef Route* route = self.slot_of(identity)
+        return route if route.rows != NULL else NULL
+
+    cdef int grow(self) except -1:
+        """Twice as many places."""
+        cdef Route* slots = self.routes
+        cdef uint32_t before = self.mask + 1
+        cdef uint32_t i
+        self.routes = <Route*>calloc(2 * before, sizeof(Route))
+        if self.routes == NULL:
+            self.routes = slots
+            raise MemoryError
+        self.mask = 2 * before - 1
+        for i in range(before):
+            if slots[i].rows != NULL:
+                self.slot_of(slots[i].identity)[0] = slots[i]
+        free(slots)
+        return 0
+
+    cdef int widen(self, Route* route, uint32_t column) except -1:
+        """Rows that have that column."""
+        cdef uint32_t words = route.words
+        cdef uint64_t* rows
+        cdef Py_ssize_t p
+        while 64 * words <= column:
+            words *= 2
+        if words == route.words:
+            return 0
+        rows = <uint64_t*>calloc(route.partitions * words, sizeof(uint64_t))
+        if rows == NULL:
+            raise MemoryError
+        for p in range(route.partitions):
+            memcpy(rows + p * words, route.rows + p * route.words, route.words * sizeof(uint64_t))
+        free(route.rows)
+        route.rows = rows
+        route.words = words
+        return 0
+
+    cdef Peer* peer(self, int column) except NULL:
+        """The peer of that column.  Raises KeyError: there is none."""
+        if not 0 <= column < <int>self.peer_count or not self.peers[column].known:
+            raise KeyError(f"no peer has column {column}")
+        return &self.peers[column]
+
+    cdef uint32_t draw(self, uint32_t count) noexcept nogil:
+        """A random number below `count` (xorshift64*: nobody gains by guessing whom a read asks)."""
+        self.state ^= self.state >> 12
+        self.state ^= self.state << 25
+        self.state ^= self.state >> 27
+        return <uint32_t>((self.state * 0x2545F4914F6CDD1DULL) >> 33) % count

@@ -1,0 +1,565 @@
+"""TLS by the OpenSSL of the system, found when a certificate is first read: no headers are needed to build a node.
+
+A `Tls` is a context: certificate, key, who may sign clients' certificates, the keys of its tickets.  It is never
+changed: what is read anew is another one, and connections keep theirs.  Pumps share it, as OpenSSL allows.
+
+What is spoken: TLS 1.3 and 1.2, forward-secret ciphers alone, no compression, no renegotiation, no early data.  Tickets
+are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.
+
+OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
+one that somebody has left for its own, so each call below begins without any.
+
+Of a node's certificate its uuid is what counts, in a name of the form `urn:uuid:...`, and who signed it: a certificate
+with one is a node's if an authority of nodes signed it, whoever else may sign certificates here.
+
+The library is opened for this module alone, and never let go: Python's `ssl` may have the same one, or another.
+"""
+
+from uuid import UUID
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+from libc.time cimport time_t, tm
+
+from gossipkv.errors import ConfigError, LocalError, ProtocolError, Unauthorized
+
+cdef extern from "<dlfcn.h>":
+    enum: RTLD_NOW
+    enum: RTLD_LOCAL
+    void* dlopen(const char* name, int flags)
+    void* dlsym(void* library, const char* name)
+    const char* dlerror()
+
+cdef extern from "<time.h>":
+    time_t timegm(tm* time)
+
+NAMES = """
+    OpenSSL_version_num ERR_clear_error ERR_peek_last_error ERR_reason_error_string X509_get0_notAfter ASN1_TIME_to_tm
+    TLS_method SSL_CTX_new SSL_CTX_free SSL_CTX_ctrl SSL_CTX_set_options SSL_CTX_set_cipher_list
+    SSL_CTX_set_num_tickets SSL_CTX_set_session_id_context SSL_CTX_set_default_passwd_cb
+    SSL_CTX_set_default_passwd_cb_userdata SSL_CTX_use_PrivateKey_file SSL_CTX_use_certificate_chain_file
+    SSL_CTX_check_private_key SSL_CTX_get0_certificate SSL_CTX_load_verify_file SSL_CTX_set_default_verify_paths
+    SSL_load_client_CA_file SSL_add_file_cert_subjects_to_stack SSL_CTX_set_client_CA_list SSL_CTX_set_verify
+    SSL_new SSL_free SSL_set_fd SSL_set_accept_state SSL_set_connect_state SSL_set1_host SSL_ctrl SSL_do_handshake
+    SSL_read SSL_peek SSL_write SSL_shutdown SSL_get_error SSL_has_pending SSL_session_reused
+    BIO_s_mem BIO_new BIO_read BIO_write SSL_set_bio X509_STORE_new X509_STORE_free X509_STORE_load_file
+    X509_STORE_CTX_new X509_STORE_CTX_free X509_STORE_CTX_init X509_verify_cert SSL_get_verify_result
+    X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
+    OPENSSL_sk_value GENERAL_NAME_get0_value GENERAL_NAMES_free ASN1_STRING_get0_data ASN1_STRING_length
+    X509_get_subject_name X509_NAME_get_index_by_NID X509_NAME_get_entry X509_NAME_ENTRY_get_data
+""".split()
+
+cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
+    LEAST_VERSION = 0x30000000
+    OP_IGNORE_UNEXPECTED_EOF = 1 << 7  # Requests say how long they are: an end says nothing more by being said.
+    OP_NO_COMPRESSION = 1 << 17
+    OP_NO_RENEGOTIATION = 1 << 30
+    CONTROL_MODE = 33
+    CONTROL_NAME = 55  # Of the host that is asked for.
+    CONTROL_READ_AHEAD = 41
+    CONTROL_CACHE_MODE = 44
+    CONTROL_BUILD_CHAIN = 105
+    CONTROL_LEAST_PROTOCOL = 123
+    # Records are sent as far as they can be; the rest may lie elsewhere by then; who is idle has no buffers.
+    MODES = 0x1 | 0x2 | 0x10
+    CACHE_OFF = 0
+    # The chain in its order, whatever that of the file, without the root: what is missing is the client's to know.
+    CHAIN_FLAGS = 0x1 | 0x2 | 0x8 | 0x10
+    TLS_1_2 = 0x0303
+    FILE_PEM = 1
+    VERIFY_PEER = 1
+    WHY_WANTS_READ = 2
+    WHY_WANTS_WRITE = 3
+    WHY_ENDED = 6
+    TICKETS = 1  # To each client of TLS 1.3; two are usual, for browsers, and take twice the time.
+    MOST_AT_ONCE = 1 << 30
+    NAMES_EXTENSION = 85  # NID_subject_alt_name
+    NAME_URI = 6
+    COMMON_NAME = 13
+    REASON_BITS = 0x7FFFFF  # Of an error.
+    # Alerts of the other side, each 1000 and its number: about this one's certificate from the first to the last.
+    BAD_CERTIFICATE_ALERT = 1042
+    UNKNOWN_AUTHORITY_ALERT = 1048
+    PROTOCOL_VERSION_ALERT = 1070  # Of a node: no TLS is spoken there.
+    NO_CERTIFICATE_ALERT = 1116
+    NOT_TLS = 267  # What came is no record.
+    OUTPUT_BYTES = 4096
+
+cdef Functions openssl
+cdef bint is_open = False
+
+
+cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept nogil:
+    """Note that a key wants a passphrase, instead of asking whoever sits at the terminal."""
+    (<bint*>asked)[0] = True
+    return 0
+
+
+cdef int open_library() except -1:
+    """Find OpenSSL.  Raises LocalError: it is not there, or too old."""
+    global is_open
+    cdef void* libraries[2]
+    cdef void* found
+    cdef int i
+    cdef int at
+    if is_open:
+        return 0
+    for i, name in enumerate((b"libssl.so.3", b"libcrypto.so.3")):
+        libraries[i] = dlopen(name, RTLD_NOW | RTLD_LOCAL)
+        if libraries[i] == NULL:
+            raise no_library((<bytes>dlerror()).decode(errors="replace"))
+    for at, function in enumerate(NAMES):
+        found = NULL
+        for i in range(2):
+            found = dlsym(libraries[i], function.encode()) if found == NULL else found
+        if found == NULL:
+            raise no_library(f"it has no {function}")
+        (<void**>&openssl)[at] = found
+    if openssl.version() < LEAST_VERSION:
+        raise no_library(f"it is {openssl.version():#x}")
+    is_open = True
+    return 0
+
+
+cdef object no_library(str reason):
+    return LocalError(
+        f"tls_certificate: TLS needs OpenSSL 3.0 or newer (libssl.so.3), which this system does not give: {reason}; "
+        "install it (Debian, Ubuntu: apt install libssl3), or leave tls_certificate out",
+        {"setting": "tls_certificate"},
+    )
+
+
+cdef object refused(str setting, object path, str reason):
+    return ConfigError(f"{setting} = {str(path)!r}: {reason}", {"setting": setting, "path": str(path)})
+
+
+cdef str last_reason():
+    cdef const char* reason = openssl.reason_of(openssl.last_error())
+    return "no reason is given" if reason == NULL else (<bytes>reason).decode(errors="replace")
+
+
+cdef bytes readable(str setting, object path):
+    """The path as the system wants it.  Raises ConfigError: nobody can read what is there."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise refused(setting, path, f"cannot be read: {error.strerror or error}") from None
+    return str(path).encode()
+
+
+cdef void* new_context() except NULL:
+    """What both sides of a connection have in common."""
+    cdef void* context
+    open_library()
+    openssl.clear_errors()
+    context = openssl.context_new(openssl.method())
+    if context == NULL:
+        raise MemoryError
+    openssl.set_options(context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
+    openssl.context_control(context, CONTROL_LEAST_PROTOCOL, TLS_1_2, NULL)
+    openssl.context_control(context, CONTROL_MODE, MODES, NULL)
+    openssl.context_control(context, CONTROL_READ_AHEAD, 1, NULL)
+    openssl.context_control(context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
+    openssl.set_ciphers(context, b"ECDHE+AESGCM:ECDHE+CHACHA20")  # Of TLS 1.2: all of 1.3 are as good.
+    return context
+
+
+cdef int use_pair(void* context, str certificate_setting, certificate, str key_setting, key) except -1:
+    """Have that certificate shown."""
+    cdef bytes chain_path = readable(certificate_setting, certificate)
+    cdef bytes key_path = readable(key_setting, key)
+    cdef bint asked = False
+    cdef int done
+    openssl.set_passphrase_callback(context, ask_nobody)
+    openssl.set_passphrase_data(context, &asked)
+    done = openssl.use_key(context, key_path, FILE_PEM)
+    openssl.set_passphrase_data(context, NULL)
+    if asked:
+        raise refused(
+            key_setting, key, "it is sealed with a passphrase, and nobody is there to type it; write it without one"
+        )
+    if done != 1:
+        raise refused(key_setting, key, f"expected a private key in PEM: {last_reason()}")
+    if openssl.use_chain(context, chain_path) != 1:
+        raise refused(certificate_setting, certificate, f"expected certificates in PEM: {last_reason()}")
+    if openssl.check_key(context) != 1:
+        raise refused(key_setting, key, f"it is not the key of the first certificate in {certificate}, the node's own")
+    return 0
+
+
+@cython.final
+cdef class Tls:
+    """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
+
+    `listeners` has a bit for each, as `transport.pxd` numbers them.  `clients` and `peers`: who signs certificates of
+    clients, and of nodes, that whoever comes is asked for; who has none may come in, who has a wrong one may not.  Of
+    the node's own certificate: `uuid`, 16 bytes, or None; `expires_s`: until when it holds, in seconds since 1970.
+
+    Raises:
+        ConfigError: a file is not what it should be; the sentence says which, and what to do.
+        LocalError: this system has no OpenSSL 3.
+    """
+
+    def __cinit__(self, certificate, key, clients=None, peers=None, *, uint32_t listeners):
+        self.listeners = listeners
+        self.context = new_context()
+        openssl.set_tickets(self.context, TICKETS)
+        openssl.set_id_context(self.context, b"gossipkv", 8)  # Without one no ticket is taken of who has a certificate.
+        self.use(certificate, key)
+        asked = {"tls_clients": clients, "tls_peers": peers}
+        self.ask({setting: path for setting, path in asked.items() if path is not None})
+        if peers is not None:
+            self.peers = store_of("tls_peers", peers)
+        if clients is not None:
+            self.clients = store_of("tls_clients", clients)
+
+    def __dealloc__(self):
+        openssl.store_free(self.peers)
+        openssl.store_free(self.clients)
+        if self.context != NULL:
+            openssl.context_free(self.context)
+
+    @property
+    def knows_peers(self):
+        """Whether nodes prove who they are to each other."""
+        return self.peers != NULL
+
+    cdef int use(self, certificate, key) except -1:
+        cdef tm expires
+        use_pair(self.context, "tls_certificate", certificate, "tls_key", key)
+        openssl.context_control(self.context, CONTROL_BUILD_CHAIN, CHAIN_FLAGS, NULL)
+        memset(&expires, 0, sizeof(expires))
+        if openssl.to_tm(openssl.not_after(openssl.certificate(self.context)), &expires) != 1:
+            raise refused("tls_certificate", certificate, "it does not say until when it holds")
+        self.expires_s = timegm(&expires)
+        self.uuid = uuid_of(openssl.certificate(self.context))
+        return 0
+
+    cdef int ask(self, dict authorities) except -1:
+        """Ask whoever comes for a certificate that one of these signs, by setting; with none nobody is asked."""
+        cdef void* names = NULL
+        cdef bytes path
+        for setting, file in authorities.items():
+            path = readable(setting, file)
+            if names != NULL:
+                openssl.add_names(names, path)
+            else:
+                names = openssl.read_names(path)
+                openssl.tell_names(self.context, names)
+                openssl.set_verify(self.context, VERIFY_PEER, NULL)
+            if names == NULL or openssl.trust(self.context, path) != 1:
+                raise refused(setting, file, f"expected certificates of authorities in PEM: {last_reason()}")
+        return 0
+
+    cdef void* begin(self, int fd) noexcept nogil:
+        """What speaks on a connection that was accepted, until `tls_free`; NULL without memory."""
+        cdef void* tls = openssl.new(self.context)
+        if tls != NULL and openssl.set_fd(tls, fd) != 1:
+            openssl.free(tls)
+            return NULL
+        if tls != NULL:
+            openssl.set_accepting(tls)
+        return tls
+
+    cdef object proven(self, const void* tls):
+        """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
+        return uuid_of(openssl.shown(tls)) if is_signed(tls, self.peers) else None
+
+    cdef object named(self, const void* tls):
+        """The name of the client at the other end, as it is in its certificate; None: that has none, or is a node's."""
+        cdef const void* certificate = openssl.shown(tls)
+        if certificate == NULL or uuid_of(certificate) is not None or not is_signed(tls, self.clients):
+            return None
+        return name_of(certificate)
+
+
+cdef void* store_of(str setting, path) except NULL:
+    """Who signs, as a file says."""
+    cdef void* store = openssl.store_new()
+    if store == NULL or openssl.store_load(store, readable(setting, path)) != 1:
+        openssl.store_free(store)
+        raise refused(setting, path, f"expected certificates of authorities in PEM: {last_reason()}")
+    return store
+
+
+cdef bint is_signed(const void* tls, void* store) noexcept nogil:
+    """Whether the certificate of the other end is there, and one of these has signed it; NULL: there are none."""
+    cdef const void* certificate = openssl.shown(tls)
+    cdef void* verdict
+    cdef bint result
+    if store == NULL or certificate == NULL:
+        return False
+    openssl.clear_errors()
+    verdict = openssl.verdict_new()
+    result = (
+        verdict != NULL
+        and openssl.verdict_begin(verdict, store, certificate, openssl.shown_chain(tls)) == 1
+        and openssl.is_signed(verdict) == 1
+    )
+    openssl.verdict_free(verdict)
+    return result
+
+
+cdef object uuid_of(const void* certificate):
+    """Which node a certificate is about, 16 bytes; None: about none, or more than one."""
+    cdef void* names = openssl.extension(certificate, NAMES_EXTENSION, NULL, NULL)
+    cdef const void* value
+    cdef int kind
+    cdef int at
+    cdef list found = []
+    for at in range(openssl.name_count(names)):  # Of none there are -1.
+        value = openssl.name_value(openssl.name_at(names, at), &kind)
+        if kind == NAME_URI:
+            found.append((<const char*>openssl.text_data(value))[:openssl.text_size(value)])
+    openssl.names_free(names)
+    named = [name for name in found if name.startswith(b"urn:uuid:")]
+    try:
+        return UUID(named[0].decode()).bytes if len(named) == 1 else None
+    except ValueError:
+        return None
+
+
+cdef object name_of(const void* certificate):
+    """The common name in it; None: there is none, or more than one, or it is not of ASCII, as users' names are."""
+    cdef const void* subject = openssl.subject(certificate)
+    cdef int at = openssl.find_entry(subject, COMMON_NAME, -1)
+    cdef const void* value
+    if at < 0 or openssl.find_entry(subject, COMMON_NAME, at) >= 0:
+        return None
+    value = openssl.entry_value(openssl.entry_at(subject, at))
+    name = (<const char*>openssl.text_data(value))[:openssl.text_size(value)]
+    return name.decode() if name.isascii() else None
+
+
+@cython.final
+cdef class TlsClient:
+    """How TLS is spoken with a server, as clients do: it has to prove that it is `host`.
+
+    `authorities`: who may have signed its certificate; None: whom the system trusts.  `certificate` and `key`: shown.
+
+    Raises:
+        ConfigError, LocalError: as `Tls`.
+    """
+
+    def __cinit__(self, str host not None, authorities=None, certificate=None, key=None):
+        self.host = host.partition("%")[0].encode("idna" if not host.isascii() else "ascii")
+        self.host_text = self.host
+        self.is_name = not self.host.replace(b".", b"").isdigit() and b":" not in self.host
+        self.context = new_context()
+        openssl.set_verify(self.context, VERIFY_PEER, NULL)
+        if authorities is None:
+            openssl.trust_usual(self.context)
+        elif openssl.trust(self.context, readable("--ca", authorities)) != 1:
+            raise refused("--ca", authorities, f"expected certificates of authorities in PEM: {last_reason()}")
+        if certificate is not None:
+            use_pair(self.context, "--cert", certificate, "--key", certificate if key is None else key)
+
+    def __dealloc__(self):
+        if self.context != NULL:
+            openssl.context_free(self.context)
+
+    cdef void* dial(self, int fd) noexcept nogil:
+        """What speaks on a connection that was made, until `tls_free`; NULL without memory."""
+        cdef void* tls = openssl.new(self.context)
+        if tls == NULL:
+            return NULL
+        if openssl.set_fd(tls, fd) != 1 or openssl.set_host(tls, self.host_text) != 1:
+            openssl.free(tls)
+            return NULL
+        if self.is_name:
+            openssl.control(tls, CONTROL_NAME, 0, self.host_text)
+        openssl.set_dialling(tls)
+        return tls
+
+
+@cython.final
+cdef class TlsEnd:
+    """Our end of TLS with a node that was dialled, without its socket, until a transport goes on with it.
+
+    `feed` takes what has come; what `take_output` gives is to be sent, whatever else was called.
+    """
+
+    def __cinit__(self, Tls tls not None):
+        self.context = tls
+        self.fd = -1
+        self.tls = openssl.new(tls.context)
+        self.came = openssl.bio_new(openssl.memory())
+        self.goes = openssl.bio_new(openssl.memory())
+        if self.tls == NULL or self.came == NULL or self.goes == NULL:
+            raise MemoryError
+        openssl.set_bio(self.tls, self.came, self.goes)
+        openssl.set_dialling(self.tls)
+
+    def __dealloc__(self):
+        if self.tls != NULL:
+            openssl.free(self.tls)
+
+    @property
+    def uuid(self):
+        """Which node has answered, 16 bytes; None: its certificate proves none.  Requires: hands are shaken."""
+        return self.context.proven(self.tls)
+
+    def feed(self, bytes data not None):
+        """Take what has come."""
+        openssl.bio_write(self.came, <const char*>data, <int>len(data))
+
+    def take_output(self):
+        """What is to be sent now."""
+        cdef uint8_t chunk[OUTPUT_BYTES]
+        cdef list output = []
+        cdef int size = OUTPUT_BYTES
+        while size == OUTPUT_BYTES:
+            size = openssl.bio_read(self.goes, chunk, OUTPUT_BYTES)
+            output.append((<const char*>chunk)[:max(size, 0)])
+        return b"".join(output)
+
+    def shake(self):
+        """Go on with the handshake; whether it is done, or more has to come.
+
+        Raises:
+            Unauthorized, ProtocolError: it fails; the sentence says why.
+        """
+        cdef int waits = tls_shake(self.tls)
+        if waits == BROKEN:
+            self.fail()
+        return waits == 0
+
+    def read(self, int most):
+        """What has been said to us, some of it; nothing at the end; None: more has to come.  Raises as `shake`."""
+        cdef bytearray data = bytearray(most)
+        cdef bint holds
+        cdef ssize_t size = tls_receive(self.tls, data, most, &holds)
+        if size == BROKEN:
+            self.fail()
+        return None if size == NOT_YET else bytes(data[:size])
+
+    def write(self, bytes data not None):
+        """Say it.  Requires: hands are shaken."""
+        if tls_send(self.tls, data, len(data)) != len(data):
+            self.fail()
+
+    def at(self, int fd):
+        """This, for a transport that goes on at that descriptor.  Requires: all that has come was read."""
+        openssl.set_fd(self.tls, fd)
+        self.fd = fd
+        return self
+
+    cdef void* take(self) noexcept nogil:
+        """What speaks, which is the caller's from now on."""
+        cdef void* tls = self.tls
+        self.tls = NULL
+        return tls
+
+    cdef int fail(self) except -1:
+        """Raise why the other end, or this one, speaks no more."""
+        cdef long verdict = openssl.verdict(self.tls)
+        cdef int reason = openssl.last_error() & REASON_BITS
+        if verdict != 0:
+            why = (<bytes>openssl.verdict_reason(verdict)).decode()
+            raise Unauthorized(f"its certificate is refused: {why}", {"reason": why})
+        why = last_reason()
+        if BAD_CERTIFICATE_ALERT <= reason <= UNKNOWN_AUTHORITY_ALERT or reason == NO_CERTIFICATE_ALERT:
+            raise Unauthorized(f"it refuses this node's certificate: {why}", {"reason": why})
+        if reason == PROTOCOL_VERSION_ALERT or reason == NOT_TLS:
+            raise ProtocolError("it speaks no TLS, as this node does to others (tls_peers)", {"reason": why})
+        raise ProtocolError(f"TLS with it has failed: {why}", {"reason": why})
+
+
+cdef inline void forget_errors() noexcept nogil:
+    """Have none that somebody has left; to look whether there are any takes a quarter of clearing them."""
+    if openssl.last_error() != 0:
+        openssl.clear_errors()
+
+
+cdef inline ssize_t tls_failed(void* tls, int result) noexcept nogil:
+    """What a call that has failed means for its connection; 0: its end."""
+    cdef int why = openssl.why(tls, result)
+    if why == WHY_WANTS_READ or why == WHY_WANTS_WRITE:
+        return NOT_YET
+    return 0 if why == WHY_ENDED else BROKEN
+
+
+cdef int tls_shake(void* tls) noexcept nogil:
+    """One step of the handshake: what it waits for then, `READABLE` or `WRITABLE`; 0: it is done; `BROKEN`."""
+    cdef int result
+    cdef int why
+    openssl.clear_errors()
+    result = openssl.shake(tls)
+    if result == 1:
+        return 0
+    why = openssl.why(tls, result)
+    if why == WHY_WANTS_READ:
+        return READABLE
+    return WRITABLE if why == WHY_WANTS_WRITE else BROKEN
+
+
+cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil:
+    """As `Transport.receive`; `holds`: there is more, or an end, of which the system does not tell."""
+    cdef Py_ssize_t came = 0
+    cdef ssize_t result
+    holds[0] = False
+    forget_errors()
+    while True:
+        result = openssl.read(tls, data + came, <int>min(size - came, <Py_ssize_t>MOST_AT_ONCE))
+        if result <= 0:
+            break
+        came += result
+        if came == size or not openssl.holds(tls):  # Nothing is received only to find that there is nothing.
+            holds[0] = came == size and openssl.holds(tls)
+            return came
+    result = tls_failed(tls, <int>result)
+    if came > 0:
+        holds[0] = result != NOT_YET
+        return came
+    return result
+
+
+cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """As `tls_receive`, of one record at most, which stays."""
+    cdef int result
+    forget_errors()
+    result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MOST_AT_ONCE))
+    return result if result > 0 else tls_failed(tls, result)
+
+
+cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """As `Transport.send`.  Requires: what was not taken before comes first, at least as long."""
+    cdef Py_ssize_t taken = 0
+    cdef int result = 0
+    forget_errors()
+    while taken < size:
+        result = openssl.write(tls, data + taken, <int>min(size - taken, <Py_ssize_t>MOST_AT_ONCE))
+        if result <= 0:
+            break
+        taken += result
+    if taken > 0 or size == 0:
+        return taken
+    return NOT_YET if openssl.why(tls, result) == WHY_WANTS_WRITE else BROKEN
+
+
+cdef bint tls_holds(void* tls) noexcept nogil:
+    """Whether it has bytes of which the system does not tell; they may be no whole record."""
+    return openssl.holds(tls)
+
+
+cdef bint tls_resumed(void* tls) noexcept nogil:
+    """Whether its handshake was by a ticket."""
+    return openssl.resumed(tls)
+
+
+cdef bint tls_certified(void* tls) noexcept nogil:
+    """Whether the other end has shown a certificate."""
+    return openssl.shown(tls) != NULL
+
+
+cdef void tls_end(void* tls) noexcept nogil:
+    """Say that nothing more is sent."""
+    openssl.clear_errors()
+    openssl.shut(tls)
+    openssl.clear_errors()
+
+
+cdef void tls_free(void* tls) noexcept nogil:
+    openssl.free(tls)

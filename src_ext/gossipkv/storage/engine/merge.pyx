@@ -1,0 +1,252 @@
+"""What a merge of a store reads, and what of it stays: batches of the log into a sorter, files of runs, by record.
+
+The heap, and that the newest record of a key wins, are gossipkv.storage._storage; what is written, its sorted file's.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from gossipkv.storage._storage cimport (
+    HEADER_SIZE, MAX_KEY_SIZE, PAGE_SIZE, WALK_RECORD, Entry, Merge, Record, RecordSorter, SortedFile, SortedFileWriter,
+    Source, Walk, compare_keys, is_whole, record_size, seek, walk_begin, walk_next,
+)
+
+from gossipkv.errors import Corrupt
+
+cdef extern from "gossipkv/storage/region.h" nogil:
+    void forget_pages "gkv_forget_pages"(const void* region, size_t size)
+
+cdef enum:
+    FORGET_SIZE = 2097152       # What of a map stays in memory behind the walk, at most.
+
+
+cdef inline uint32_t space_of(const uint8_t* key) noexcept nogil:
+    """The space of a key that has one: big-endian."""
+    return <uint32_t> key[0] << 24 | <uint32_t> key[1] << 16 | <uint32_t> key[2] << 8 | key[3]
+
+
+def add_operations(RecordSorter sorter not None, bytes payload not None, frozenset spaces not None):
+    """Add the records of one batch that lie in `spaces`, in its order: how many bytes of `payload` are operations.
+
+    Fewer than it has: what follows them is none.
+    """
+    cdef const uint8_t* begin = <const uint8_t*> PyBytes_AS_STRING(payload)
+    cdef const uint8_t* end = begin + PyBytes_GET_SIZE(payload)
+    cdef const uint8_t* at = begin
+    cdef const uint8_t* after
+    cdef uint8_t* value
+    cdef Operation operation
+    cdef uint32_t space, known = 0
+    cdef bint is_live = 0 in spaces
+    while at < end:
+        after = next_operation(at, end, &operation)
+        if after == NULL:
+            break
+        at = after
+        if operation.kind >= NEW_SPACE:
+            continue
+        space = space_of(operation.key)
+        if space != known:
+            known, is_live = space, space in spaces
+        if is_live:
+            value = sorter.make_room(0, operation.key, operation.key_size, 1 + <Py_ssize_t> operation.value_size)
+            value[0] = operation.kind
+            memcpy(value + 1, operation.value, operation.value_size)
+    return at - begin
+
+
+@cython.final
+cdef class FilesSource(Source):
+    """The records of sorted files whose keys ascend from one to the next, each read front to back, from `start` on.
+
+    `open_file(path)` opens the next when the one before has ended; so one at a time is open.  `on_read` is told now and
+    then how many bytes more were read, whether anything of them stays or not.
+    """
+
+    cdef object open_file
+    cdef object on_read
+    cdef list paths
+    cdef bytes start
+    cdef Py_ssize_t next_path
+    cdef SortedFile file              # The one that is read; None between two.
+    cdef Walk walk
+    cdef uint64_t forgotten           # Bytes of it that were told, and of its map let go.
+
+    def __cinit__(self, open_file not None, paths not None, bytes start not None, on_read not None):
+        self.open_file = open_file
+        self.on_read = on_read
+        self.paths = list(paths)
+        self.start = start
+
+    cdef int open_next(self) except -1:
+        cdef uint64_t at = 0
+        self.file = self.open_file(self.paths[self.next_path])
+        self.next_path += 1
+        self.forgotten = 0
+        if seek(self.file, <const uint8_t*> PyBytes_AS_STRING(self.start), PyBytes_GET_SIZE(self.start), &at) < 0:
+            raise self.file.damage()
+        walk_begin(self.file, &self.walk, at, self.file.position_end, False)
+        return 0
+
+    cdef bint advance(self) except -1 with gil:
+        cdef Record record
+        cdef uint64_t position
+        cdef int result
+        while True:
+            if self.file is None:
+                if self.next_path == len(self.paths):
+                    return False
+                self.open_next()
+            result = walk_next(self.file, &self.walk, &record, &position)
+            if result == WALK_RECORD:
+                break
+            if result < 0:
+                raise self.file.damage()
+            self.on_read(self.file.position_end - self.forgotten)
+            self.close_file()
+        if record.key.size < SPACE_BYTES or record.value.size < 1 or not VALUE <= record.value.data[0] <= TOMBSTONE:
+            self.refuse("a record without a space and a flag")
+        if position - self.forgotten >= FORGET_SIZE:
+            position -= position % PAGE_SIZE
+            if self.file.map != NULL:
+                # Others may read the file: its pages stay in the system's cache, and leave this process alone.
+                forget_pages(self.file.base + self.forgotten, <size_t> (position - self.forgotten))
+            self.on_read(position - self.forgotten)
+            self.forgotten = position
+        self.entry.key = record.key.data
+        self.entry.key_size = <uint32_t> record.key.size
+        self.entry.value = record.value.data
+        self.entry.value_size = <uint32_t> record.value.size
+        return True
+
+    cdef int refuse_order(self) except -1:
+        return self.refuse("keys do not ascend")
+
+    cdef int refuse(self, str reason) except -1:
+        """A file whose checksums hold, and which no merge has written."""
+        if not is_whole(self.file):
+            raise self.file.loss()
+        raise Corrupt(self.file.name, HEADER_SIZE + self.walk.at, reason + " before this place")
+
+    cdef int close_file(self) except -1:
+        """Be done with the file that is read: all that came of it was copied, and counts if it was there till now."""
+        self.confirm()
+        if self.file is not None:
+            file, self.file = self.file, None
+            file.close()
+        return 0
+
+    def confirm(self):
+        """See that all that came of the file was there.
+
+        Raises:
+            Corrupt: it was cut short meanwhile, or its disk failed.
+        """
+        if self.file is not None and not is_whole(self.file):
+            raise self.file.loss()
+
+
+@cython.final
+cdef class StoreMerge(Merge):
+    """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
+
+    With `drops_tombstones` these do not; one that `purges` hands out the target's records alone, without those that
+    newer ones hide.  The first place is kept for the files of the target, which join one by one.
+    """
+
+    cdef frozenset spaces
+    cdef bint drops_tombstones, purges
+    cdef uint32_t space               # The last one that was looked up.
+    cdef bint has_space, is_live
+    cdef readonly uint64_t records, tombstones
+    cdef uint8_t* written_key
+    cdef uint32_t written_size
+
+    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones, bint purges):
+        self.spaces = spaces
+        self.drops_tombstones = drops_tombstones
+        self.purges = purges
+        self.written_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
+        if self.written_key == NULL:
+            raise MemoryError
+        self.start_merge([None, *sources])
+
+    def __dealloc__(self):
+        free(self.written_key)
+
+    def join_oldest(self, FilesSource files not None):
+        """Merge these from now on, as the oldest.  Requires: those that joined before have ended."""
+        self.settle()
+        self.join(0, files)
+
+    def next_key(self):
+        """The key that comes next, whether its record stays or not; None at the end."""
+        cdef const Entry* found = self.settle()
+        return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
+
+    def next_kept(self, bytes bound):
+        """The next key whose record stays, of those below `bound` (None: of all); records before it are gone."""
+        cdef const Entry* found = self.look(bound)
+        return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
+
+    cdef bint stays(self, const Entry* entry) except -1:
+        """Whether the record that `settle` has just found comes out."""
+        cdef uint32_t space = space_of(entry.key)
+        if self.purges and self.heap[0].source:
+            return False
+        if not self.has_space or space != self.space:
+            self.has_space = True
+            self.space = space
+            self.is_live = space in self.spaces
+        return self.is_live and not (self.drops_tombstones and entry.value[0] == TOMBSTONE)
+
+    cdef const Entry* look(self, bytes bound) except? NULL:
+        cdef const Entry* found
+        cdef const uint8_t* end = NULL if bound is None else <const uint8_t*> PyBytes_AS_STRING(bound)
+        while True:
+            found = self.settle()
+            if found == NULL:
+                return NULL
+            if end != NULL and compare_keys(found.key, found.key_size, end, PyBytes_GET_SIZE(bound)) >= 0:
+                return NULL
+            if self.stays(found):
+                return found
+            self.take()
+
+    def write(self, SortedFileWriter writer not None, bytes bound, uint64_t file_bytes):
+        """Append what stays below `bound`: True when the file is full before, so that one more would be too long."""
+        cdef const Entry* found
+        while True:
+            found = self.look(bound)
+            if found == NULL:
+                return False
+            if self.records and writer.size_with(record_size(found.key_size, found.value_size)) > file_bytes:
+                return True
+            writer.append(found.key, found.key_size, found.value, found.value_size)
+            self.records += 1
+            self.tombstones += found.value[0] == TOMBSTONE
+            self.written_size = found.key_size
+            memcpy(self.written_key, found.key, found.key_size)
+            self.take()
+
+    def end_file(self):
+        """Records, tombstones among them, and the last key, of all that was written since the last file ended."""
+        cdef object told = (
+            self.records, self.tombstones,
+            PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
+        )
+        self.records = self.tombstones = 0
+        return told
+
+    def confirm(self):
+        """See that all that came out was there in its files.
+
+        Raises:
+            Corrupt: one was cut short meanwhile, or its disk failed.
+        """
+        for source in self.merging:
+            if isinstance(source, FilesSource):
+                (<FilesSource> source).confirm()

@@ -1,0 +1,68 @@
+"""A scan over memtables and runs as one.  The idea stands in `merged_scan.pyx`."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint64_t
+
+from gossipkv.storage._storage cimport Record, Slice, Walk
+
+cdef enum:
+    MOST_MEMTABLES = 4      # Two, and one of each that a merge has taken over and not finished.
+    MOST_RUNS = 32          # Twice as many young ones as a store takes, so one that is over its limits still opens.
+    MOST_SOURCES = MOST_MEMTABLES + MOST_RUNS
+    MOST_PASSED = 4096      # Tombstones and replaced records in one page: some 100 ns each.
+
+cdef enum StepResult:
+    STEP_DAMAGED = -1
+    STEP_ENDED = 0
+    STEP_RECORD = 1
+    STEP_UNFINISHED = 2     # Enough was passed over.
+
+cdef struct RunFiles:
+    # One run: its files in key order, and the first key of each.
+    PyObject** files
+    Slice* first_keys
+    Py_ssize_t count
+
+cdef struct Sources:
+    # What is read as one; the newer come first.
+    PyObject* memtables[MOST_MEMTABLES]
+    RunFiles runs[MOST_RUNS]
+    int memtable_count
+    int run_count
+
+cdef struct Bounds:
+    # Internal keys of one space: from `start` (inclusive) to `end` (exclusive); an `end` that is a space alone is the
+    # next one, and one without bytes is behind all spaces.
+    Slice start
+    Slice end
+    bint reverse
+
+cdef struct Head:
+    uint64_t word           # Of the key, behind the space; of the other sign where the order is.
+    Slice key
+    Slice value
+    int age                 # The newest source is 0.
+    # A memtable, when there is no run.
+    Cursor cursor
+    const RunFiles* run
+    Py_ssize_t at           # Of the run's files.
+    Py_ssize_t first_at     # Where the scan began in the run.
+    Walk walk
+
+cdef struct MergedScan:
+    Bounds bounds
+    const Sources* sources
+    Head heads[MOST_SOURCES]
+    int order[MOST_SOURCES]     # Those that have a record left, the next one first.
+    int count
+    int passed
+    bint used                   # The first of the order was given out.
+    PyObject* damaged           # A file; borrowed
+    const uint8_t* bad_record   # Its value, where that has no flag that is known; NULL: the file says what it is.
+
+
+cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil
+cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* bounds) noexcept nogil
+cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil
+cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil
+cdef PyObject* scan_loss(const MergedScan* scan) noexcept nogil

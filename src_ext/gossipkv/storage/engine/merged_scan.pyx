@@ -1,0 +1,293 @@
+"""A scan over memtables and runs as one: in key order, the newest of each key, without what was deleted.
+
+Every source has a head, its next record, and the heads stand in order: by key, then by age.  The first of them is the
+newest of its key; what follows with the same key was replaced, and is passed over.  When a head goes on, it moves back
+in the order as far as it must: mostly not at all, since most records are of the one large run.  (A tournament, as in
+`scan_page.pyx`, compares as often as it has levels, wherever the records are.)
+
+A head leaves the order at the end of the bounds, so all that stand there are of one space, and eight bytes behind it
+decide most comparisons.  The end is not searched for.
+
+A source that is alone is not compared with anything.
+
+Rules for whoever edits this:
+
+* What a head shows of a compressed file is good until the file is read again, so a record that was given out is left
+  only with the next step.
+* Nothing is put into a memtable, and no file is closed, while a scan is under way; whoever holds one sees to that.
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcmp
+
+from gossipkv.storage._storage cimport (
+    WALK_ENDED, Record, SortedFile, compare_keys, is_whole, seek, walk_begin, walk_next, walk_prefetch, word_of,
+)
+
+
+cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+    """The file of a run that has the key, if any has; -1: the key is below them all."""
+    cdef Py_ssize_t low = 0, high = run.count, middle
+    while low < high:
+        middle = (low + high) // 2
+        if compare_keys(run.first_keys[middle].data, run.first_keys[middle].size, key, size) <= 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+# Bounds -----------------------------------------------------------------------------------------------------------
+
+
+cdef inline bint is_within(const MergedScan* scan, const Slice* key) noexcept nogil:
+    """Whether a key that the scan came to is not behind its bounds yet."""
+    cdef const Slice* bound = &scan.bounds.start
+    if key.size < SPACE_BYTES or memcmp(key.data, bound.data, SPACE_BYTES) != 0:
+        return False    # Every bound begins with the space that is scanned.
+    if scan.bounds.reverse:
+        return bound.size == SPACE_BYTES or compare_keys(key.data, key.size, bound.data, bound.size) >= 0
+    bound = &scan.bounds.end
+    return bound.size <= SPACE_BYTES or compare_keys(key.data, key.size, bound.data, bound.size) < 0
+
+
+cdef inline uint64_t rank(const MergedScan* scan, const Slice* key) noexcept nogil:
+    """A number that is less for a key that comes first, unless the keys begin alike."""
+    cdef uint64_t word = word_of(key.data, key.size, SPACE_BYTES)
+    return ~word if scan.bounds.reverse else word
+
+
+# Heads ------------------------------------------------------------------------------------------------------------
+
+
+cdef inline int head_next(MergedScan* scan, Head* head) noexcept nogil:
+    """Take the source's next record: 1, 0 when it has none within the bounds, -1 for damaged."""
+    cdef Record record
+    cdef uint64_t position
+    cdef const uint8_t* found
+    cdef int result
+    if head.run == NULL:
+        if head.cursor.leaf == NULL:
+            return 0
+        found = cursor_record(&head.cursor)
+        head.key = record_key(found)
+        head.value = record_value(found)
+        cursor_step(&head.cursor, scan.bounds.reverse)
+    else:
+        result = walk_next(<SortedFile> head.run.files[head.at], &head.walk, &record, &position)
+        while result == WALK_ENDED:
+            if not next_file(scan, head):
+                return 0
+            result = walk_next(<SortedFile> head.run.files[head.at], &head.walk, &record, &position)
+        if result < 0:
+            scan.damaged = head.run.files[head.at]
+            return -1
+        walk_prefetch(<SortedFile> head.run.files[head.at], &head.walk)
+        head.key = record.key
+        head.value = record.value
+    if not is_within(scan, &head.key):
+        return 0
+    head.word = rank(scan, &head.key)
+    return 1
+
+
+cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
+    """Go on to the run's next file, in the scan's direction; whether there is one."""
+    if scan.bounds.reverse:
+        head.at -= 1
+    else:
+        head.at += 1
+    if head.at < 0 or head.at >= head.run.count:
+        head.at = max(<Py_ssize_t> 0, min(head.at, head.run.count - 1))     # The last one that was read.
+        return False
+    walk_begin(
+        <SortedFile> head.run.files[head.at], &head.walk, 0, (<SortedFile> head.run.files[head.at]).position_end,
+        scan.bounds.reverse,
+    )
+    return True
+
+
+cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t hash) noexcept nogil:
+    """Find where the scan begins in a run; -1 for damaged."""
+    cdef const Slice* bound = &scan.bounds.end if scan.bounds.reverse else &scan.bounds.start
+    cdef uint64_t at = 0, end
+    cdef Record record
+    cdef int found
+    head.run = run
+    head.at = run.count - 1 if scan.bounds.reverse and bound.size == 0 else max(
+        <Py_ssize_t> 0, file_of(run, bound.data, bound.size)
+    )
+    head.first_at = head.at
+    end = (<SortedFile> run.files[head.at]).position_end
+    if bound.size > SPACE_BYTES:    # A key is found at once when it is there; its neighbours are searched for.
+        found = (<SortedFile> run.files[head.at]).locate(bound.data, bound.size, hash, &record, &at)
+        if found == 0:
+            found = seek(<SortedFile> run.files[head.at], bound.data, bound.size, &at)
+    elif bound.size > 0:
+        found = seek(<SortedFile> run.files[head.at], bound.data, bound.size, &at)
+    else:
+        found = 0
+        at = end
+    if found < 0:
+        scan.damaged = run.files[head.at]
+        return -1
+    if scan.bounds.reverse:
+        walk_begin(<SortedFile> run.files[head.at], &head.walk, 0, at, True)
+    else:
+        walk_begin(<SortedFile> run.files[head.at], &head.walk, at, end, False)
+    return 0
+
+
+cdef inline bint comes_after(const MergedScan* scan, const Head* one, const Head* other) noexcept nogil:
+    """Whether the first head comes behind the other one: by key, then by age."""
+    cdef int order
+    if one.word != other.word:
+        return one.word > other.word
+    order = compare_keys(one.key.data, one.key.size, other.key.data, other.key.size)
+    if order == 0:
+        return one.age > other.age
+    return (order < 0) == scan.bounds.reverse
+
+
+cdef int advance(MergedScan* scan, int place) noexcept nogil:
+    """Have the head at a place of the order go on, and put it where it belongs then; -1 for damaged."""
+    cdef int moving = scan.order[place]
+    cdef int result = head_next(scan, &scan.heads[moving])
+    if result < 0:
+        return -1
+    if result == 0:
+        scan.count -= 1
+        while place < scan.count:
+            scan.order[place] = scan.order[place + 1]
+            place += 1
+        return 0
+    while place + 1 < scan.count and comes_after(scan, &scan.heads[moving], &scan.heads[scan.order[place + 1]]):
+        scan.order[place] = scan.order[place + 1]
+        place += 1
+    scan.order[place] = moving
+    return 0
+
+
+cdef int add_head(MergedScan* scan, Head* head) noexcept nogil:
+    """Let a source take part, if it has a record within the bounds; -1 for damaged."""
+    cdef int result = head_next(scan, head), place = scan.count
+    if result <= 0:
+        return result
+    while place > 0 and comes_after(scan, &scan.heads[scan.order[place - 1]], head):
+        scan.order[place] = scan.order[place - 1]
+        place -= 1
+    scan.order[place] = head.age
+    scan.count += 1
+    return 0
+
+
+# The scan ---------------------------------------------------------------------------------------------------------
+
+
+cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* bounds) noexcept nogil:
+    """Begin a scan; -1 for damaged.  The memory of `scan` may have any contents.
+
+    Requires: both bounds are of one space, and `start` has its bytes at least.
+    Lifetime: the sources, pinned, and the bytes of the bounds stay as they are until the scan is over.
+    """
+    cdef const Slice* bound = &bounds.end if bounds.reverse else &bounds.start
+    cdef uint64_t hashes[MOST_RUNS]
+    cdef int i
+    cdef Py_ssize_t at
+    cdef Head* head
+    scan.bounds = bounds[0]
+    scan.sources = sources
+    scan.count = 0
+    scan.passed = 0
+    scan.used = False
+    scan.damaged = NULL
+    scan.bad_record = NULL
+    if bound.size > SPACE_BYTES:
+        for i in range(sources.run_count):
+            at = max(<Py_ssize_t> 0, file_of(&sources.runs[i], bound.data, bound.size))
+            hashes[i] = (<SortedFile> sources.runs[i].files[at]).prefetch_bucket(bound.data, bound.size)
+    for i in range(sources.memtable_count):
+        head = &scan.heads[i]
+        head.age = i
+        head.run = NULL
+        (<Memtable> sources.memtables[i]).seek(
+            bound.data if bound.size else NULL, bound.size, bounds.reverse, &head.cursor
+        )
+        add_head(scan, head)
+    for i in range(sources.run_count):
+        head = &scan.heads[sources.memtable_count + i]
+        head.age = sources.memtable_count + i
+        if open_run(scan, head, &sources.runs[i], hashes[i]) < 0 or add_head(scan, head) < 0:
+            return -1
+    return 0
+
+
+cdef inline int leave_used(MergedScan* scan) noexcept nogil:
+    """Go on behind the record that was given out, and all that it replaced; -1 for damaged."""
+    cdef Head* first
+    cdef Head* second
+    if not scan.used:
+        return 0
+    scan.used = False
+    first = &scan.heads[scan.order[0]]
+    while scan.count > 1:
+        second = &scan.heads[scan.order[1]]
+        if second.word != first.word or second.key.size != first.key.size or memcmp(
+            second.key.data, first.key.data, <size_t> first.key.size
+        ) != 0:
+            break
+        scan.passed += 1
+        if advance(scan, 1) < 0:
+            return -1
+    return advance(scan, 0)
+
+
+cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil:
+    """The next record, its value without the flag; a `StepResult`.  Good until the next step."""
+    cdef Head* head
+    while True:
+        if leave_used(scan) < 0:
+            return STEP_DAMAGED
+        if scan.count == 0:
+            return STEP_ENDED
+        if scan.passed >= MOST_PASSED:
+            return STEP_UNFINISHED
+        head = &scan.heads[scan.order[0]]
+        if head.value.size == 0 or not VALUE <= head.value.data[0] <= TOMBSTONE:
+            scan.damaged = head.run.files[head.at] if head.run != NULL else NULL
+            scan.bad_record = head.value.data
+            return STEP_DAMAGED
+        scan.used = True
+        if head.value.data[0] == VALUE:
+            key[0] = head.key
+            value.data = head.value.data + 1
+            value.size = head.value.size - 1
+            return STEP_RECORD
+        scan.passed += 1
+
+
+cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil:
+    """The key that the scan would go on from: 1, 0 when there is none, -1 for damaged."""
+    if leave_used(scan) < 0:
+        return -1
+    if scan.count == 0:
+        return 0
+    key[0] = scan.heads[scan.order[0]].key
+    return 1
+
+
+cdef PyObject* scan_loss(const MergedScan* scan) noexcept nogil:
+    """The first file, of all that the scan has read, that is not whole any more; NULL: what was copied is good."""
+    cdef const Head* head
+    cdef Py_ssize_t at, last
+    cdef int i
+    for i in range(scan.sources.memtable_count, scan.sources.memtable_count + scan.sources.run_count):
+        head = &scan.heads[i]
+        at = min(head.first_at, head.at)
+        last = max(head.first_at, head.at)
+        while at <= last:
+            if not is_whole(<SortedFile> head.run.files[at]):
+                return head.run.files[at]
+            at += 1
+    return NULL

@@ -1,0 +1,56 @@
+# One operation of a batch: its bytes, in a frame of the log and wherever a batch is read.
+#
+#     offset size field
+#     0      1    kind: 1 value, 2 tombstone, 3 new space, 4 dropped space
+#     1      2    size of the key, its space included
+#     3      4    size of the value; 0 but for kind 1
+#     7      k    key: the space, big-endian in four bytes, then the user's key; of kinds 3 and 4 the space alone
+#     7+k    v    value
+#
+# The first two kinds are the flags of a record, too: the byte before every value in a memtable and in a run.
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+from gossipkv.storage._storage cimport load32
+
+cdef enum:
+    VALUE = 1
+    TOMBSTONE = 2
+    NEW_SPACE = 3
+    DROPPED_SPACE = 4
+    SPACE_BYTES = 4
+    OPERATION_HEADER_BYTES = 7
+    MOST_KEY_BYTES = 65531          # Of a user's key: with its space it is as long as a sorted file's may be.
+    MOST_VALUE_BYTES = 16777216
+
+
+cdef struct Operation:
+    uint8_t kind
+    const uint8_t* key              # Its space first.
+    uint32_t key_size
+    const uint8_t* value
+    uint32_t value_size
+
+
+cdef inline const uint8_t* next_operation(const uint8_t* at, const uint8_t* end, Operation* operation) noexcept nogil:
+    """Parse the operation at `at` < `end`: where the next one begins, or NULL when it is none."""
+    cdef uint16_t key_size
+    if end - at < OPERATION_HEADER_BYTES + SPACE_BYTES:
+        return NULL
+    operation.kind = at[0]
+    memcpy(&key_size, at + 1, 2)
+    operation.key_size = key_size
+    operation.value_size = load32(at + 3)
+    at += OPERATION_HEADER_BYTES
+    if not VALUE <= operation.kind <= DROPPED_SPACE or operation.key_size < SPACE_BYTES:
+        return NULL
+    if operation.kind >= NEW_SPACE and operation.key_size != SPACE_BYTES:
+        return NULL
+    if operation.kind != VALUE and operation.value_size != 0:
+        return NULL
+    if operation.value_size > MOST_VALUE_BYTES or operation.key_size + operation.value_size > <size_t> (end - at):
+        return NULL
+    operation.key = at
+    operation.value = at + operation.key_size
+    return at + operation.key_size + operation.value_size

@@ -1,0 +1,290 @@
+"""The writing end of the log: frames in the order of their positions, and which write carries which.
+
+A frame has its position and its segment when it is planned; it is stamped, with what is known to be synced by then,
+when a group of frames is handed out to be written.  One group is under way at a time, what comes meanwhile is the next.
+A group lies in one segment; the last frame of a segment names the next one, which has to be allocated by then.
+
+Most batches are plain: puts and deletes in one live space, for which segment and memtable have room.  They are known
+here, at once (`plan_plain`); every other takes the long way, through whoever asks.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t, uint64_t
+
+from gossipkv.storage._storage cimport aligned8
+
+from collections import deque as _deque
+
+from gossipkv.storage.engine import options as _options
+from gossipkv.storage.engine import segments as _segments
+
+# Between the last position of one life and the first of the next: more than a segment can have frames, so that no
+# position is used twice, not even one whose frame was lost.
+LIFE_GAP = 1 << 32
+
+cdef uint64_t MOST_GROUP = _options.MOST_GROUP_BYTES
+cdef uint64_t MOST_WAITING = _options.MOST_WAITING_BYTES
+cdef uint64_t RECORD_COST = _options.RECORD_COST_BYTES
+cdef uint64_t RESERVED = _segments.RESERVED_BYTES
+
+
+cdef inline uint64_t frame_size(uint64_t payload_bytes) noexcept nogil:
+    return aligned8(FRAME_HEADER_BYTES + payload_bytes)
+
+
+def batch_cost(Batch batch not None):
+    """Return about what a batch takes in a memtable."""
+    return batch.used + RECORD_COST * <uint64_t> batch.records
+
+
+@cython.final
+cdef class Active:
+    """A segment that is open for writing: `offset` is where the next group goes, `first` its first position, or 0."""
+
+    cdef readonly object name
+    cdef readonly int descriptor
+    cdef readonly uint64_t size_bytes
+    cdef readonly uint64_t offset
+    cdef readonly uint64_t first
+
+    def __init__(self, name, int descriptor, uint64_t size_bytes, uint64_t offset, uint64_t first):
+        self.name = name
+        self.descriptor = descriptor
+        self.size_bytes = size_bytes
+        self.offset = offset
+        self.first = first
+
+    def until(self, uint64_t position):
+        """The segment as it can be read, up to a position."""
+        return _segments.Segment(self.name, self.first, position, self.offset, self.size_bytes)
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Planned:
+    """A frame that has its position and its segment, and is not written yet."""
+
+    cdef int kind
+    cdef uint64_t position
+    cdef Batch batch
+
+
+@cython.final
+@cython.freelist(4)
+cdef class Group:
+    """What one write carries, into one segment: up to `position`; when it `ends`, nothing follows there."""
+
+    cdef readonly int descriptor
+    cdef readonly uint64_t offset
+    cdef readonly object data
+    cdef readonly uint64_t position
+    cdef readonly bint ends
+
+
+@cython.final
+@cython.freelist(4)
+cdef class Written:
+    """What a group had: batches, and the segment that it was the last of, if it was."""
+
+    cdef readonly list batches
+    cdef readonly uint64_t size_bytes
+    cdef readonly object closed
+
+
+@cython.final
+cdef class Writer:
+    """Plans frames and hands out groups; a life begins with the first of them.
+
+    `memtable` takes what is written, `spaces` are the live ones with all that is planned, and `cost` is about what the
+    memtable takes with it.
+    """
+
+    cdef readonly Active active
+    cdef public Active prepared
+    cdef readonly uint64_t position
+    cdef readonly uint64_t synced
+    cdef readonly uint64_t waiting_bytes
+    cdef public uint64_t cost
+    cdef public Memtable memtable
+    cdef public set spaces
+    cdef uint64_t open_until        # Plain batches are simply taken that end before it.
+    cdef uint64_t life
+    cdef uint64_t offset            # Where the next frame is planned.
+    cdef uint64_t limit             # No batch of that segment goes beyond it.
+    cdef uint64_t claimed           # The highest position that a written frame says is synced.
+    cdef uint64_t last_batch        # The last batch's that was written in this life.
+    cdef object planned             # A deque.
+    cdef list flying
+    cdef Frames frames
+    cdef object data
+
+    def __init__(
+        self, Active active not None, Memtable memtable not None, set spaces not None, *,
+        uint64_t life, uint64_t position
+    ):
+        self.active = active
+        self.memtable = memtable
+        self.spaces = spaces
+        self.cost = memtable.used
+        self.position = position
+        self.synced = position
+        self.life = life
+        self.offset = active.offset
+        self.limit = active.size_bytes - RESERVED
+        self.planned = _deque()
+        self.flying = []
+        self.frames = Frames(active.name.salt)
+        self.data = None
+        self.plan_frame(BEGIN_FRAME, None, LIFE_GAP if position else 1, frame_size(8))  # Before the first is nothing.
+
+    @property
+    def share(self):
+        """How full the segment is, with all that is planned, from 0 to 1."""
+        return min(1.0, <double> self.offset / <double> self.limit)
+
+    @property
+    def is_waiting(self):
+        """Whether frames are planned that no group has yet."""
+        return bool(self.planned)
+
+    def fits(self, uint64_t size_bytes, uint64_t cost):
+        """Whether a frame of that size fits the segment that is planned for, and its batch the memtable."""
+        if self.cost > 0 and self.cost + cost > self.memtable.most_bytes:
+            return False
+        return self.offset + size_bytes <= self.limit
+
+    def open(self, uint64_t size_bytes):
+        """Have plain batches simply taken for so many more bytes of the log; 0: none, until somebody has looked."""
+        self.open_until = min(self.limit, self.offset + size_bytes) if size_bytes else 0
+
+    @property
+    def is_open(self):
+        """Whether plain batches are taken: nobody needs to look, yet, how writers are held back."""
+        return self.offset < self.open_until
+
+    def plan_plain(self, Batch batch not None):
+        """Give a plain batch its place; returns its position, or 0: it takes the long way."""
+        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
+        cdef uint64_t cost = <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        if (
+            self.offset + size_bytes > self.open_until
+            or batch.records != batch.count or batch.records == 0 or batch.is_mixed
+            or self.waiting_bytes + size_bytes > MOST_WAITING
+            or self.cost + cost > self.memtable.most_bytes
+            or batch.space not in self.spaces
+        ):
+            return 0
+        self.waiting_bytes += size_bytes
+        self.cost += cost
+        return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
+
+    def plan(self, Batch batch not None):
+        """Give any batch its place; returns its position.  Requires: it fits."""
+        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
+        assert self.offset + size_bytes <= self.limit, "whoever plans a batch has seen that it fits"
+        self.waiting_bytes += size_bytes
+        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
+
+    def turn(self):
+        """Plan to go on in the next segment, which is allocated, with a memtable that has nothing yet."""
+        assert self.prepared is not None, "a segment is planned to follow only once it is allocated"
+        self.plan_frame(NEXT_FRAME, None, 1, frame_size(16))
+        self.offset = SEGMENT_HEADER_BYTES
+        self.limit = self.prepared.size_bytes - RESERVED
+        self.open_until = 0
+        self.cost = 0
+
+    cdef uint64_t plan_frame(self, int kind, Batch batch, uint64_t gap, uint64_t size_bytes) except 0:
+        cdef Planned one = Planned.__new__(Planned)
+        self.position += gap
+        self.offset += size_bytes
+        one.kind = kind
+        one.position = self.position
+        one.batch = batch
+        self.planned.append(one)
+        return self.position
+
+    @property
+    def mark_due(self):
+        """Whether no frame says yet that the last batch is synced, and none is about to."""
+        return not self.planned and not self.flying and self.claimed < self.last_batch
+
+    def mark(self):
+        """Plan a frame that says what is synced."""
+        self.plan_frame(MARK_FRAME, None, 1, frame_size(0))
+
+    def group(self):
+        """Return what is to be written next, in one piece; None while a group is under way, or nothing is planned."""
+        cdef Frames frames = self.frames
+        cdef Planned one
+        cdef Group group
+        cdef bytes payload
+        if self.flying or not self.planned:
+            return None
+        frames.clear(self.active.name.salt)
+        while self.planned and <uint64_t> frames.used < MOST_GROUP:
+            one = <Planned> self.planned.popleft()
+            if one.batch is not None:
+                frames.append_bytes(one.kind, one.position, self.synced, one.batch.data, one.batch.used)
+                self.waiting_bytes -= frame_size(<uint64_t> one.batch.used)
+            else:
+                payload = self.payload_of(one.kind)
+                frames.append_bytes(
+                    one.kind, one.position, self.synced, <const uint8_t*> <const char*> payload, len(payload)
+                )
+            self.flying.append(one)
+            if one.kind == NEXT_FRAME:
+                break
+        assert self.active.offset + <uint64_t> frames.used <= self.active.size_bytes, "a group lies in one segment"
+        if self.active.first == 0:
+            self.active.first = (<Planned> self.flying[0]).position
+        self.data = frames.view()
+        group = Group.__new__(Group)
+        group.descriptor = self.active.descriptor
+        group.offset = self.active.offset
+        group.data = self.data
+        group.position = one.position
+        group.ends = one.kind == NEXT_FRAME
+        return group
+
+    cdef bytes payload_of(self, int kind):
+        if kind == NEXT_FRAME:
+            assert self.prepared is not None, "it was when the frame was planned"
+            number, salt = self.prepared.name
+            return number.to_bytes(8, "little") + salt.to_bytes(8, "little")
+        return self.life.to_bytes(8, "little") if kind == BEGIN_FRAME else b""
+
+    def written(self, uint64_t position):
+        """Hear that the group under way, which ends with `position`, is written and synced."""
+        cdef Written told = Written.__new__(Written)
+        cdef Planned one = None
+        cdef list flying = self.flying
+        assert flying, "a group is under way"
+        one = <Planned> flying[len(flying) - 1]
+        assert one.position == position, (one.position, position)
+        self.flying = []
+        self.data.release()     # The next group takes its place.
+        self.data = None
+        told.batches = []
+        told.size_bytes = <uint64_t> self.frames.used
+        self.active.offset += told.size_bytes
+        self.claimed = self.synced
+        self.synced = position
+        for one in flying:
+            if one.batch is not None:
+                told.batches.append(one.batch)
+                self.last_batch = one.position
+        if one.kind == NEXT_FRAME:
+            told.closed = self.active.until(position)
+            assert self.prepared is not None, "the next segment was named"
+            self.active = self.prepared
+            self.prepared = None
+            self.frames.clear(self.active.name.salt)
+        return told
+
+    def stop(self):
+        """Forget what is planned and under way: nothing is handed out or taken any more."""
+        self.planned.clear()
+        self.flying = []
+        self.open_until = 0

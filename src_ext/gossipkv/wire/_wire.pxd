@@ -1,0 +1,5 @@
+"""The wire: what other extensions may use."""
+
+include "frames.pxd"
+include "message.pxd"
+include "latency.pxd"
