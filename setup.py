@@ -1,4 +1,4 @@
-"""Build the extensions: every `src_ext/<package>/_name.pyx` becomes `<package>._name`.
+"""Build the extensions: every `src_ext/<package>/_name.pyx` becomes `<package>._name`, with the parts that it includes.
 
 Those of `tests` are built in place, and elsewhere where `GOSSIPKV_TEST_EXTENSIONS=1` asks for them: they are no part of
 what is installed.
