@@ -19,3 +19,6 @@ Read in this order:
     backup.py       copied while it runs, and put back as another one
     verify.py       every byte of it checked, without opening it
 """
+
+# First, since its writer imports `segments`, which takes from it what stands before the writer.
+import gossipkv.storage.engine._engine  # noqa: F401
