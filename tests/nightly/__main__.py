@@ -40,6 +40,7 @@ OF_MEMORY = (
     "tests/unit/dataset/formats/test_codecs_slow.py::test_long_values_do_not_wait_for_a_full_batch",
     "tests/unit/dataset/formats/test_text_slow.py::test_a_bomb_takes_no_memory",
 )
+BOTH = ("-n", "2")  # Cores.
 ROOT = Path(__file__).parents[2]
 SCRATCH = ROOT / "build" / "nightly"
 
@@ -62,7 +63,47 @@ def sanitizer(name: str) -> str:
 
 
 def legs() -> list[Leg]:
-    """All of them; the one that changes the extensions comes last."""
+    """All of them; those that change the extensions come last."""
+    by_day = ("-m", "not night")
+    return [
+        Leg(
+            "seeds", tests=(*BOTH, *(f"tests/simulation/test_{name}.py" for name in ("seeds", "seeds_slow", "sealed")))
+        ),
+        Leg("datasets", tests=(*BOTH, "tests/simulation/test_datasets.py")),
+        Leg("registers", tests=(*BOTH, "tests/simulation/test_registers.py")),
+        Leg("metadata", tests=(*BOTH, "tests/simulation/test_metadata.py")),
+        Leg(
+            "replication", tests=(*BOTH, "tests/simulation/test_replication.py", "tests/simulation/test_refounding.py")
+        ),
+        Leg("nodes", tests=(*BOTH, *by_day, "-k", "whole_nodes", "tests/simulation")),
+        Leg("searches", tests=(*BOTH, "tests/nightly/simulation")),
+        Leg("units", tests=(*BOTH, "-m", "night", "tests/unit")),
+        # Twenty new seeds; a leg of all of them would be cut.
+        *(
+            Leg(f"line {part}", tests=("tests/nightly/line",), environ=dict.fromkeys(NUMBERS, ""))
+            for part in range(1, 5)
+        ),
+        Leg("properties", tests=(*BOTH, *by_day, "--hypothesis-profile=explore", "tests/unit")),
+        Leg("fuzz", tests=(*BOTH, "--hypothesis-profile=explore", "tests/nightly/fuzz")),
+        Leg("crashes", tests=(*BOTH, "tests/nightly/crashes")),
+        Leg("benchmarks", tests=("tests/nightly/bench",)),
+        Leg("kills", tests=(*BOTH, "tests/nightly/mutants")),
+        Leg("clusters", tests=(*BOTH, "tests/nightly/cluster")),
+        Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
+        Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),
+        # As for a change: what each folder costs, and who is over its budget.
+        Leg(
+            "budgets",
+            tests=(*BOTH, *by_day, "-p", "tests.nightly.budgets", "tests"),
+            environ=dict.fromkeys(NUMBERS, ""),
+        ),
+        *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
+        *debug_legs(),
+    ]
+
+
+def debug_legs() -> list[Leg]:
+    """Those that change the extensions, and build them again."""
     sanitized = {
         # The second because what is preloaded looks there, at once, for what throws: pyarrow, which comes later, does.
         "LD_PRELOAD": f"{sanitizer('libasan.so')} {sanitizer('libstdc++.so.6')}",
@@ -71,46 +112,12 @@ def legs() -> list[Leg]:
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     debug = ("env", "GOSSIPKV_SANITIZE=address,undefined", "make", "debug")
-    both = ("-n", "2")
-    by_day = ("-m", "not night")
     return [
-        Leg(
-            "seeds", tests=(*both, *(f"tests/simulation/test_{name}.py" for name in ("seeds", "seeds_slow", "sealed")))
-        ),
-        Leg("datasets", tests=(*both, "tests/simulation/test_datasets.py")),
-        Leg("registers", tests=(*both, "tests/simulation/test_registers.py")),
-        Leg("metadata", tests=(*both, "tests/simulation/test_metadata.py")),
-        Leg(
-            "replication", tests=(*both, "tests/simulation/test_replication.py", "tests/simulation/test_refounding.py")
-        ),
-        Leg("nodes", tests=(*both, *by_day, "-k", "whole_nodes", "tests/simulation")),
-        Leg("searches", tests=(*both, "tests/nightly/simulation")),
-        Leg("units", tests=(*both, "-m", "night", "tests/unit")),
-        # Twenty new seeds; a leg of all of them would be cut.
-        *(
-            Leg(f"line {part}", tests=("tests/nightly/line",), environ=dict.fromkeys(NUMBERS, ""))
-            for part in range(1, 5)
-        ),
-        Leg("properties", tests=(*both, *by_day, "--hypothesis-profile=explore", "tests/unit")),
-        Leg("fuzz", tests=(*both, "--hypothesis-profile=explore", "tests/nightly/fuzz")),
-        Leg("crashes", tests=(*both, "tests/nightly/crashes")),
-        Leg("benchmarks", tests=("tests/nightly/bench",)),
-        Leg("kills", tests=(*both, "tests/nightly/mutants")),
-        Leg("clusters", tests=(*both, "tests/nightly/cluster")),
-        Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
-        Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),
-        # As for a change: what each folder costs, and who is over its budget.
-        Leg(
-            "budgets",
-            tests=(*both, *by_day, "-p", "tests.nightly.budgets", "tests"),
-            environ=dict.fromkeys(NUMBERS, ""),
-        ),
-        *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
         Leg(
             "sanitizers",
             before=[debug],
             tests=(
-                *both,
+                *BOTH,
                 "--max-worker-restart=100",  # One crash must not hide the next one.
                 "--hypothesis-profile=brief",
                 "--timeout=3600",
