@@ -20,6 +20,6 @@ Read in this order:
     peer_answers.pyx   what other nodes answer; forward_report.pyx: what is told when nobody does
     peers.pyx        the other nodes; routes.pyx: who holds what
     reads.py, scan.py   the reads about which something is to be said; read_counts.py: how many there were
-    scan_elsewhere.py   pages of scans from several nodes; scan_merge.py: what they answer, made into one
+    scan_elsewhere.py   pages of scans from several nodes
     unanswered.py     what is said of a read that nobody has answered
 """

@@ -14,7 +14,6 @@ from gossipkv import __version__
 from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.resp import NEWER, Line, Refusal, say
 from gossipkv.wire.results import Known, Later, Packed, Waiting
 
 if TYPE_CHECKING:
@@ -22,12 +21,51 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.serving._serving import Caller as Asker
-    from gossipkv.wire.resp import Said
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
     Answer = Value | Packed | Waiting | Later
     Method = Callable[[Arguments], Answer]
+
+
+NEWER: Final = 3  # The protocol that has maps.
+
+
+class Line(NamedTuple):
+    """A word that is no data, as `OK`."""
+
+    text: str
+
+
+class Refusal(NamedTuple):
+    """An error in Redis' own words, its code in front."""
+
+    text: str
+
+
+Said = None | int | bytes | Line | Refusal | list["Said"] | dict[bytes, "Said"]
+
+
+def say(value: Said, protocol: int) -> bytes:
+    """Return a value as clients of Redis read it: in protocol 3, or in 2, which has no maps and no null of its own."""
+    match value:
+        case None:
+            return b"_\r\n" if protocol == NEWER else b"$-1\r\n"
+        case int():
+            return b":%d\r\n" % value
+        case bytes():
+            return b"$%d\r\n%s\r\n" % (len(value), value)
+        case Line(text) | Refusal(text):
+            line = text.replace("\r", " ").replace("\n", " ").encode(errors="replace")
+            return b"%s%s\r\n" % (b"+" if isinstance(value, Line) else b"-", line)
+        case dict() if protocol == NEWER:
+            head, parts = b"%%%d\r\n" % len(value), [part for pair in value.items() for part in pair]
+        case dict():
+            return say([part for pair in value.items() for part in pair], protocol)
+        case list():
+            head, parts = b"*%d\r\n" % len(value), value
+    return head + b"".join(say(part, protocol) for part in parts)
+
 
 LONGEST_WORD: Final = 1 << 32
 MOST_NUMBER: Final = (1 << 64) - 1

@@ -26,7 +26,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
 from gossipkv.log import Log
 from gossipkv.placement.candidates import candidates
-from gossipkv.serving.scan_merge import Run, merge, read_answer
+from gossipkv.serving.scan import Run, merge, read_answer
 from gossipkv.serving.unanswered import ASKED, SILENT, unanswered
 
 if TYPE_CHECKING:

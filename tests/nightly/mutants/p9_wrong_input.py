@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a page of another version is believed",
-        "gossipkv.serving.scan_merge:read_answer",
+        "gossipkv.serving.scan:read_answer",
         "case [cursor, version.name]:",
         "case [cursor, str()]:",
         "tests/unit/serving/test_scan_elsewhere.py",

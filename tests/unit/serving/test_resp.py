@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.serving.published import publish
+from gossipkv.serving.resp import Line, Refusal, say
 from gossipkv.wire import rpc
 from tests.oracle.resp import Connection, Error
 from tests.unit.serving.driven import LIMITS, make_core, make_version
@@ -384,3 +385,22 @@ def test_a_client_that_quits(published):
     """It is answered what it asked before, told OK, and what it asks behind that is not looked at."""
     data = array(b"GET", b"carts:a") + array(b"QUIT") + array(b"GET", b"db:k")
     assert told(make(published), data) == (b"$2\r\naa\r\n+OK\r\n", True)
+
+
+@pytest.mark.parametrize(
+    ("value", "second", "third"),
+    [
+        (None, b"$-1\r\n", b"_\r\n"),
+        (-7, b":-7\r\n", b":-7\r\n"),
+        (b"", b"$0\r\n\r\n", b"$0\r\n\r\n"),
+        (b"a\r\n", b"$3\r\na\r\n\r\n", b"$3\r\na\r\n\r\n"),
+        (Line("OK"), b"+OK\r\n", b"+OK\r\n"),
+        (Refusal("ERR two\r\nlines"), b"-ERR two  lines\r\n", b"-ERR two  lines\r\n"),
+        ([], b"*0\r\n", b"*0\r\n"),
+        ([b"a", [None]], b"*2\r\n$1\r\na\r\n*1\r\n$-1\r\n", b"*2\r\n$1\r\na\r\n*1\r\n_\r\n"),
+        ({b"a": {b"b": 1}}, b"*2\r\n$1\r\na\r\n*2\r\n$1\r\nb\r\n:1\r\n", b"%1\r\n$1\r\na\r\n%1\r\n$1\r\nb\r\n:1\r\n"),
+    ],
+)
+def test_each_kind(value, second, third):
+    """As protocol 2 and 3 have it."""
+    assert (say(value, 2), say(value, 3)) == (second, third)
