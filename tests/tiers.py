@@ -7,6 +7,7 @@ The name of its file tells it, so that a file that is not selected is not import
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def suffix(path: Path) -> str | None:
     return next((tier for tier in TIERS if path.stem.endswith(f"_{tier}")), None)
 
 
+@cache
 def tier_of(path: Path) -> str:
     """The tier of a file: its suffix, else its folder, else the line."""
     folders = (tier for folder, tier in FOLDERS.items() if path.is_relative_to(TESTS / folder))
