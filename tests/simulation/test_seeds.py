@@ -15,7 +15,7 @@ from tests.world.gossip.swarm import SwarmPlan, run
 
 pytestmark = pytest.mark.timeout(1200)
 
-USUAL = 5
+USUAL = 3
 SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", str(USUAL))))
 
 
