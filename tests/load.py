@@ -104,7 +104,6 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Requests answered with values, a second."""
         return self.requests / self.duration_s if self.duration_s > 0 else 0.0
 
     @property
@@ -218,7 +217,6 @@ def run(
 
 
 def _with_faults(outcome: Outcome, before: Outcome) -> Outcome:
-    """What went wrong before counts, too."""
     return replace(
         outcome,
         wrong_values=before.wrong_values + outcome.wrong_values,

@@ -50,7 +50,6 @@ class RealWorld:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Forget what other tests did."""
         self._deeds.clear()
 
     @pytest.hookimpl(wrapper=True)

@@ -60,7 +60,6 @@ class Seeded:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
-        """A fixture may run tasks as well."""
         with seeded(f"{self._seed} {item.nodeid} setup"):
             return (yield)
 
@@ -75,7 +74,6 @@ class Seeded:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Say how the same order comes again."""
         report = yield
         if report.failed:
             report.sections.append(("Replay", replay_command(self._seed, item.nodeid)))

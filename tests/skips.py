@@ -56,12 +56,10 @@ class SkipReport:
     seen: list[tuple[str, str]] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test was skipped."""
         if report.skipped and not hasattr(report, "wasxfail"):
             self._note(report.nodeid, report.longrepr)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A whole module was skipped."""
         if report.skipped:
             self._note(report.nodeid, report.longrepr)
 
@@ -70,7 +68,6 @@ class SkipReport:
         self.seen.append((test, reason.removeprefix("Skipped: ")))
 
     def unexpected(self) -> list[tuple[str, str]]:
-        """The skipped tests that no line covers."""
         return [skip for skip in self.seen if not any(line.covers(*skip) for line in self.allowed)]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -79,7 +76,6 @@ class SkipReport:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print every skipped test with its reason."""
         if not self.seen:
             return
         unexpected = self.unexpected()

@@ -54,7 +54,6 @@ class Tally:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: WorkerController) -> None:
-        """Tell a worker where to note."""
         node.workerinput["tally"] = str(self.directory)
 
     @pytest.hookimpl(tryfirst=True)
@@ -68,7 +67,6 @@ class Tally:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was complained of."""
         if self.complaints:
             terminalreporter.section("series that are not what they should be")
             for complaint in self.complaints:
@@ -85,7 +83,6 @@ def sums(records: list[dict[str, dict[str, int]]], name: str) -> defaultdict[str
 
 
 def begin(config: pytest.Config) -> Tally:
-    """Register the plugin of this process."""
     tally = Tally(getattr(config, "workerinput", {}).get("tally"))
     config.pluginmanager.register(tally, "gossipkv-tally")
     return tally

@@ -45,5 +45,4 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark each test with its tier."""
     item.add_marker(tier_of(item.path))

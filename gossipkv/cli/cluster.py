@@ -52,7 +52,6 @@ DATA: Final = click.option(
 
 
 def _index(text: str) -> int:
-    """`2` or `n2`."""
     if re.fullmatch(r"n?[1-9][0-9]{0,3}", text) is None:
         raise click.BadParameter(f"{text!r}: expected the number of a node, as `cluster status` shows it")
     return int(text.removeprefix("n"))
@@ -202,7 +201,6 @@ def _how_to_ask(addresses: list[str]) -> list[str]:
 
 
 def _occupant(address: str) -> str:
-    """Who answers there."""
     try:
         with blocking.connect(address, timeout_ms=LOOK_MS) as client:
             try:

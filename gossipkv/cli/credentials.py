@@ -69,7 +69,6 @@ def tls_files() -> tuple[Path | None, ...] | None:
 
 
 def _token(file: Path | None) -> tuple[str, str | None]:
-    """Where the token is, and the token."""
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
     return str(file), file.read_text("ascii", "replace").strip()

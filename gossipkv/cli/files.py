@@ -181,7 +181,6 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
 
 
 def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    """Have each partition compared, in their order."""
     told: list[dict[str, Value]] = []
     with connect(nodes, timeout_ms) as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
         task = bar.add_task("verify")

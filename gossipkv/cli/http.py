@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def _content_type(text: str) -> tuple[str | None, str]:
-    """`text/plain`: of all; `DB=text/plain`: of one database."""
     database, equals, said = text.partition("=")
     try:
         if equals and is_name(database):

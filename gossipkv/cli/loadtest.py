@@ -69,7 +69,6 @@ class Wanted(NamedTuple):
 
 
 def _share(text: str) -> float:
-    """A share as `5%` or `0.05`."""
     number = text.strip()
     try:
         found = float(number.removesuffix("%")) / PERCENT if number.endswith("%") else float(number)
@@ -86,7 +85,6 @@ def _limit(text: str) -> Limit:
 
 
 def _truth(text: str) -> TruthFile:
-    """A path, or VERSION=PATH."""
     version, separator, path = text.partition("=")
     if os.path.lexists(text) or not separator:
         return TruthFile(text)

@@ -85,7 +85,6 @@ class LiveView:
             self._tell(plain_line(progress, second))
 
     def _tell(self, line: str) -> None:
-        """A line that stays."""
         if self._live is None:
             note(line)
         else:
@@ -161,14 +160,12 @@ def compared(comparison: Comparison) -> RenderableType:
 
 
 def _spread(values: tuple[float, ...], measure: str) -> str:
-    """Median, and from where to where."""
     shown = MEASURES[measure].shown
     low, middle, high = min(values), median(values), max(values)
     return shown(middle) if low == high else f"{shown(middle)} ({shown(low)} to {shown(high)})"
 
 
 def _where(progress: Progress) -> str:
-    """How far the run is."""
     round_ = f"round {progress.round} of {progress.rounds}, " if progress.rounds > 1 else ""
     phase = "warm-up, " if progress.phase == "warm-up" else ""
     return f"{round_}{phase}{figures.seconds(round(progress.elapsed_s))} of {figures.seconds(progress.planned_s)}"

@@ -175,7 +175,6 @@ def force(
 
 
 def _warn(client: Client, table: str | None, survivors: tuple[str, ...]) -> None:
-    """Say what may be lost."""
     try:
         told = _registers(client, table)
     except ServiceError as error:

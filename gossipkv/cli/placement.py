@@ -299,7 +299,6 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
 
 
 def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
-    """What was told, and the time allowed."""
     return {name: value for name, value in told.items() if value is not None} | allowed(timeout_ms)
 
 

@@ -175,7 +175,6 @@ def _draw_databases(told: dict[str, Value], *, is_one: bool) -> None:
 
 
 def _draw_tables(told: dict[str, Value]) -> None:
-    """Draw who holds the tables."""
     if datasets(told):
         click.echo()
     found = [*tables(told)]

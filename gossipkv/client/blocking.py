@@ -271,7 +271,6 @@ class Client:
             yield from pages.take(self.ask(request, self.deadline(timeout_ms)))
 
     def _attempt(self, request: Request[object], deadline: float) -> None:
-        """Have `request` done, at whichever node."""
         dialler = self._dialler
         before = dialler.held
         failures: Failures = {}

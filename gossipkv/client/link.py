@@ -202,7 +202,6 @@ class BlockingLink:
             self._socket.close()
 
     def _shake(self, tls: Tls, deadline: float) -> None:
-        """Shake hands."""
         try:
             shake(self._socket, tls, partial(self._limit_waiting, deadline))
         except TimeoutError:

@@ -157,7 +157,6 @@ class ByMap:
         raise error
 
     def _renew(self, source: Address | None) -> Steps[None]:
-        """Fetch the map, unless another request does."""
         if not self._is_fetched:
             self._is_fetched, self._renew_at = True, self._now() + REST_S
             try:

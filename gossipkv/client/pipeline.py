@@ -86,7 +86,6 @@ class Pipeline(Generic[_Result]):
         return self._open.popleft()
 
     def _attempt(self, deadline: float) -> None:
-        """Have the oldest request done."""
         while not self._open[0].is_done:
             link = self._link
             if link is None:

@@ -419,7 +419,6 @@ class Client:
                     self._start(link)
 
     async def _sweep(self) -> None:
-        """Give up requests when they are due."""
         while True:
             with trio.CancelScope(deadline=self._dispatcher.on_time(trio.current_time())) as self._alarm:
                 await trio.sleep_forever()

@@ -108,7 +108,6 @@ async def _open(address: Address) -> trio.SocketStream:
 
 
 async def _shake(stream: trio.SocketStream, tls: Tls) -> None:
-    """Shake hands."""
     data = None
     try:
         while not tls.is_shaken:
@@ -120,7 +119,6 @@ async def _shake(stream: trio.SocketStream, tls: Tls) -> None:
 
 
 async def _greet(stream: trio.SocketStream, tls: Tls | None, session: Session, request: Request[Value]) -> None:
-    """Say who asks."""
     session.send(request)
     output = session.take_output()
     session.sent(len(output))

@@ -479,7 +479,6 @@ class Database:
         return replace(decision, switch=active) if is_mended else decision
 
     def _let_go(self, name: str, event: VersionEvent, nursery: trio.Nursery) -> None:
-        """Forget a version."""
         was_served = self.view.passed(name)
         life = self.lives.pop(name)
         self.part.let_go(name)

@@ -192,7 +192,6 @@ class Library:
         return Source.open(root, self._files, options, require_success_file=self._settings.require_success_file)
 
     def _source_of(self, settings: DatabaseSettings) -> Source | None:
-        """The source as a database reaches it."""
         return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
@@ -500,7 +499,6 @@ class Library:
 
 
 def _alone(settings: DatasetSettings) -> Cluster:
-    """A cluster of this node, for ever."""
     membership = alone()
     terms = Terms(1, 1, REASSIGN_AFTER_MS, settings.retire_after, PROBE_INTERVAL_MS, 0)
     return Cluster(

@@ -283,7 +283,6 @@ def _built(manifest: Manifest) -> dict[str, Detail]:
 
 
 def _partitions(manifest: Manifest) -> Detail:
-    """Each partition that is here."""
     return [
         {
             "partition": partition,

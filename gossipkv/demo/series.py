@@ -67,7 +67,6 @@ def play(stage: Stage) -> None:
 
 
 def _readings() -> Iterator[tuple[bytes, bytes]]:
-    """Yield a thermometer's readings of a day."""
     for second in range(0, DAY_S, PERIOD_S):
         degrees = 12 - 6 * math.cos(2 * math.pi * second / DAY_S)
         yield second.to_bytes(8, "big"), f"{degrees:.2f}".encode()

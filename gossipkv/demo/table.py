@@ -121,13 +121,11 @@ class _Act:
             client.close()
 
     def _connect(self, node: NodeStatus) -> None:
-        """Connect to a node anew."""
         if (client := self._clients.pop(node.name, None)) is not None:
             client.close()
         self._clients[node.name] = self._stage.cluster.connect(node.index, timeout_ms=TIMEOUT_MS)
 
     def _await_known(self) -> None:
-        """Return when every node knows the table."""
         for client in self._clients.values():
             self._stage.until("each node knows the table", partial(_knows_table, client))
 

@@ -220,7 +220,6 @@ class Reader:
         self._last[key] = value
 
     def _tell(self, line: str) -> None:
-        """Say that something has happened, and when."""
         self._say(f"{time.monotonic() - self._begin_s:7.1f} s  {line}")
 
 

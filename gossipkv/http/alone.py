@@ -91,7 +91,6 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
 async def _obey(
     signals: AsyncIterator[int], told: Alone, gateway: Gateway, context: ReadContext, nursery: trio.Nursery
 ) -> None:
-    """Do what signals say."""
     log = Log("gossipkv.http")
     is_stopping = False
     async for number in signals:

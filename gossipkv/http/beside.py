@@ -145,7 +145,6 @@ class _Child:
         everything.cancel()
 
     async def _dial(self, _address: Address, _timeout_s: float, _credentials: Credentials) -> Dialled:
-        """The connection to the node, once."""
         await trio.lowlevel.checkpoint()
         if self._connection is None:
             raise ConnectionResetError(errno.ECONNRESET, "the node has closed the connection")

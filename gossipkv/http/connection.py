@@ -212,7 +212,6 @@ class Connection:
             raise trio.BrokenResourceError from error
 
     async def _refuse(self, answer: Answer) -> None:
-        """Say what is wrong."""
         self._gather(self._exchange.whole(None, answer))
         await self._flush()
         await self._linger()
@@ -241,7 +240,6 @@ class Connection:
         self._gathered_bytes += len(data)
 
     async def _flush(self) -> None:
-        """Send what was gathered."""
         gathered, size_bytes = self._gathered, self._gathered_bytes
         if not size_bytes:
             return
@@ -257,7 +255,6 @@ class Connection:
         self._hold(0)
 
     def _wait(self) -> None:
-        """Nothing has come of the next request."""
         self.state = State.WAITING
         self.due = self._now() + self._surroundings.times.idle_s
         self._received_bytes = 0

@@ -72,7 +72,6 @@ async def scan(context: ReadContext, request: Request, target: Target) -> Answer
 async def _lines(
     context: ReadContext, database: str, page: _Page, bounds: dict[str, Value], options: ReadOptions
 ) -> AsyncIterator[bytes]:
-    """Pieces of the answer, page after page."""
     # The cursor pins the version of the pages behind the first.
     wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
     left = bounds.get("limit")

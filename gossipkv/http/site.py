@@ -93,7 +93,6 @@ class Site:
         return self._pages.asset(found.key.decode("utf-8", "replace"), request)
 
     async def _look(self, request: Request, found: Target, looking: Looking) -> Answer:
-        """One of the gateway's own paths."""
         if request.method == b"OPTIONS":
             return Answer(204, [ALLOW])
         if request.method not in LOOKS:
@@ -115,7 +114,6 @@ class Site:
         return await read_one(self._context, request, found)
 
     async def _show(self, request: Request, found: Target) -> Answer:
-        """What names no key: a page."""
         if request.method not in LOOKS:
             return unanswered(request, found)
         if found.database is not None and found.key is not None:

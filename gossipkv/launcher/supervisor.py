@@ -158,7 +158,6 @@ class Supervisor:
         self._watch(connection, hear)
 
     def _obey(self, connection: socket.socket, received: bytes) -> None:
-        """One request, and its answer."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
             connection.settimeout(ANSWER_TIMEOUT_S)

@@ -307,7 +307,6 @@ def _mark(group: Sequence[Moment], clock: Clock, across: Linear) -> Mark:
 
 
 def _hints(clock: Clock, series: Sequence[Series], axis: Axis, across: Linear) -> list[Hint]:
-    """Strips that tell their values in words."""
     hints = []
     for run in thinned(clock.seconds, int((across.end_px - across.begin_px) // HINT_PX)):
         values = [(each.name, axis.fold(each.values[run.start : run.stop])) for each in series]

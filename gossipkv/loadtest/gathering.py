@@ -369,7 +369,6 @@ def _failed(told: dict[str, Json]) -> int:
 
 
 def _answered(told: dict[str, Json]) -> int:
-    """Answers, a refusal among them."""
     return _number(told.get("requests")) + _failed(told) - _number(told.get("lost"))
 
 

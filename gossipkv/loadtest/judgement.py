@@ -121,7 +121,6 @@ def _is_unchecked(result: Result) -> bool:
 
 
 def _has_truth(result: Result) -> bool:
-    """Whether a truth was given."""
     return bool(result.plan.get("truth", True))
 
 
@@ -173,7 +172,6 @@ def _faults(result: Result) -> list[str]:
 
 
 def _frozen(result: Result) -> list[str]:
-    """When nothing at all was answered."""
     frozen = [f"{event.detail} from {figures.seconds(event.t)} on" for event in result.events if event.what == "frozen"]
     more = f" and {len(frozen) - FEW} times more" if len(frozen) > FEW else ""
     return [f"Nothing was answered for {', '.join(frozen[:FEW])}{more}."] if frozen else []

@@ -118,5 +118,4 @@ def highest(values: Sequence[float | None]) -> float | None:
 
 
 def _short(number: float) -> str:
-    """A tenth of a pixel is enough."""
     return f"{number:.1f}".removesuffix(".0")

@@ -266,7 +266,6 @@ def _cpu(result: Result) -> list[Row]:
 
 
 def _numbers(totals: Totals, latency: Latency) -> list[Cell]:
-    """Rate and latencies of a row."""
     shown = [figures.rate(totals.rate), *(figures.latency(latency_at(name, latency)) for name in SHOWN)]
     return [(text, "number") for text in shown]
 

@@ -380,7 +380,6 @@ def _question(target: Target, plan: Plan, token: str | None) -> bytes:
 
 
 def _asked(target: Target, question: bytes, timeout_s: float, credentials: Credentials) -> bytes:
-    """The beginning of what it answers."""
     tls = credentials.tls(target.address.host)
     with socket.create_connection(target.address, timeout_s) as connection:
         if tls is not None:

@@ -141,14 +141,12 @@ class Watch:
             thread.join()
 
     def _begin(self, number: int, address: str) -> None:
-        """Requires: the lock is held."""
         if not self._ended.is_set():
             thread = threading.Thread(target=self._ask, args=(number, address), name=f"watch {address}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _ask(self, number: int, address: str) -> None:
-        """Ask one node again and again."""
         with Client([address], timeout_ms=TIMEOUT_MS, credentials=self._credentials) as client:
             name = None
             while not self._ended.is_set():

@@ -183,7 +183,6 @@ class Gateway:
         )
 
     async def _instruct(self, process: trio.Process, order: Order) -> None:
-        """Give the order, then each word."""
         assert process.stdin is not None
         told = Word(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.

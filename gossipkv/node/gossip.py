@@ -425,7 +425,6 @@ class ShardIdTimer:
 
 
 def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment) -> Prover:
-    """What proves by the keys that seal."""
     secret = environment.random.randbytes(KEY_BYTES)
     return Prover(lambda: sealing.keys, secret, is_required=Seal(settings.seal) is Seal.REQUIRE)
 

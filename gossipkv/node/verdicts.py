@@ -150,7 +150,6 @@ class Verdicts:
             return self._last
 
     async def _hear(self) -> Said:
-        """Ask all members how they are."""
         members = [member for member in self._report.cluster.members_known() if member.state is not State.LEFT]
         reports: dict[str, Mapping[str, Value]] = {}
         silent: dict[str, str] = {}

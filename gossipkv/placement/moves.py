@@ -83,6 +83,5 @@ def next_moves(
 
 
 def _ends(partition: Partition, slot: int, target: bytes) -> list[bytes]:
-    """The nodes at which a move counts."""
     sources = [one.node for one in partition.assignments if one.slot == slot and one.state == State.AVAILABLE]
     return [target, *sources]

@@ -267,7 +267,6 @@ def spoken_by(value: bytes) -> int:
 
 
 def _free(taken: set[str]) -> str:
-    """The smallest number that is not taken."""
     return next(str(number) for number in count(1) if str(number) not in taken)
 
 

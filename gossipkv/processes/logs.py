@@ -92,7 +92,6 @@ def coloured(record: logging.LogRecord) -> str:
 
 
 def _time(record: logging.LogRecord) -> str:
-    """When it was said, UTC."""
     seconds, fraction = divmod(record.created, 1)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1e6):06d}Z"
 

@@ -194,6 +194,5 @@ class Force:
 
 
 def _highest(records: list[Record]) -> tuple[Ballot, Value] | None:
-    """The highest value that these have accepted."""
     accepted = [(record.accepted, record.value) for record in records if record.accepted and record.value]
     return max(accepted, key=lambda found: found[0], default=None)

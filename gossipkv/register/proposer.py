@@ -307,7 +307,6 @@ class Proposer:
         return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict
 
     def _pendings(self) -> list[Pending]:
-        """The changes that are not over."""
         under_way = self._round.batch if self._round is not None else ()
         return [*self._queue, *(pending for pending in under_way if not pending.over)]
 

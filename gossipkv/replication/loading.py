@@ -533,7 +533,6 @@ _WHEN_SYNCED: Final = inf
 
 
 def _news(copy: Copy, told: bytes) -> int:
-    """How many records another copy has more."""
     return sum(max(0, count - clock.counter(copy.appended, origin)) for origin, count in clock.entries(told))
 
 

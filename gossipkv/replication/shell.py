@@ -303,7 +303,6 @@ class Replication:
             self.collecting.look()
 
     async def _clear(self) -> None:
-        """Have what was left in spaces deleted."""
         while True:
             spaces = self.replicas.spaces
             await trio.sleep(CLEAR_S if spaces.left else CLEAR_S * 20)
@@ -316,7 +315,6 @@ class Replication:
                 await trio.sleep(AGAIN_S)
 
     async def _compare(self) -> None:
-        """Have one copy after the other compared."""
         while True:
             await trio.sleep(COLLECT_S if self.comparing.is_amid else COMPARE_S)
             self.comparing.look()

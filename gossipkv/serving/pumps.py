@@ -265,7 +265,6 @@ class Pumps:
 
     @contextmanager
     def _all_turns(self) -> Iterator[None]:
-        """No pump is in a step meanwhile."""
         with ExitStack() as stack:
             for turn in self._turns:
                 stack.enter_context(turn)

@@ -222,7 +222,6 @@ class Reads:
         return self._database(plan.database).go_on(pinned)
 
     def _wanted(self, version: PublishedVersion, plan: _ScanPlan) -> Wanted:
-        """Which records of it are asked for."""
         options = plan.options
         longest = _LONGEST_BOUND if options.flag("forwarded") else self._max_key
         start, end, prefix = (options.key(name, longest) for name in ("start", "end", "prefix"))

@@ -142,7 +142,6 @@ COMMANDS: Final = {
 
 
 def _unknown(name: bytes, words: Sequence[bytes]) -> Refusal:
-    """An unknown command, as Redis words it."""
     told = ""
     for word in words:
         if len(told) >= MOST_TOLD:
@@ -371,7 +370,6 @@ def _docs(known: Listed) -> Said:
 
 
 def _described(name: str) -> Said:
-    """A command as `COMMAND INFO` tells it."""
     known = COMMANDS.get(name)
     if known is None:
         return None

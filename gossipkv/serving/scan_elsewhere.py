@@ -318,7 +318,6 @@ class _Gathering:
         self._is_outdated = (before.name, before.wire_id, before.files) != (now.name, now.wire_id, now.files)
 
     def _pass_on(self, part: _Part) -> None:
-        """Have its partitions covered by others."""
         tried = part.tried
         if part.name is not None and part.is_pending:
             part.outcome = SILENT
@@ -366,7 +365,6 @@ class _Gathering:
         self._elsewhere.ask(name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, hear)
 
     def _hear(self, part: _Part, limit: int, result: bytes | None, error: bytes | None, *, is_connected: bool) -> None:
-        """Take in what became of a part."""
         assert part.name is not None
         slow = self._elsewhere.slow
         self._moved.set()

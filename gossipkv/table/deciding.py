@@ -228,12 +228,10 @@ class Deciding:
             self._on_names()
 
     def _met(self, name: str, uuid: bytes) -> None:
-        """There is a connection to a member."""
         if self.replication is not None and self.asking.is_connected(name):
             self.replication.connected(uuid)
 
     def _lost(self, _name: str, uuid: bytes) -> None:
-        """There is none any more."""
         if self.replication is not None:
             self.replication.disconnected(uuid)
 

@@ -246,7 +246,6 @@ class PlacingMethods:
         return None
 
     async def _planned(self, name: str, tree: Tree, nodes: Sequence[Node]) -> Value:
-        """A table's plan, as made here."""
         table, works = decode_table(tree.root.meta), self._deciding.works()
         measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
         known = works.moving.known(table.id, nodes, measures)

@@ -160,7 +160,6 @@ class RecordMethods:
         return replication.comparing.digest(copy, at)
 
     def _copy(self, arguments: Arguments) -> tuple[Replication, Copy]:
-        """The copy that a node asks of."""
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MOST_LINK)
         replication = self._deciding.replicating()
@@ -171,7 +170,6 @@ class RecordMethods:
 
 
 def _peer(arguments: Arguments) -> tuple[bytes, int]:
-    """Who asks, and on which link."""
     node = arguments.blob("node")
     if len(node) != UUID_BYTES:
         raise BadRequest(f"{arguments.method}: the node must be {UUID_BYTES} bytes, not {len(node)}")

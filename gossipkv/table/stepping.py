@@ -93,7 +93,6 @@ class Stepping:
             await trio.sleep(STEP_S)
 
     async def _round(self) -> None:
-        """Ask, and have done what is next."""
         replicas = self._replication.replicas
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
         noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}

@@ -238,7 +238,6 @@ class Tables:
             self._refused = words
 
     def _words(self, error: GossipKVError | OSError) -> str:
-        """What is wrong, and what to do."""
         if isinstance(error, OSError):
             error = storage_error(error, self.path, "the store of this node's tables cannot be opened")
         match error:

@@ -173,7 +173,6 @@ def judge(found: Mapping[str, Digest | GossipKVError]) -> Verdict:
 
 
 def _read(answer: Value, name: str) -> Digest:
-    """Raises ProtocolError."""
     match answer:
         case [bytes(at), int(total), int(records)] if 0 <= total < MOST_DIGEST and 0 <= records <= MOST_ID:
             clock.check(at)

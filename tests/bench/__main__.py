@@ -19,7 +19,6 @@ SIZES = ("keys", "records", "rounds", "queries")  # The command line may change 
 
 
 def arguments() -> argparse.Namespace:
-    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little data: a test of the benchmark, not of the store")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be given again")

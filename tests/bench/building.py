@@ -48,13 +48,11 @@ def _build_s(kind: type[Engine], path: Path, data: Data) -> float:
 
 
 def compare_time(bench: Bench, row: Row, kinds: list[type[Engine]], data: Data, rounds: int) -> None:
-    """Seconds a build."""
     paths = {kind: bench.directory / f"build-{number}.gkv" for number, kind in enumerate(kinds)}
     bench.compare(row, {kind.name: partial(_build_s, kind, path, data) for kind, path in paths.items()}, rounds)
 
 
 def compare_size(bench: Bench, kinds: list[type[Engine]], data: Data) -> None:
-    """Bytes a record beyond key and value."""
     for number, kind in enumerate(kinds):
         path = bench.directory / f"size-{number}.gkv"
         kind.build(path, data.records)

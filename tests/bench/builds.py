@@ -75,13 +75,11 @@ class Side:
 
 @cache
 def served() -> list[Record]:
-    """The records of nodes."""
     return data.make(one_build.KEYS).records
 
 
 @contextmanager
 def node(side: Side, *options: str) -> Iterator[Server]:
-    """A node of this build."""
     with processes.node(
         side.directory / "node", served(), side.cores, *processes.NO_POLLING, *options, python=side.python
     ) as running:
@@ -223,7 +221,6 @@ def traces(output: str) -> list[tuple[str, str]]:
 
 @cache
 def traces_here(runs: int) -> list[tuple[str, str]]:
-    """Those of this tree."""
     command = [sys.executable, "-m", "tests.world", "--seed", "1", "--runs", str(runs), "--json"]
     found = traces(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert len(found) == runs, found
@@ -308,7 +305,6 @@ def check_package(side: Side) -> None:
 
 
 def main() -> None:
-    """Measure what is chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", type=Path, metavar="OTHER_TREE")
     parser.add_argument("--rounds", type=int, default=7)

@@ -33,7 +33,6 @@ def _is_older(target: Path, *sources: Path) -> bool:
 
 @cache
 def from_c(source: Path, *flags: str) -> Path:
-    """A program, or with `-shared` a library."""
     target = BUILD_DIRECTORY / source.stem
     if _is_older(target, source):
         _run(*COMPILER, "-Wall", "-Wextra", *flags, str(source), "-o", str(target))

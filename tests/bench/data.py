@@ -61,12 +61,10 @@ class Data:
 
     @cached_property
     def in_order(self) -> list[Record]:
-        """The records by key."""
         return sorted(self.records, key=itemgetter(0))
 
     @property
     def raw_bytes(self) -> int:
-        """Keys and values, nothing else."""
         return sum(len(key) + len(value) for key, value in self.records)
 
 
@@ -87,22 +85,18 @@ def fresh(keys: list[bytes]) -> list[bytes]:
 
 
 def key_of(number: int) -> bytes:
-    """The key of that number."""
     return b"%016x" % (number * FACTOR % RANGE)
 
 
 def number_of(key: bytes) -> int:
-    """The number of that key."""
     return int(key, 16) * INVERSE % RANGE
 
 
 def value_of(key: bytes, value_bytes: int = SMALL_VALUE_BYTES) -> bytes:
-    """What a key's value is."""
     return (key * (value_bytes // KEY_BYTES + 1))[:value_bytes]
 
 
 def numbered(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Iterator[Record]:
-    """So many records, in no order."""
     for number in range(count):
         key = key_of(number)
         yield key, value_of(key, value_bytes)

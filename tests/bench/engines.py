@@ -72,7 +72,6 @@ def small(
     queries: int = reading.QUERIES,
     build_rounds: int = building.ROUNDS,
 ) -> None:
-    """Values of 100 bytes: reads, builds, sizes."""
     bench.notes.append(_method(keys, rounds, queries))
     records = data.make(keys)
     with machine.pinned(bench.core), machine.uncollected():
@@ -92,7 +91,6 @@ def large(
     queries: int = reading.QUERIES,
     build_rounds: int = LARGE_BUILD_ROUNDS,
 ) -> None:
-    """Values of a kibibyte: reads and builds."""
     records = data.make(keys, data.LARGE_VALUE_BYTES)
     with machine.pinned(bench.core), machine.uncollected():
         with opened(bench, READ_LARGE, records) as ready:

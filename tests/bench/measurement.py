@@ -64,18 +64,15 @@ class Measurement:
     samples: dict[str, list[float]]
 
     def ratio(self, peer: str) -> Ratio:
-        """Over the rounds."""
         pairs = zip(self.samples[self.row.ours], self.samples[peer], strict=True)
         ratios = [ours / theirs if theirs else inf for ours, theirs in pairs]
         return Ratio(median(ratios), min(ratios), max(ratios))
 
     def typical(self, name: str) -> float:
-        """The median figure of one side."""
         return median(self.samples[name])
 
     @property
     def peers(self) -> list[str]:
-        """Everyone but us."""
         return [name for name in self.samples if name != self.row.ours]
 
 
@@ -117,5 +114,4 @@ class Bench:
         return missing is None
 
     def measurements(self) -> list[Measurement]:
-        """All rows, as they came."""
         return [Measurement(row, samples) for row, samples in self._samples.items()]

@@ -34,7 +34,6 @@ class WrongValueError(Exception):
 
 
 def check(found: object, expected: object) -> None:
-    """Both builds pay for this."""
     if found != expected:
         raise WrongValueError(f"expected {expected!r}, got {found!r}")
 
@@ -90,7 +89,6 @@ WORK = {"blocking": blocking, "trio": tasks, "lookup": lookup}
 
 
 def main(work: str, place: str, count: int) -> None:
-    """A turn for each line."""
     records = data.make(KEYS, data.SMALL_VALUE_BYTES).records
     with WORK[work](place, random.Random(data.SEED).choices(records, k=count)) as turn:
         for line in sys.stdin:

@@ -65,7 +65,6 @@ def connect(address: Address) -> blocking.Client:
 
 
 def call(address: Address, method: str, *params: object) -> object:
-    """What a node answers."""
     with connect(address) as client:
         return client.call(method, *params)
 
@@ -149,7 +148,6 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Whose processor time and memory count."""
         return self.process.pid
 
     def cpu_ns(self) -> int:
@@ -170,7 +168,6 @@ class Cores:
 
     @classmethod
     def of_this_machine(cls) -> Cores:
-        """The last two, or the only one."""
         allowed = sorted(os.sched_getaffinity(0))
         return cls(server=allowed[-1], load=allowed[-2] if len(allowed) > 1 else allowed[-1])
 
@@ -179,7 +176,6 @@ class Cores:
 def serving(
     command: list[str], *, name: str = OURS, dialect: Dialect | None = None, core: int | None = None
 ) -> Iterator[Server]:
-    """A server that says `ready HOST:PORT`."""
     with process(command) as (running, line):
         address = line.split()[1]
         server = Server(name, running, parse_address(address if ":" in address else f"127.0.0.1:{address}"), dialect)
@@ -222,7 +218,6 @@ def node(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port

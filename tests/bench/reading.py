@@ -65,12 +65,10 @@ def scan(engine: Engine, keys: list[bytes]) -> float:
 
 
 def any_present(data: Data, rng: random.Random, queries: int) -> list[bytes]:
-    """Random keys of the records."""
     return [data.records[rng.randrange(data.count)][0] for _ in range(queries)]
 
 
 def any_absent(data: Data, rng: random.Random, queries: int) -> list[bytes]:
-    """Random keys of no record."""
     return [data.absent[rng.randrange(data.count)] for _ in range(queries)]
 
 
@@ -87,12 +85,10 @@ def neighbours(data: Data, rng: random.Random, queries: int) -> list[bytes]:
 
 
 def spread(data: Data, rng: random.Random, queries: int) -> list[bytes]:
-    """Random keys, asked in order."""
     return sorted(any_present(data, rng, queries))
 
 
 def every(data: Data, rng: random.Random, queries: int) -> list[bytes]:
-    """All keys, in order."""
     del rng, queries
     return [key for key, _ in data.in_order]
 

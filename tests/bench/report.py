@@ -77,7 +77,6 @@ def lines_of(page: str) -> list[list[str]]:
 
 
 def write_json(path: Path, measurements: Iterable[Measurement]) -> None:
-    """Write every figure of every round."""
     rows = [
         {
             "row": each.row,

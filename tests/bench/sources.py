@@ -28,12 +28,10 @@ BLOCK_BYTES = 1_000_000
 
 
 def by_hash(files: int) -> Chooser:
-    """As Hadoop's partitioner writes Text keys."""
     return lambda _, key: partition("text", key, files)
 
 
 def in_turn(files: int) -> Chooser:
-    """By no function of the key."""
     return lambda number, _: number % files
 
 

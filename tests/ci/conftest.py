@@ -25,5 +25,4 @@ class BySharing(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing | None:
-    """In the place of the usual one."""
     return BySharing(config, log) if config.getoption("dist") == "loadfile" else None

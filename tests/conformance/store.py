@@ -97,7 +97,6 @@ class Witness:
         self.history.append(position, operations)
 
     def commit(self) -> None:
-        """Sync, and believe it."""
         self.store.commit()
         self.history.sync()
         assert self._marker(self.store) == self.history.synced, "what is acknowledged is not shown"
@@ -108,7 +107,6 @@ class Witness:
         self.history.sync()
 
     def write(self, *operations: Operation) -> None:
-        """Append and sync."""
         self.append(operations)
         self.commit()
 
@@ -204,7 +202,6 @@ def whole_log(store: object, spaces: set[int], position: int) -> list[Entry]:
 
 
 def filled(batch: object, operations: Iterable[Operation]) -> object:
-    """Return the batch with these in it."""
     for kind, space, key, value in operations:
         if kind == VALUE:
             batch.put(space, key, value)
@@ -232,7 +229,6 @@ def scanned(store: object, space: int, *, reverse: bool = False, limit: int = PA
 
 
 def check_store(make: Callable[[], Place]) -> None:
-    """Run all that every store does."""
     for check in CHECKS:
         check(make())
 

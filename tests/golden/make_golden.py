@@ -103,17 +103,14 @@ BATCHES: dict[int, list[log.Operation]] = {
 
 
 def begin(salt: int, position: int, synced: int, life: int) -> bytes:
-    """The frame with which a life begins."""
     return log.frame(salt, log.BEGIN, position, synced, struct.pack("<Q", life))
 
 
 def batch(salt: int, position: int, synced: int) -> bytes:
-    """The frame of a batch."""
     return log.frame(salt, log.BATCH, position, synced, log.batch(BATCHES[position]))
 
 
 def segment(number: int, life: int, frames: bytes) -> bytes:
-    """A file of the log."""
     head = log.header(STORE_ID, number, SALTS[number], life, SEGMENT_BYTES)
     return (head + frames).ljust(SEGMENT_BYTES, b"\0")
 
@@ -153,7 +150,6 @@ def document(kind: str, body: dict[str, object]) -> bytes:
 
 
 def main() -> None:
-    """Write all files and their sums."""
     images = {f"manifest-{name}.document": document("MANIFEST", body) for name, body in MANIFESTS.items()}
     images |= store()
     sums = []

@@ -201,7 +201,6 @@ def read_results(document: Path) -> list[str]:
 
 
 def versions() -> list[str]:
-    """What was tested, with what, and where."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
     )

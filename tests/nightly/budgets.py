@@ -74,7 +74,6 @@ def used_s() -> float:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin to count."""
     item.stash[BEGAN] = used_s()
 
 

@@ -33,7 +33,6 @@ def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(program: str) -> tuple[str, ...]:
-    """A command that runs it."""
     return (sys.executable, "-c", program)
 
 

@@ -30,12 +30,10 @@ class Doorkeeper:
         self.counts: Counter[Party] = Counter()
 
     def enter(self, packed: bytes) -> bool:
-        """Whether a newcomer is let in."""
         if self.limit and self.counts[party(packed)] >= self.limit:
             return False
         self.counts[party(packed)] += 1
         return True
 
     def leave(self, packed: bytes) -> None:
-        """One that was let in is gone."""
         self.counts[party(packed)] -= 1

@@ -25,7 +25,6 @@ class Backlog:
         return bool(self._waiting)
 
     def add(self, hand_offs: Iterable[HandOff]) -> None:
-        """They came in this order."""
         for hand_off in hand_offs:
             handle, size_bytes = hand_off[0], _size_bytes([hand_off])
             for earlier in {*self._waiting, *self._parked}:

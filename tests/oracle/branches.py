@@ -15,7 +15,6 @@ class History:
 
     @property
     def version(self) -> int:
-        """The newest."""
         return len(self.states) - 1
 
     def publish(self, path: str, value: bytes) -> None:
@@ -24,7 +23,6 @@ class History:
             self.states.append({**self.states[-1], path: value})
 
     def withdraw(self, path: str) -> bool:
-        """The next version lacks this key."""
         if path not in self.states[-1]:
             return False
         self.states.append({key: value for key, value in self.states[-1].items() if key != path})

@@ -20,7 +20,6 @@ def values(data: bytes, offsets: bytes | None, offset_bytes: int, width: int, ro
 
 
 def chosen(found: list[bytes], indices: bytes, index_bytes: int, first: int, count: int) -> list[bytes]:
-    """The values that the indices choose."""
     numbers = [
         int.from_bytes(indices[index_bytes * i : index_bytes * (i + 1)], "little", signed=True)
         for i in range(first, first + count)

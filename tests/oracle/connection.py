@@ -31,37 +31,30 @@ def decode(data: bytes) -> object:
 
 
 def is_number(value: object) -> bool:
-    """An integer that is not negative."""
     return type(value) is int and value >= 0
 
 
 def is_bytes(value: object) -> bool:
-    """A `str` or a `bin`."""
     return isinstance(value, bytes)
 
 
 def is_name(value: object) -> bool:
-    """What a version may be called."""
     return isinstance(value, bytes) and value.isascii() and len(value) <= 255
 
 
 def is_limit(value: object) -> bool:
-    """At least 1."""
     return is_number(value) and value != 0
 
 
 def is_timeout(value: object) -> bool:
-    """At most 35 years."""
     return isinstance(value, int) and is_number(value) and value <= 2**40
 
 
 def is_flag(value: object) -> bool:
-    """True or false."""
     return isinstance(value, bool)
 
 
 def is_identity(value: object) -> bool:
-    """16 bytes."""
     return isinstance(value, bytes) and len(value) == 16
 
 
@@ -107,7 +100,6 @@ class Conversation:
     ended: str | None = None
 
     def answer(self, msgid: int, result: object) -> None:
-        """What was asked."""
         self.answers.append((msgid, None, result))
 
     def error(self, msgid: int, code: str, why: str) -> None:
@@ -116,16 +108,13 @@ class Conversation:
         self.answers.append((msgid, code, None))
 
     def turn_away(self, protocol: str) -> None:
-        """One line in the peer's own protocol."""
         self.protocol = protocol
 
     def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
-        """Whoever is behind the connection answers."""
         self.in_flight.add(msgid)
         self.hand_offs.append((msgid, method, params))
 
     def hear(self, stream: bytes) -> None:
-        """The whole stream."""
         at = 0
         while self.ended is None and at < len(stream):
             found = msgpack_scanner.scan(stream[at:], **self.limits)
@@ -163,11 +152,9 @@ class Conversation:
 
     @staticmethod
     def is_request_id(values: list[object]) -> bool:
-        """`[0, id, ...]`."""
         return is_number(values[0]) and values[0] == 0 and is_number(values[1]) and values[1] < 2**32
 
     def message(self, frame: bytes) -> None:
-        """One whole value."""
         parts = self.parts(frame)
         values = [decode(part) for part in parts]
         first, self.spoken = not self.spoken, True
@@ -184,7 +171,6 @@ class Conversation:
             self.request(values[1], values[2], parts[3], values[3])
 
     def request(self, msgid: int, method: bytes, raw: bytes, params: list[object]) -> None:
-        """`[0, id, method, params]`."""
         result: object = None
         if msgid in self.in_flight:
             self.error(msgid, "BAD_REQUEST", "id in flight")
@@ -257,7 +243,6 @@ class Conversation:
     def choose(
         active: bytes | None, versions: dict[bytes, dict[bytes, bytes]], given: dict[bytes, bytes]
     ) -> bytes | None:
-        """The version that answers."""
         least = given.get(b"min_version")
         if b"version" in given:
             candidates = [given[b"version"]] if given[b"version"] in versions else []

@@ -108,7 +108,6 @@ class Connection(Conversation):
         self.out += pack(msgid, words, None)
 
     def turn_away(self, protocol: str) -> None:
-        """In the node's words."""
         (words,) = self.node.wording[protocol]
         assert isinstance(words, bytes)
         self.out += words
@@ -130,27 +129,22 @@ class Connection(Conversation):
     # What may be done
 
     def has_room(self) -> bool:
-        """For the consequences of one more message."""
         limits = self.node.limits
         return len(self.in_flight) < limits.max_in_flight and len(self.output) + len(self.out) < limits.max_queued
 
     def reads(self) -> bool:
-        """Whether the transport should."""
         return not (self.finishing or self.doomed or self.held) and self.has_room()
 
     def over(self) -> bool:
-        """Whether it is to be closed."""
         return self.doomed or (self.finishing and not (self.held or self.in_flight or self.output))
 
     # What happens to it
 
     def doom(self, reason: str) -> None:
-        """To be closed, whatever waits."""
         if not self.doomed:
             self.doomed, self.reason = True, reason
 
     def finish(self, reason: str) -> None:
-        """What has arrived is still answered."""
         if not self.finishing:
             self.finishing, self.reason = True, reason
 
@@ -163,7 +157,6 @@ class Connection(Conversation):
         return True
 
     def receive(self, data: bytes) -> None:
-        """Bytes arrived."""
         self.node.counts["bytes_received"] += len(data)
         self.active_ms = self.node.now_ms
         if self.input:
@@ -179,7 +172,6 @@ class Connection(Conversation):
         self.settle(consumed)
 
     def resume(self) -> None:
-        """What was held back is looked at."""
         consumed = self.look(self.input)
         self.input = b"" if self.ended else self.input[consumed:]
         self.settle(consumed)
@@ -207,7 +199,6 @@ class Connection(Conversation):
         return at
 
     def settle(self, consumed: int) -> None:
-        """Since when is a frame half-sent?"""
         if self.held or self.ended or not self.input:
             self.partial_ms = None
         elif consumed or self.partial_ms is None:
@@ -229,7 +220,6 @@ class Connection(Conversation):
         self.taken(0)
 
     def taken(self, size: int) -> None:
-        """The peer has read so much."""
         if size:
             self.output = self.output[size:]
             self.blocked_ms = self.active_ms = self.node.now_ms
@@ -240,7 +230,6 @@ class Connection(Conversation):
             self.node.runnable.append(self)
 
     def expire(self) -> None:
-        """Is its time up?"""
         limits, now = self.node.limits, self.node.now_ms
         if self.partial_ms is not None and now - self.partial_ms > limits.frame_timeout_ms:
             self.doom("frame_timeout")
@@ -269,12 +258,10 @@ class Node:
 
     @property
     def held_bytes(self) -> int:
-        """Of all inputs and outputs."""
         return sum(len(one.input) + len(one.output) for one in self.connections.values())
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for an answer."""
         return sum(len(one.in_flight) for one in self.connections.values())
 
     def held_by(self, one: Connection) -> int:
@@ -303,7 +290,6 @@ class Node:
         return {name: count for name, count in {**self.counts, **now}.items() if count}
 
     def may_open(self, address: bytes) -> bool:
-        """Whether one more is accepted from there."""
         neighbours = sum(one.address == address for one in self.connections.values())
         if neighbours >= self.limits.max_connections_per_address:
             outcome = "connections_refused_by_address"
@@ -315,7 +301,6 @@ class Node:
         return outcome == "connections_accepted"
 
     def open(self, handle: int, address: bytes) -> None:
-        """It was accepted."""
         limits = {
             "max_size": self.limits.max_frame,
             "max_depth": self.limits.max_depth,
@@ -326,12 +311,10 @@ class Node:
         )
 
     def take_hand_offs(self) -> list[tuple[int, int, bytes, bytes]]:
-        """Those since the last time."""
         taken, self.handed_off = self.handed_off, []
         return taken
 
     def feed(self, handle: int, data: bytes) -> None:
-        """Bytes arrived there."""
         one = self.connections[handle]
         if data:
             one.receive(data)
@@ -346,7 +329,6 @@ class Node:
                 one.hold()
 
     def next_runnable(self) -> Connection | None:
-        """The oldest that still wants it."""
         while self.runnable:
             one = self.runnable.popleft()
             one.runnable = False
@@ -355,7 +337,6 @@ class Node:
         return None
 
     def take_output(self, handle: int, limit: int) -> bytes:
-        """The peer reads."""
         one = self.connections[handle]
         data = one.output[:limit]
         self.counts["bytes_sent"] += len(data)
@@ -382,22 +363,18 @@ class Node:
         return True
 
     def may_reply(self, handle: int) -> bool:
-        """Whether to answer now."""
         one = self.connections.get(handle)
         return one is None or one.doomed or len(one.output) < self.limits.max_queued
 
     def each(self, act: Callable[[Connection], None]) -> None:
-        """Of all connections."""
         for one in self.connections.values():
             act(one)
 
     def close(self, handle: int) -> None:
-        """It is gone."""
         one = self.connections.pop(handle)
         self.counts[f"closed_{one.reason}"] += 1
 
     def publish(self, databases: Databases) -> None:
-        """Other records from the next message on."""
         self.databases = databases
         for one in self.connections.values():
             one.databases = databases

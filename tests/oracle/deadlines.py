@@ -13,7 +13,6 @@ class Deadlines:
     due: dict[int, float] = field(default_factory=dict)
 
     def next(self) -> float:
-        """The earliest."""
         return min(self.due.values(), default=inf)
 
     def expired(self, now: float) -> list[float]:

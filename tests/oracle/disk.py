@@ -42,17 +42,14 @@ class Change:
 
 
 def refuse(number: int) -> OSError:
-    """What the system says."""
     return OSError(number, os.strerror(number))
 
 
 def with_write(content: bytes, offset: int, data: bytes) -> bytes:
-    """What is there after a write."""
     return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data) :]
 
 
 def sectors(offset: int, data: bytes, sector_bytes: int) -> list[tuple[int, bytes]]:
-    """A write, cut where sectors begin."""
     by_sector: dict[int, list[int]] = {}
     for at in range(offset, offset + len(data)):
         by_sector.setdefault(at // sector_bytes, []).append(at)
@@ -81,7 +78,6 @@ class Disk:
     # Paths
 
     def node(self, path: str) -> Node:
-        """What is there."""
         node = self.root
         for part in path.split("/")[1:]:
             if not node.is_directory:
@@ -100,7 +96,6 @@ class Disk:
         return directory, name
 
     def change(self, *names: tuple[Node, str, Node | None]) -> None:
-        """Seen at once."""
         for directory, name, node in names:
             directory.names.pop(name, None)
             if node is not None:
@@ -110,7 +105,6 @@ class Disk:
     # Operations
 
     def create(self, path: str) -> None:
-        """A new file, which is open."""
         directory, name = self.place(path)
         if name in directory.names:
             raise refuse(errno.EEXIST)
@@ -119,7 +113,6 @@ class Disk:
         self.opened.append(directory.names[name])
 
     def open(self, path: str) -> None:
-        """To write into it."""
         node = self.node(path)
         if node.is_directory:
             raise refuse(errno.EISDIR)
@@ -137,7 +130,6 @@ class Disk:
         return len(landed)
 
     def allocate(self, number: int, offset: int, size_bytes: int) -> None:
-        """All of it, or nothing."""
         file = self.opened[number]
         if size_bytes == 0:
             raise refuse(errno.EINVAL)
@@ -148,7 +140,6 @@ class Disk:
             file.waiting.append(offset + size_bytes)
 
     def sync(self, number: int) -> None:
-        """The content is durable."""
         file = self.opened[number]
         file.durable = file.seen
         file.waiting = []
@@ -171,7 +162,6 @@ class Disk:
         self.changes = waiting
 
     def rename(self, source: str, target: str) -> None:
-        """Over whatever is there."""
         old, old_name = self.place(source)
         new, new_name = self.place(target)
         node = self.node(source)
@@ -189,7 +179,6 @@ class Disk:
         self.change((old, old_name, None), (new, new_name, node))
 
     def link(self, source: str, target: str) -> None:
-        """One more name."""
         node = self.node(source)
         directory, name = self.place(target)
         if name in directory.names:
@@ -199,21 +188,18 @@ class Disk:
         self.change((directory, name, node))
 
     def unlink(self, path: str) -> None:
-        """One name less."""
         node = self.node(path)
         if node.is_directory:
             raise refuse(errno.EISDIR)
         self.change((*self.place(path), None))
 
     def make_directory(self, path: str) -> None:
-        """An empty one."""
         directory, name = self.place(path)
         if name in directory.names:
             raise refuse(errno.EEXIST)
         self.change((directory, name, Node(is_directory=True)))
 
     def remove_directory(self, path: str) -> None:
-        """When it is empty."""
         node = self.node(path)
         if not node.is_directory:
             raise refuse(errno.ENOTDIR)
@@ -222,14 +208,12 @@ class Disk:
         self.change((*self.place(path), None))
 
     def free(self) -> int:
-        """Room for as many bytes more."""
         files = {node for _, node in walk("", self.root, by_name) if not node.is_directory} | set(self.opened)
         return max(0, self.capacity_bytes - sum(len(file.seen) for file in files))
 
     # States
 
     def seen(self) -> State:
-        """What is there now."""
         nodes = list(walk("", self.root, by_name))
         return shown(nodes, {node: node.seen for _, node in nodes})
 
@@ -245,7 +229,6 @@ class Disk:
         return found
 
     def trees(self) -> Iterator[list[tuple[str, Node]]]:
-        """Every legal set of names."""
         for lands in itertools.product((False, True), repeat=len(self.changes)):
             if any(
                 lands[later] and not lands[earlier] and self.changes[later].touches(self.changes[earlier])
@@ -271,7 +254,6 @@ class Disk:
         return found
 
     def contents(self, file: Node) -> list[bytes]:
-        """Whatever may be in a file."""
         pieces = self.pieces(file)
         found = []
         for lands in itertools.product((False, True), repeat=len(pieces)):
@@ -294,7 +276,6 @@ def by_name(node: Node) -> dict[str, Node]:
 
 
 def walk(path: str, node: Node, names_of: Callable[[Node], dict[str, Node]]) -> Iterator[tuple[str, Node]]:
-    """All that is below a directory."""
     names = names_of(node)
     for name in sorted(names):
         yield f"{path}/{name}", names[name]
@@ -302,7 +283,6 @@ def walk(path: str, node: Node, names_of: Callable[[Node], dict[str, Node]]) -> 
 
 
 def shown(nodes: list[tuple[str, Node]], contents: dict[Node, bytes]) -> State:
-    """How that looks."""
     first: dict[Node, str] = {}
     for path, node in sorted(nodes, key=lambda each: each[0]):
         first.setdefault(node, path)

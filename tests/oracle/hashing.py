@@ -17,12 +17,10 @@ MAX = 2**31 - 1
 
 
 def signed(number: int) -> int:
-    """The number wrapped to Java's int."""
     return (number + 2**31) % 2**32 - 2**31
 
 
 def polynomial(units: Iterable[int], start: int) -> int:
-    """Java's h * 31 + unit."""
     h = start
     for unit in units:
         h = h * 31 + unit
@@ -30,12 +28,10 @@ def polynomial(units: Iterable[int], start: int) -> int:
 
 
 def sequins(key: bytes) -> int:
-    """Over unsigned bytes, from 0."""
     return polynomial(key, 0)
 
 
 def text(key: bytes) -> int:
-    """Over signed bytes, from 1."""
     return polynomial(struct.unpack(f"{len(key)}b", key), 1)
 
 
@@ -74,8 +70,6 @@ def sequins_alternate(key: bytes, count: int) -> int:
 
 
 def murmur3_32(key: bytes, seed: int = 0) -> int:
-    """MurmurHash3_x86_32 from its reference description."""
-
     def rotate(word: int, by: int) -> int:
         return (word << by | word >> 32 - by) % 2**32
 
@@ -95,5 +89,4 @@ def murmur3_32(key: bytes, seed: int = 0) -> int:
 
 
 def sha1(key: bytes) -> bytes:
-    """OpenSSL's."""
     return hashlib.sha1(key, usedforsecurity=False).digest()

@@ -14,25 +14,20 @@ class Durations:
     kept: list[int] = field(default_factory=list)
 
     def record(self, ns: int, count: int = 1) -> None:
-        """Keep one `count` times."""
         self.kept += [ns] * count
 
     def add(self, other: Durations) -> None:
-        """Keep the other's, too."""
         self.kept += other.kept
 
     @property
     def maximum(self) -> int:
-        """The longest."""
         return max(self.kept, default=0)
 
     @property
     def mean(self) -> float:
-        """The exact mean, rounded once."""
         return float(Fraction(sum(self.kept), len(self.kept))) if self.kept else 0.0
 
     def below(self, us: float) -> int:
-        """How many were shorter than that."""
         return sum(ns < us * 1000 for ns in self.kept)
 
     def quantile(self, share: float) -> int:

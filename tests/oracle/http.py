@@ -126,7 +126,6 @@ def one(head: bytes) -> Plain:
 
 
 def part_of(bounds: bytes) -> tuple[int | None, int | None]:
-    """What `Range` says."""
     found = re.fullmatch(rb"bytes=([0-9]{0,18})-([0-9]{0,18})", bounds)
     demand(found is not None and bool(found[1] or found[2]))
     assert found is not None
@@ -142,7 +141,6 @@ def demand(holds: bool) -> None:
 
 
 def answer(request: Plain, result: Found | Failed, *, date: str) -> bytes:
-    """The bytes of an answer."""
     status, fields, body = refused(result) if isinstance(result, Failed) else told(request, result)
     lines = [f"HTTP/1.1 {status} {PHRASES[status]}", f"Date: {date}", *fields]
     lines += [f"Content-Length: {len(body)}"] if status != 304 else []
@@ -196,7 +194,6 @@ def bounds_within(request: Plain, size: int) -> tuple[int, int] | None:
 
 @cache
 def entity_tag(version: str, value: bytes) -> str:
-    """A strong validator, of version and bytes."""
     return f'"{version}-{crc32c(value):08x}"'
 
 

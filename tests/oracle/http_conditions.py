@@ -67,7 +67,6 @@ def status(method, headers, found, most):
 
 
 def is_other(headers, tag, time_s):
-    """Whether If-Match, or else If-Unmodified-Since, fails."""
     if "if-match" in headers:
         return headers["if-match"] != "*" and tag not in headers["if-match"]
     since = seconds(headers.get("if-unmodified-since"))
@@ -75,7 +74,6 @@ def is_other(headers, tag, time_s):
 
 
 def is_known(headers, tag, time_s):
-    """Whether If-None-Match, or else If-Modified-Since, fails."""
     if "if-none-match" in headers:
         listed = headers["if-none-match"]
         return listed == "*" or tag in [each.removeprefix("W/") for each in listed]

@@ -13,7 +13,6 @@ DEEPEST = 1024
 
 
 def no_constant(word: str) -> float:
-    """NaN, Infinity and -Infinity."""
     raise ValueError(word)
 
 
@@ -33,7 +32,6 @@ def records(data: bytes, key: str = "key", value: str = "value") -> list[tuple[b
 
 
 def record(line: str, key: str, value: str) -> tuple[bytes, bytes]:
-    """One record, or an error."""
     members = texts(line)
     names = [name for name, _ in members]
     if names.count(key) > 1 or names.count(value) > 1:
@@ -72,7 +70,6 @@ def texts(line: str) -> list[tuple[str, str]]:
 
 
 def depth(text: str) -> int:
-    """How deep it is nested."""
     deepest = now = 0
     for character in STRING.sub("", text):
         now += (character in "{[") - (character in "}]")
@@ -81,7 +78,6 @@ def depth(text: str) -> int:
 
 
 def served_bytes(text: str) -> bytes:
-    """What is served for a value's text."""
     if text[0] == '"':
         return json.loads(text).encode()
     pairs = json.loads(text, object_pairs_hook=list, parse_int=str) if text[0] == "{" else None

@@ -54,7 +54,6 @@ def decode(data: bytes) -> object:
 
 
 def count_one(message: object, asked: dict[int, list[bytes | None]], counted: Counted, *, batched: bool) -> None:
-    """One whole value."""
     if not is_array(message, 4) or not is_number(message[0]) or message[0] != 1 or not is_id(message[1]):
         counted.broken = "garbage"
     elif message[1] not in asked:
@@ -79,7 +78,6 @@ def wrong_in(result: object, expected: list[bytes | None], *, batched: bool) -> 
 
 
 def code_of(error: object) -> str:
-    """What an error is counted as."""
     first = error[0] if is_array(error) and error else None
     text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
     if not isinstance(text, bytes) or not 0 < len(text) <= LONGEST_CODE:
@@ -88,17 +86,14 @@ def code_of(error: object) -> str:
 
 
 def is_array(value: object, length: int | None = None) -> bool:
-    """An array, of that many elements."""
     return type(value) is list and (length is None or len(value) == length)
 
 
 def is_number(value: object) -> bool:
-    """An integer that is not negative."""
     return type(value) is int and value >= 0
 
 
 def is_id(value: object) -> bool:
-    """An unsigned number of 32 bits."""
     return is_number(value) and value <= LARGEST_ID
 
 

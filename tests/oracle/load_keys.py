@@ -17,7 +17,6 @@ class Stream:
         self.state = seed
 
     def draw(self) -> int:
-        """The next number of 64 bits."""
         self.state = (self.state + 0x9E3779B97F4A7C15) % ALL
         mixed = (self.state ^ (self.state >> 30)) * 0xBF58476D1CE4E5B9 % ALL
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % ALL
@@ -66,7 +65,6 @@ def zipf_shares(size: int, theta: float) -> list[float]:
 
 
 def kinds(weights: Sequence[float], count: int, *, seed: int) -> list[int]:
-    """Numbers of the kinds that are asked."""
     if max(weights) == sum(weights):
         return [weights.index(max(weights))] * count
     stream = Stream(seed ^ 0x6B696E6473)

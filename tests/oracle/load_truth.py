@@ -29,7 +29,6 @@ def table_of(tables: Tables, version: str) -> Table | None:
 
 
 def judge_values(tables: Tables, keys: Sequence[bytes], values: Sequence[bytes | None], version: str) -> Judged:
-    """Of a read."""
     table = table_of(tables, version)
     found = Judged(len(keys), misses=sum(value is None for value in values))
     for key, value in zip(keys, values, strict=True):

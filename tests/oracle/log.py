@@ -66,22 +66,18 @@ class Outcome:
 
 
 def padded(data: bytes) -> bytes:
-    """Zeros up to a multiple of 8."""
     return data + bytes(-len(data) % 8)
 
 
 def operation(kind: int, space: int, key: bytes, value: bytes) -> bytes:
-    """The bytes of an operation."""
     return struct.pack("<BHI", kind, 4 + len(key), len(value)) + struct.pack(">I", space) + key + value
 
 
 def batch(operations: Sequence[Operation]) -> bytes:
-    """The payload of a batch."""
     return b"".join(operation(*one) for one in operations)
 
 
 def frame(salt: int, kind: int, position: int, synced: int, payload: bytes) -> bytes:
-    """The bytes of a frame."""
     covered = struct.pack("<IQQB7x", len(payload), position, synced, kind) + payload
     return padded(struct.pack("<I", crc32c(covered, crc32c(struct.pack("<Q", salt)))) + covered)
 
@@ -89,7 +85,6 @@ def frame(salt: int, kind: int, position: int, synced: int, payload: bytes) -> b
 def header(
     store: int, number: int, salt: int, life: int, size: int, *, is_synced: int = 1, format_number: int = 1
 ) -> bytes:
-    """The first block of a segment."""
     covered = b"GKVLOG\r\n" + struct.pack("<IIQQQQQI", format_number, is_synced, store, number, salt, life, size, 0)
     return (covered + struct.pack("<I", crc32c(covered))).ljust(HEADER_BYTES, b"\0")
 

@@ -17,12 +17,10 @@ RECORD_HEADER_BYTES = 6
 
 
 def internal(space: int, key: bytes) -> bytes:
-    """The key as it is stored."""
     return space.to_bytes(4, "big") + key
 
 
 def encode(operations: Iterable[Operation]) -> bytes:
-    """The payload of a batch."""
     payload = bytearray()
     for kind, space, key, value in operations:
         payload += HEADER.pack(kind, 4 + len(key), len(value)) + internal(space, key) + value
@@ -49,7 +47,6 @@ class Memtable:
         self.put_bytes = 0
 
     def apply(self, payload: bytes) -> None:
-        """Put what a batch puts and deletes."""
         for key, value in decode(payload):
             self.contents[key] = value
             self.put_bytes += RECORD_HEADER_BYTES + len(key) + len(value)

@@ -18,12 +18,10 @@ Records = dict[bytes, bytes]
 
 
 def key_of(space: int, key: bytes = b"") -> bytes:
-    """A key as runs have it."""
     return space.to_bytes(4, "big") + key
 
 
 def encode(operations: Iterable[Operation]) -> bytes:
-    """A batch."""
     parts = []
     for kind, space, key, value in operations:
         whole = key_of(space, key)
@@ -32,7 +30,6 @@ def encode(operations: Iterable[Operation]) -> bytes:
 
 
 def records(operations: Iterable[Operation]) -> Records:
-    """What they leave, in order."""
     return {
         key_of(space, key): bytes([kind]) + value
         for kind, space, key, value in operations

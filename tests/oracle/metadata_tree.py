@@ -79,7 +79,6 @@ class Model:
             self.version, self.is_changed = config, True
 
     def ask(self, operation: bytes, base: int, head: int) -> set[str]:
-        """What may be told to who asks."""
         head_sequence, base_sequence = head % SEQUENCES, base % SEQUENCES
         recorded = self.outcomes.get(operation)
         if recorded is not None and base < recorded[0] <= base + LIFE:
@@ -100,11 +99,9 @@ class Keeper:
     pages: set[bytes] = field(default_factory=set)
 
     def pin(self, root: bytes, config: int, pages: set[bytes]) -> None:
-        """Keep a root for a head."""
         self.pins[root] = max(config, self.pins.get(root, 0))
         self.pages |= pages
 
     def collect(self, chosen: int, heads: set[bytes]) -> None:
-        """Keep what is needed, and no more."""
         self.pins = {root: config for root, config in self.pins.items() if config > chosen or root in heads}
         self.pages &= set().union(*(self.below[root] for root in self.pins))

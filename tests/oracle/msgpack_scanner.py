@@ -61,7 +61,6 @@ class Scan:
         return at + size
 
     def length(self, at: int, width: int) -> int:
-        """The length field behind the head."""
         if at + 1 + width > self.max_size:
             raise RefusedError("size", at)
         if at + 1 + width > len(self.data):
@@ -69,7 +68,6 @@ class Scan:
         return int.from_bytes(self.data[at + 1 : at + 1 + width], "big")
 
     def children(self, at: int, first: int, count: int, depth: int) -> int:
-        """The end of a container."""
         if depth >= self.max_depth:
             raise RefusedError("depth", at)
         self.elements += count

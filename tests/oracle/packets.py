@@ -81,7 +81,6 @@ class Broken(Exception):
 
 
 def demand(holds: object, reason: str) -> None:
-    """One rule of the page."""
     if not holds:
         raise Broken(reason)
 
@@ -96,7 +95,6 @@ def number(value: int) -> bytes:
 
 
 def write_field(size: str, value: Value) -> bytes:
-    """One field."""
     if size == "number":
         assert isinstance(value, int)
         return number(value)
@@ -123,7 +121,6 @@ def write_fields(table: Table, fields: Fields) -> bytes:
 
 
 def encode_part(part: Part) -> bytes:
-    """Kind, length, body."""
     name, fields = part
     kind, table, repeated = PARTS[name]
     body = write_fields(table, fields) + b"".join(write_fields(repeated, one) for one in fields.get("each", []))
@@ -131,7 +128,6 @@ def encode_part(part: Part) -> bytes:
 
 
 def encode(message: Message) -> bytes:
-    """A head and its parts."""
     name, fields, parts = message
     kind, table = HEADS[name]
     return write_fields(SENDER + table, {"kind": kind, **fields}) + b"".join(map(encode_part, parts))
@@ -153,7 +149,6 @@ def read_number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_octets(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """So many bytes."""
     demand(at + size <= len(data), "cut short")
     return data[at : at + size], at + size
 
@@ -275,12 +270,10 @@ def check_delta(fields: Fields) -> None:
 
 
 def prefix(form: int, cluster: str, cluster_id: bytes) -> bytes:
-    """The fifteen bytes before everything."""
     return b"G\x01" + bytes((form,)) + hashlib.blake2b(cluster.encode(), digest_size=4).digest() + cluster_id
 
 
 def wrap_plain(message: bytes, cluster: str, cluster_id: bytes) -> bytes:
-    """The plain form."""
     before = prefix(0, cluster, cluster_id)
     return before + zlib.crc32(before + message).to_bytes(4, "big") + message
 
@@ -299,7 +292,6 @@ def session_key(secret: bytes, session: bytes) -> bytes:
 def wrap_sealed(
     message: bytes, cluster: str, cluster_id: bytes, *, secret: bytes, session: bytes, counter: int
 ) -> bytes:
-    """The sealed form."""
     before = prefix(1, cluster, cluster_id) + key_id(secret) + session + counter.to_bytes(8, "big")
     return before + AESGCM(session_key(secret, session)).encrypt(counter.to_bytes(12, "big"), message, before)
 
@@ -315,7 +307,6 @@ class Gate:
         self.opened: dict[bytes, set[int]] = {}
 
     def reason(self, packet: bytes, *, any_cluster: bool = False) -> str | None:
-        """None: let in."""
         expected = prefix(0, self.cluster, self.cluster_id)
         checks = (
             (len(packet) >= 19, "short"),
@@ -357,7 +348,6 @@ class Gate:
 
 
 def unwrap(packet: bytes, cluster: str, cluster_id: bytes, secret: bytes | None = None) -> bytes:
-    """The message of either form."""
     if packet[:15] == prefix(0, cluster, cluster_id):
         demand(len(packet) >= 19, "cut short")
         demand(zlib.crc32(packet[:15] + packet[19:]) == int.from_bytes(packet[15:19], "big"), "damaged")

@@ -21,7 +21,6 @@ def share(ids: Iterable[str], mine: str, partitions: int, replication: int) -> s
 
 
 def in_at_least(count: int, partitions: int, sets: Sequence[Collection[int]]) -> set[int]:
-    """Count the sets that have each partition."""
     return {partition for partition in range(partitions) if sum(partition in some for some in sets) >= count}
 
 

@@ -17,7 +17,6 @@ def varint(number: int) -> bytes:
 
 
 def encode(fields: Fields) -> bytes:
-    """Its bytes."""
     *head, dependencies, value = fields
     return HEAD.pack(*head) + varint(len(dependencies)) + dependencies + value
 

@@ -119,7 +119,6 @@ class Relay:
                 read.pause_ms = min(2 * read.pause_ms, self.stage_ms)
 
     def heard(self, column: int, name: object) -> None:
-        """Some of an answer has come."""
         self.peers[column].arriving, self.peers[column].heard_ms = name, self.now_ms
 
     def answered(self, column: int, name: object) -> bool:
@@ -161,17 +160,14 @@ class Relay:
                 self.move_on(column, name, "nonsense" if name == nonsense else "lost")
 
     def joined(self, column: int) -> None:
-        """It has a new connection."""
         if self.peers[column].connected:
             self.lost(column)
         self.peers[column].connected, self.peers[column].slow = True, False
 
     def gone(self, name: object) -> None:
-        """Its client has gone."""
         self.end(name)
 
     def end(self, name: object) -> None:
-        """Nobody awaits anything for it any more."""
         del self.reads[name]
         for names in self.unanswered.values():
             if name in names:
@@ -228,7 +224,6 @@ def judge(
 
 
 def judge_frame(frame: bytes, asked: int, version: str, limits: dict[str, int], keys: int | None) -> tuple[str, bytes]:
-    """The same of one whole value."""
     message = decode(frame)
     if not isinstance(message, list) or len(message) != 4 or [type(part) for part in message[:2]] != [int, int]:
         return "ends", b""

@@ -101,7 +101,6 @@ def _single(quoted: bytes) -> bytes:
 
 
 def bulk(value: bytes) -> bytes:
-    """A value as it is sent."""
     return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
@@ -119,7 +118,6 @@ class Connection:
     ended: bool = field(default=False, init=False)
 
     def answers(self, data: bytes) -> bytes:
-        """What a client that sends this gets."""
         said = b""
         for words in self.commands(data):
             if isinstance(words, bytes):
@@ -180,7 +178,6 @@ class Connection:
             raise BrokenError(TOO_LARGE)
 
     def answer(self, words: list[bytes]) -> bytes:
-        """What one command is told."""
         name, arguments = words[0].lower(), words[1:]
         least, most = ONE_KEY.get(name, LEAST.get(name, 1)), ONE_KEY.get(name, MOST.get(name, len(words)))
         if not least <= len(words) <= most or (name == b"mset" and len(words) % 2 == 0):

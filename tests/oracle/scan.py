@@ -39,7 +39,6 @@ def page(
 
 
 def cursor(version: str, last: bytes) -> bytes:
-    """Behind the record with the key `last`."""
     body: bytes = msgpack.packb([version, last])
     return crc32c(body).to_bytes(4, "big") + body
 

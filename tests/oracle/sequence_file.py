@@ -70,7 +70,6 @@ def read_vint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def read_text(data: bytes) -> bytes:
-    """The content of a Text."""
     size, start = read_vint(data, 0)
     if size != len(data) - start:
         raise Malformed("a Text that is not as long as its field")
@@ -78,14 +77,12 @@ def read_text(data: bytes) -> bytes:
 
 
 def read_bytes(data: bytes) -> bytes:
-    """The content of a BytesWritable."""
     if INT.unpack_from(data)[0] != len(data) - 4:
         raise Malformed("a BytesWritable that is not as long as its field")
     return data[4:]
 
 
 def read_null(data: bytes) -> bytes:
-    """Nothing."""
     if data:
         raise Malformed("a NullWritable of some bytes")
     return b""
@@ -153,19 +150,16 @@ def chunked(decompress_chunk: Callable[[bytes, int], bytes], data: bytes) -> byt
 
 
 def snappy_chunk(data: bytes, limit: int) -> bytes:
-    """One chunk of raw snappy."""
     if cramjam.snappy.decompress_raw_len(data) > limit:
         raise Malformed("a snappy chunk that is longer than its raw size")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def lz4_chunk(data: bytes, limit: int) -> bytes:
-    """One lz4 block."""
     return lz4.block.decompress(data, uncompressed_size=limit)
 
 
 def zstd_frames(data: bytes) -> bytes:
-    """One or more zstd frames."""
     return bytes(cramjam.zstd.decompress(data)) if data else b""
 
 
@@ -206,7 +200,6 @@ class Cursor:
         self.at = at
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
         end = self.at + size
         if size < 0 or end > len(self.data):
             raise Malformed(f"byte {self.at}: {size} bytes are wanted and {len(self.data) - self.at} left")
@@ -215,23 +208,19 @@ class Cursor:
         return part
 
     def integer(self) -> int:
-        """Four bytes, signed."""
         return INT.unpack(self.take(4))[0]
 
     def vint(self) -> int:
-        """A number of WritableUtils."""
         number, self.at = read_vint(self.data, self.at)
         return number
 
     def boolean(self) -> bool:
-        """One byte, 0 or 1."""
         byte = self.take(1)[0]
         if byte > 1:
             raise Malformed("a boolean that is neither 0 nor 1")
         return byte == 1
 
     def text(self) -> bytes:
-        """A Text of the header."""
         size = self.vint()
         if size > MAX_HEADER_TEXT:
             raise Malformed("a text of the header that is too long")
@@ -239,7 +228,6 @@ class Cursor:
 
 
 def read_header(data: bytes) -> Header:
-    """The header of a file."""
     cursor = Cursor(data)
     if cursor.take(3) != b"SEQ":
         raise Malformed("no SequenceFile")
@@ -349,7 +337,6 @@ def check_sync(found: bytes, header: Header) -> None:
 
 
 def vint(number: int) -> bytes:
-    """A number as WritableUtils writes it."""
     if -112 <= number <= 127:
         return bytes([number & 255])
     mark, rest = (-120, ~number) if number < 0 else (-112, number)
@@ -358,12 +345,10 @@ def vint(number: int) -> bytes:
 
 
 def text(data: bytes) -> bytes:
-    """A Text."""
     return vint(len(data)) + data
 
 
 def bytes_writable(data: bytes) -> bytes:
-    """A BytesWritable."""
     return INT.pack(len(data)) + data
 
 
@@ -395,7 +380,6 @@ def in_pieces(data: bytes, pieces: int) -> list[bytes]:
 
 
 def compress_streams(compress: Callable[[bytes], bytes], data: bytes, pieces: int) -> bytes:
-    """So many streams one behind the other."""
     return b"".join(compress(piece) for piece in in_pieces(data, pieces))
 
 
@@ -411,7 +395,6 @@ def compress_chunks(compress: Callable[[bytes], bytes], data: bytes, pieces: int
 
 
 def gzip_member(data: bytes) -> bytes:
-    """One member, with no time in it."""
     stream = zlib.compressobj(6, zlib.DEFLATED, 31)
     return stream.compress(data) + stream.flush()
 
@@ -424,12 +407,10 @@ def zstd_frame(data: bytes) -> bytes:
 
 
 def snappy_raw(data: bytes) -> bytes:
-    """One chunk."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 
 def lz4_raw(data: bytes) -> bytes:
-    """One block, without its size."""
     return lz4.block.compress(data, store_size=False)
 
 
@@ -465,7 +446,6 @@ class Kind:
 
 
 def write_header(kind: Kind) -> bytes:
-    """Everything before the first record."""
     parts = [b"SEQ", bytes([kind.version]), text(kind.key_class.encode()), text(kind.value_class.encode())]
     parts.append(bytes([kind.compression != NONE, kind.compression == BLOCK]))
     if kind.compression != NONE:
@@ -477,7 +457,6 @@ def write_header(kind: Kind) -> bytes:
 
 
 def write(records: Iterable[tuple[bytes, bytes]], kind: Kind) -> bytes:
-    """A whole file."""
     key_field, value_field = WRITE_FIELD[kind.key_class], WRITE_FIELD[kind.value_class]
     fields = [(key_field(key), value_field(value)) for key, value in records]
     mark = INT.pack(SYNC_ESCAPE) + kind.sync
@@ -495,7 +474,6 @@ def write(records: Iterable[tuple[bytes, bytes]], kind: Kind) -> bytes:
 
 
 def write_block(fields: list[tuple[bytes, bytes]], kind: Kind) -> bytes:
-    """One block, without its sync mark."""
     buffers = [
         b"".join(vint(len(key)) for key, _ in fields),
         b"".join(key for key, _ in fields),

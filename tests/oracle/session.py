@@ -13,12 +13,10 @@ from tests.oracle import msgpack_scanner
 
 
 def encode(message_id: int, method: str, params: list[object]) -> bytes:
-    """The frame of a request."""
     return msgpack.packb([0, message_id, method, params])
 
 
 def is_value(value: object) -> bool:
-    """What a node answers for one key."""
     return value is None or isinstance(value, bytes)
 
 
@@ -48,7 +46,6 @@ class Conversation:
     failure: str | None = None
 
     def hear(self, stream: bytes) -> None:
-        """The whole stream."""
         while stream and self.failure is None:
             length = msgpack_scanner.scan(stream, **self.limits)
             if length is None:

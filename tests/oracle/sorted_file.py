@@ -42,7 +42,6 @@ class Damaged(Exception):
 
 
 def demand(holds: object, reason: str) -> None:
-    """One rule of the format."""
     if not holds:
         raise Damaged(reason)
 
@@ -64,7 +63,6 @@ _CRC = _crc_table()
 
 
 def crc32c(data: bytes | memoryview, start: int = 0) -> int:
-    """CRC-32C, continued from an earlier one."""
     table = _CRC
     register = start ^ 0xFFFFFFFF
     for byte in bytes(data):
@@ -110,7 +108,6 @@ def seed_of(keys: Iterable[bytes]) -> int:
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -132,7 +129,6 @@ def read_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def round_up(number: int, unit: int) -> int:
-    """The next multiple."""
     return -(-number // unit) * unit
 
 
@@ -172,7 +168,6 @@ class Footer:
     SIZE = 256
 
     def pack(self, crc: Callable[[bytes], int] = crc32c) -> bytes:
-        """The 256 bytes."""
         names = [field.name for field in dataclasses.fields(self)]
         words = [getattr(self, name) for name in names[: names.index("format")]]
         rest = self.LAYOUT.pack(self.format, *words, self.magic)
@@ -190,7 +185,6 @@ class Footer:
 
 
 def encode(key: bytes, value: bytes) -> bytes:
-    """One record with its padding."""
     body = varint(len(key)) + varint(len(value)) + key + value
     return body + bytes(-len(body) % 8)
 
@@ -229,7 +223,6 @@ def store(units: Sequence[tuple[int, bytes]]) -> tuple[bytes, list[int]]:
 
 
 def home_count(records: int) -> int:
-    """How many buckets are somebody's home."""
     return max(1, -(-records * 100 // 1080))
 
 
@@ -244,7 +237,6 @@ def carried_bit(key_hash: int) -> int:
 
 
 def index(keys: Sequence[bytes], positions: Sequence[int], seed: int, homes: int) -> bytes:
-    """All buckets."""
     waiting = []
     for key, position in zip(keys, positions, strict=True):
         key_hash = hash64(key, seed)
@@ -400,21 +392,17 @@ class File:
 
     @property
     def metadata(self) -> bytes:
-        """The bytes of whoever built the file."""
         return self.data[self.footer.metadata : self.footer.body_bytes]
 
     @property
     def index(self) -> bytes:
-        """All buckets."""
         return self.data[self.footer.index : self.footer.anchors]
 
     @property
     def anchors(self) -> bytes:
-        """Words, places, zeros."""
         return self.data[self.footer.anchors : self.footer.block_table]
 
     def units(self) -> Iterator[tuple[int, bytes]]:
-        """Each unit as (position, contents)."""
         f = self.footer
         if f.compression == NONE:
             if f.positions_end:
@@ -452,11 +440,9 @@ class File:
                 yield start + begin, key, value
 
     def items(self) -> list[Record]:
-        """All records in order."""
         return [(key, value) for _, key, value in self.positions()]
 
     def get(self, key: bytes) -> bytes | None:
-        """One lookup through the index."""
         f = self.footer
         at = {position: (found, value) for position, found, value in self.positions()}
         key_hash = hash64(key, f.seed)

@@ -33,19 +33,16 @@ class Batch:
         self.operations: list[Operation] = []
 
     def put(self, space: int, key: bytes, value: bytes) -> None:
-        """Have the key at the value."""
         if len(key) > MOST_KEY_BYTES or len(value) > MOST_VALUE_BYTES:
             raise Refused(len(key), len(value))
         self.operations.append((VALUE, space, key, value))
 
     def delete(self, space: int, key: bytes) -> None:
-        """Have the key no more."""
         if len(key) > MOST_KEY_BYTES:
             raise Refused(len(key))
         self.operations.append((TOMBSTONE, space, key, b""))
 
     def new_space(self, space: int) -> None:
-        """Begin a space."""
         self.operations.append((NEW_SPACE, space, b"", b""))
 
     def drop_space(self, space: int) -> None:
@@ -123,7 +120,6 @@ class History:
 
     @property
     def shown(self) -> State:
-        """What may be read: what is synced."""
         return self.states[self.synced]
 
 
@@ -134,11 +130,9 @@ class Store:
         self.history = history
 
     def close(self) -> None:
-        """Sync all that waits."""
         self.commit()
 
     def reserve_space(self) -> int:
-        """A number that no space ever had."""
         self.history.next_space += 1
         return self.history.next_space - 1
 
@@ -158,7 +152,6 @@ class Store:
         self.history.sync()
 
     def write(self, batch: Batch) -> int:
-        """Append, and sync."""
         position = self.append(batch)
         self.commit()
         return position
@@ -169,11 +162,9 @@ class Store:
         return self.history.shown[space]
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What a key has."""
         return self._held(space).get(key)
 
     def get_many(self, space: int, keys: list[bytes]) -> list[bytes | None]:
-        """What each of them has."""
         return [self.get(space, key) for key in keys]
 
     def scan(
@@ -209,11 +200,9 @@ class Store:
         return [one for one in sorted(self._held(space).items()) if start <= one[0] and (end is None or one[0] < end)]
 
     def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
-        """Bytes between two bounds, about."""
         return sum(len(key) + len(value) for key, value in self._within(space, start, end))
 
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
-        """Records between two bounds, about."""
         return len(self._within(space, start, end))
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
@@ -222,7 +211,6 @@ class Store:
         return records[len(records) // 2][0] if len(records) > 1 else None
 
     def maintain(self) -> bool:
-        """Nothing to do."""
         return False
 
     def mark(self) -> None:

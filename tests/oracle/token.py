@@ -6,7 +6,6 @@ POLYNOMIAL = 0x82F63B78
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C, a bit at a time."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -30,7 +29,6 @@ def encoded(token: dict[bytes, tuple[int, dict[int, int]]], cluster: bytes) -> b
 def merged(
     one: dict[bytes, tuple[int, dict[int, int]]], other: dict[bytes, tuple[int, dict[int, int]]]
 ) -> dict[bytes, tuple[int, dict[int, int]]]:
-    """All that two tokens have seen."""
     whole = {}
     for table in one.keys() | other.keys():
         (config, counters), (config2, counters2) = one.get(table, (0, {})), other.get(table, (0, {}))

@@ -11,12 +11,10 @@ Clock = dict[int, int]
 
 
 def pack(clock: Clock) -> bytes:
-    """Its bytes."""
     return b"".join(ENTRY.pack(*entry) for entry in sorted(clock.items()))
 
 
 def unpack(data: bytes) -> Clock:
-    """The clock of these bytes."""
     return dict(ENTRY.iter_unpack(data))
 
 
@@ -39,14 +37,12 @@ def covers(one: Clock, other: Clock) -> bool:
 
 
 def compare(one: Clock, other: Clock) -> int:
-    """By the definition: each way."""
     if covers(one, other):
         return EQUAL if covers(other, one) else AFTER
     return BEFORE if covers(other, one) else CONCURRENT
 
 
 def merge(one: Clock, other: Clock) -> Clock:
-    """The greater of each."""
     merged = dict(one)
     for assignment, counter in other.items():
         if counter > merged.get(assignment, -1):
@@ -55,7 +51,6 @@ def merge(one: Clock, other: Clock) -> Clock:
 
 
 def least(one: Clock, other: Clock) -> Clock:
-    """The lesser of each that both have."""
     return {assignment: min(counter, other[assignment]) for assignment, counter in one.items() if assignment in other}
 
 

@@ -24,7 +24,6 @@ def merged(layers: Sequence[Mapping[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def get(layers: Sequence[Mapping[bytes, bytes]], space: int, key: bytes) -> bytes | None:
-    """The value of a key."""
     for layer in layers:
         found = layer.get(internal(space, key))
         if found is not None:

@@ -37,5 +37,4 @@ async def lively(cluster: SimulatedCluster) -> None:
 
 
 def once(seed: int = SEED) -> WholeRun:
-    """One run."""
     return simulate(lively, seed, machines=5)

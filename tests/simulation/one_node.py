@@ -39,7 +39,6 @@ async def serves(cluster: SimulatedCluster, machine: NodeMachine, version: str) 
     """Returns when a get is answered from that version."""
 
     async def holds() -> bool:
-        """It serves the newest version."""
         try:
             value = await cluster.ask(machine, "get", "db", "k1")
         except GossipKVError:

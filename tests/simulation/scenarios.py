@@ -111,7 +111,6 @@ def paused():
 
 
 def suspicions(scene):
-    """Who suspects whom, from now on."""
     suspected = []
 
     def changed(machine, effect):

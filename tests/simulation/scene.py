@@ -39,11 +39,9 @@ class Scene:
             self.wrong_dead.append(f"{machine.name} holds {member.name} for dead")
 
     def broken(self, checker, what):
-        """Write a violation down."""
         self.checkers.found(checker, None, what)
 
     def look_for(self, time_us, *, every_us=LOOK_US):
-        """Let time pass, and look."""
         end_us = self.world.now_us + time_us
         while self.world.now_us < end_us:
             self.world.run(min(every_us, end_us - self.world.now_us))
@@ -67,7 +65,6 @@ class Scene:
         self.wrong_dead.clear()
 
     def publish_all(self, keys=3, size=0, place="keys"):
-        """Everybody publishes."""
         for machine in self.machines:
             for key in range(keys):
                 value = b"%s:%d:%d" % (machine.name.encode(), key, self.world.now_us)

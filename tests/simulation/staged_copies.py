@@ -11,7 +11,6 @@ FIRST = 0  # A partition whose copies are at the nodes in their order.
 
 
 def staged(play, seed=1, **how):
-    """Have it played, and nothing broken."""
     witness = stage(play, seed, **how)
     assert not witness.violations, witness.violations[0]
     return witness

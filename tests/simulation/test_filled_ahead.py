@@ -25,7 +25,6 @@ TEN_TIMES = 10  # What one range's hosts take.
 
 
 def at(second):
-    """Where a range begins."""
     return second.to_bytes(8, "big")
 
 
@@ -37,7 +36,6 @@ class Series(Ranged):
         self.made, self.moved = {b"": 0}, {}
 
     def cut(self, key, keys):
-        """Divide a range."""
         (held,) = self.map[key].assignments
         self.map |= {first: self.partition([int(held.node)]) for first in (key, *keys)}
         self.map = dict(sorted(self.map.items()))

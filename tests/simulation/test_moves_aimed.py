@@ -53,7 +53,6 @@ async def begun(cluster, state):
 
 
 async def left(cluster):
-    """The source has dropped its copy."""
     cluster.register.withholds = lambda _: False
     source = cluster.witness.models[1]
     await cluster.until(lambda: source.left, 30.0)

@@ -13,7 +13,6 @@ from tests.world.replication.world import SHORT_BYTES
 
 
 async def answered(cluster, number):
-    """Return when a write is answered."""
     await cluster.until(lambda: number in cluster.witness.answered)
 
 
@@ -151,7 +150,6 @@ def test_a_record_travels_twice():
 
 
 async def fill(*nodes):
-    """Have nodes let go of their logs."""
     for node in nodes:
         node.life.fill()
     await trio.sleep(0.2)

@@ -85,7 +85,6 @@ async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
 
     async def resident(expected: str, *, paged: bool) -> None:
         async def holds() -> bool:
-            """So much is resident."""
             info, status = await cluster.ask(machine, "info"), await cluster.ask(machine, "status")
             assert isinstance(info, dict)
             assert isinstance(status, dict)

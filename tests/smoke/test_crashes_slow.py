@@ -8,7 +8,6 @@ library, place = test_crashes.library, test_crashes.place
 
 
 def in_the_middle(calls: int) -> range:
-    """One of so many."""
     return range(calls // 2, calls // 2 + 1)
 
 

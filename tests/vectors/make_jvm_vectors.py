@@ -140,7 +140,6 @@ def with_hash(number: int) -> bytes:
 
 
 def keys() -> list[bytes]:
-    """Every key, once, in this order."""
     chosen = random.Random(1995)
     text = [
         *WORDS,

@@ -113,7 +113,6 @@ def _refuse(*given: object, words: str) -> None:
 
 
 def _simulate_members(plans: Iterable[Plan], *, is_shrunk: bool, as_json: bool) -> int:
-    """Run these plans; how many failed."""
     failed = 0
     for plan in plans:
         outcome = plan.run()

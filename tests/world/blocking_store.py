@@ -138,7 +138,6 @@ class Store(Reading):
         return position
 
     def put(self, space: int, key: bytes, value: bytes) -> int:
-        """Write one record.  Raises as `write`."""
         batch = Batch()
         batch.put(space, key, value)
         return self.write(batch)
@@ -151,7 +150,6 @@ class Store(Reading):
     # -- following the log -------------------------------------------------------------------------------------------
 
     def read_next(self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES) -> tuple[list[tuple[int, Operations]], int]:
-        """As `shell.Store.read_log`."""
         while (part := self._next_slice(cursor, most_bytes)) is not None:
             if (taken := self._took(cursor, part.read(self.files))) is not None:
                 return taken
@@ -160,7 +158,6 @@ class Store(Reading):
     def read_log(
         self, spaces: Collection[int], position: int, *, most_bytes: int = SLICE_BYTES
     ) -> tuple[list[tuple[int, Operations]], int]:
-        """What comes first for a new cursor."""
         return self.read_next(self.follow(spaces, position), most_bytes=most_bytes)
 
     # -- beside it ---------------------------------------------------------------------------------------------------
@@ -190,7 +187,6 @@ class Store(Reading):
         return done and not failed
 
     def perform(self, work: Work) -> None:
-        """Do one thing, and tell the core."""
         engine = self.engine
         if isinstance(work, Merge):
             engine.merged(work, merge(self.files, work.order))

@@ -95,11 +95,9 @@ class _Lane:
             self._send()
 
     def drop(self) -> None:
-        """Lose what was not sent."""
         self._queue.clear()
 
     def deliver_anyway(self) -> None:
-        """Have what was not sent arrive now."""
         while self._queue:
             self._world.scheduler.after(0, self._queue.popleft()[1])
 
@@ -174,20 +172,17 @@ class _End:
 
     @property
     def is_there(self) -> bool:
-        """Whether its process still runs."""
         return self.machine.life == self.life and self.machine.core is not None
 
     # Beginning
 
     def dial(self) -> None:
-        """Tell the other end who is there."""
         self._is_heard_of = True
         self._all.hold(self)
         identity = self._all.listener(self.machine).identity
         self.lane.put(b"dial", partial(self.other.knock, identity), ways=HANDSHAKE_WAYS)
 
     def knock(self, identity: Identity) -> None:
-        """The other end wants a connection."""
         if self.machine.core is None or self.is_over:
             self.is_over = True
             self._all.forget(self)
@@ -208,7 +203,6 @@ class _End:
         self._meet(identity)
 
     def accepted(self, identity: Identity) -> None:
-        """The other end has accepted the connection."""
         if self.is_over:
             self._refuse()
         else:
@@ -232,7 +226,6 @@ class _End:
     # Messages
 
     def send(self, message: bytes) -> None:
-        """Send a message behind all others."""
         self._is_heard_of = True
         self._all.hold(self)
         self.waiting_bytes += len(message) + MESSAGE_BYTES
@@ -249,7 +242,6 @@ class _End:
         self.machine.burn_fuse()
 
     def arrive(self, message: bytes) -> None:
-        """A message is here."""
         if self.is_over:
             self._refuse()
         else:
@@ -267,7 +259,6 @@ class _End:
     # The end
 
     def close(self) -> None:
-        """Its rig wants it no more."""
         self._is_closed = self.is_over = True
         self.finish()
 
@@ -300,7 +291,6 @@ class _End:
             self.lane.put(b"", self.other.hear_end)
 
     def hear_end(self) -> None:
-        """It is over, as this end hears."""
         if not self.is_over:
             self.is_over = True
             self._all.forget(self)
@@ -317,7 +307,6 @@ class _End:
             self.machine.after_input()
 
     def replaced(self) -> None:
-        """The same two have another connection now."""
         if not self.is_over:
             self.finish()
             if self._is_heard_of:
@@ -343,13 +332,11 @@ class Connections:
         self._listeners[machine.number] = listener
 
     def listener(self, machine: Machine) -> Listener:
-        """Who hears of a machine's connections."""
         return self._listeners[machine.number]
 
     # For rigs
 
     def connect(self, machine: Machine, address: Address) -> None:
-        """Begin a connection, unless there is one."""
         self._end(machine, address)
 
     def send(self, machine: Machine, address: Address, message: bytes) -> None:

@@ -82,12 +82,10 @@ class Disk:
         self._next_name = "disk_full" if full else "disk_error"
 
     def calm(self) -> None:
-        """No fault is waiting any more."""
         self._next = None
         self.is_read_only = False
 
     def lose_power(self) -> None:
-        """Forget some of what was not synced."""
         written = self._documents()
         self._files = self._files.power_loss(self._power.getrandbits(32))
         if self._documents() != written:
@@ -96,7 +94,6 @@ class Disk:
             self._struck["write_torn"] += self._files.torn
 
     def wipe(self) -> None:
-        """Be a new disk."""
         self._replace(_formatted())
 
     def copy_from(self, other: Disk) -> None:
@@ -129,11 +126,9 @@ class Disk:
             write_node(files, _PLACE, record)
 
     def peers(self) -> list[Address]:
-        """Where others were last seen."""
         return read_peers(self._files, _PLACE)
 
     def remember(self, peers: Sequence[Address]) -> None:
-        """Keep these addresses.  Raises as `keep`."""
         with self._struck_once() as files:
             write_peers(files, _PLACE, peers)
 
@@ -156,7 +151,6 @@ class Disk:
                 self._struck[self._next_name] += 1
 
     def _documents(self) -> list[bytes | None]:
-        """What a start finds, byte by byte."""
         return [self._content(name) for name in (NODE, PEERS)]
 
     def _content(self, name: str) -> bytes | None:

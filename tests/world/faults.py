@@ -53,7 +53,6 @@ class Faults:
         self._is_over = True
 
     def begin(self) -> None:
-        """Let them strike from now on."""
         self._is_over = False
         for name in LINK_FAULTS:
             if name in self.on:
@@ -84,17 +83,14 @@ class Faults:
     # For strikes: whom, and for how long
 
     def struck(self, name: str) -> None:
-        """Count one that struck."""
         self.world.struck[name] += 1
 
     def up(self, chance: Random) -> Machine | None:
-        """Some machine whose process runs freely."""
         up = [machine for machine in self.world.machines if machine.is_up and not machine.is_held]
         drawn = chance.random()  # Whoever is up: the stream goes on by the same number of draws.
         return up[int(drawn * len(up))] if up else None
 
     def pair(self, chance: Random) -> tuple[Machine, Machine]:
-        """Two different machines."""
         first, second = chance.sample(self.world.machines, 2)
         return first, second
 

@@ -58,7 +58,6 @@ class Clocks:
 
     @property
     def now_ms(self) -> int:
-        """The monotonic clock."""
         if self.rate == 1.0:
             return (self._scheduler.now_us + self.offset_us) // MS
         return self._local_us(self._scheduler.now_us) // MS
@@ -192,7 +191,6 @@ class Machine:
 
     @property
     def now_ms(self) -> int:
-        """What the process' monotonic clock says."""
         return self.clocks.now_ms
 
     def set_rate(self, rate: float) -> None:
@@ -205,7 +203,6 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Whether its process runs, paused or not."""
         return self.core is not None
 
     @property
@@ -274,7 +271,6 @@ class Machine:
             self.later(AGAIN_US, self.start)
 
     def leave(self, *, linger_us: int = SECOND) -> None:
-        """Say goodbye, and end a little later."""
         assert self.core is not None
         self.rig.leave(now_ms=self.now_ms)
         self.restarts = False
@@ -380,7 +376,6 @@ class Machine:
     # What happens to the process
 
     def arrive(self, packet: bytes, source: int) -> None:
-        """A datagram reached this machine."""
         if self.core is None:
             return
         if self.is_paused or self.is_starved:
@@ -395,7 +390,6 @@ class Machine:
             self._wake_by(self.rig.receive(packet, self._addresses[source], now_ms=now_ms))
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
-        """The timer set for then ran out."""
         if at_us != self._wakes_at_us:
             return  # Another one was set meanwhile, or in another life.
         self._wakes_at_us = self._wakes_at_ms = NEVER
@@ -409,7 +403,6 @@ class Machine:
             self._wake_by(self.rig.wake(now_ms=self.clocks.now_ms))
 
     def poke(self) -> None:
-        """Wake the process, due or not."""
         if self.core is not None and not self.is_paused:
             self.rig.poke(now_ms=self.now_ms)
             self.after_input()

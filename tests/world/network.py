@@ -114,7 +114,6 @@ class Network:
         return len(self.addresses) - 1
 
     def unbind(self, address: Address) -> None:
-        """Have nobody at `address` any more."""
         self.machines.pop(address, None)
 
     # Links
@@ -149,7 +148,6 @@ class Network:
                 link.cut = False
 
     def heal(self) -> None:
-        """Every link is as good as new."""
         self.usual = NetworkLink(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
         self._links.clear()
         self._set()
@@ -171,7 +169,6 @@ class Network:
     # Sending
 
     def send(self, source: Host, to: Address, packet: bytes) -> None:
-        """One datagram."""
         size = len(packet)
         self.sent += 1
         self.sent_bytes += size + UDP_HEADER_BYTES
@@ -223,7 +220,6 @@ class Network:
         heappush(self._events, (at_us, self._number(), target.arrive, packet, source.source))
 
     def delay_us(self, link: NetworkLink) -> int:
-        """How long one datagram takes."""
         usual = link.least_delay_us + int(self._delay() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
             return min(MOST_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))

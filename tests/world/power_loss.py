@@ -154,7 +154,6 @@ class _Outcomes:
                     self.digests.setdefault(common + _digest(after), after)
 
     def content(self, part: SparseBytes) -> SparseBytes:
-        """The whole of it."""
         return SparseBytes(self._durable.blocks | part.blocks, part.size_bytes)
 
 
@@ -227,7 +226,6 @@ def _pieces(waiting: Written | Allocated, sector_bytes: int) -> Iterator[Written
 
 
 def _count(waiting: Written | Allocated, sector_bytes: int) -> int:
-    """How many pieces it has."""
     if isinstance(waiting, Allocated):
         return 1
     return (waiting.offset + len(waiting.data) - 1) // sector_bytes - waiting.offset // sector_bytes + 1

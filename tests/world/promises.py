@@ -34,7 +34,6 @@ class Promises:
         self.violations: list[BrokenPromise] = []
 
     def found(self, checker: str, machine: Host | None, what: str) -> None:
-        """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name
             self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))

@@ -40,7 +40,6 @@ class Scheduler:
         heappush(self.events, (max(at_us, self.now_us), self.next_number(), lambda _data, _number: do(), b"", 0))
 
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
-        """Have `do` called after a while."""
         self.at(self.now_us + delay_us, do)
 
     def every(self, period_us: int, do: Callable[[], bool | None]) -> None:

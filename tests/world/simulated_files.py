@@ -150,7 +150,6 @@ class SimulatedFiles:
         self._changes.append(Change(list(names), [directory for directory, _, _ in names]))
 
     def _hold(self, file: File) -> None:
-        """It has one more name or descriptor."""
         if file.holders == 0:
             self._used_bytes += file.content.size_bytes
         file.holders += 1
@@ -350,7 +349,6 @@ def _parts(path: Path) -> list[str]:
 
 
 def _is_within(path: Path, directory: Path) -> bool:
-    """Whether a path goes through another one."""
     parts, above = _parts(path), _parts(directory)
     return len(parts) > len(above) and parts[: len(above)] == above
 

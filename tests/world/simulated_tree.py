@@ -61,13 +61,11 @@ class File:
             self.unsynced.append(Allocated(end))
 
     def sync(self) -> None:
-        """What is seen is durable."""
         self.durable_bytes = self.content.size_bytes
         self.unsynced.clear()
         self._durable_blocks.clear()
 
     def durable(self) -> SparseBytes:
-        """A copy of what is durable."""
         blocks = self.content.blocks.copy()
         for number, block in self._durable_blocks.items():
             if block is None:
@@ -103,12 +101,10 @@ class Change:
 
     @property
     def places(self) -> set[tuple[int, str]]:
-        """What it touches."""
         return {(id(directory), name) for directory, name, _ in self.names}
 
 
 def apply(change: Change) -> None:
-    """The change is durable."""
     for directory, name, node in change.names:
         if node is None:
             directory.durable.pop(name, None)

@@ -26,7 +26,6 @@ class SparseBytes:
         return SparseBytes(self.blocks.copy(), self.size_bytes)
 
     def block(self, number: int) -> bytes:
-        """The bytes of a block, whole."""
         return self.blocks.get(number, ZEROS)
 
     def read(self, offset: int, size_bytes: int) -> bytes:

@@ -248,7 +248,6 @@ class RigDisk(ABC):
         self._strike = _Strike(None, power=False, skip=0)
 
     def calm(self) -> None:
-        """No fault is waiting any more."""
         self._strike = None
 
     def _struck(self) -> _Strike | None:
@@ -264,7 +263,6 @@ class RigDisk(ABC):
         return strike
 
     def process_ended(self) -> None:
-        """Nobody has it open any more."""
         if self._machine is not None:
             self._machine = self._on_synced = None
             self._is_syncing = False
@@ -287,7 +285,6 @@ class RigDisk(ABC):
         return Snapshot(self.uuid, self._copy())
 
     def go_back(self, snapshot: Snapshot) -> None:
-        """Hold what it held then."""
         assert self._machine is None, "the process is over first"
         self.uuid = snapshot.uuid
         self.number += 1
@@ -327,20 +324,16 @@ class IdealDisk(RigDisk):
 
     @property
     def store(self) -> int:
-        """The id of the store."""
         return self._store
 
     @property
     def life(self) -> int:
-        """How often it was opened."""
         return self._life
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced of a key."""
         return self._synced.get(space, {}).get(key)
 
     def keys(self, space: int) -> list[bytes]:
-        """All keys of a space."""
         return sorted(self._synced.get(space, ()))
 
     def _blank(self) -> None:
@@ -412,20 +405,16 @@ class StoreDisk(RigDisk):
 
     @property
     def store(self) -> int:
-        """The id of the store."""
         return self._opened.manifest.store
 
     @property
     def life(self) -> int:
-        """How often it was opened."""
         return self._opened.manifest.life
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced of a key."""
         return self._opened.get(space, key)
 
     def keys(self, space: int) -> list[bytes]:
-        """All keys of a space."""
         found, start = [], b""
         while True:
             records, following = self._opened.scan(space, start)
@@ -494,7 +483,6 @@ class StoreDisk(RigDisk):
         self._files.close_all()
 
     def lose_power(self) -> None:
-        """Forget some of what was not synced."""
         self._files = self._files.power_loss(self._chance.getrandbits(32))
         if self._files.torn:
             self._world.struck["write_torn"] += self._files.torn

@@ -30,12 +30,10 @@ class Plan(ABC):
 
     @property
     def options(self) -> list[str]:
-        """What else the command says."""
         return []
 
     @property
     def command(self) -> str:
-        """What replays it."""
         words = [f"python -m tests.world --seed {self.seed}"]
         if self.members is not None:
             words.append(f"--members {self.members}")
@@ -65,7 +63,6 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether no promise was broken."""
         return not self.violations
 
     @property
@@ -101,7 +98,6 @@ class Subject(Protocol):
 
 
 def run_phases(subject: Subject, outcome: Outcome) -> Outcome:
-    """Safety, healing, liveness; the outcome, filled in."""
     world = subject.world
     subject.begin()
     look_for(subject, subject.safety_us)
@@ -116,7 +112,6 @@ def run_phases(subject: Subject, outcome: Outcome) -> Outcome:
 
 
 def look_for(subject: Subject, time_us: int) -> None:
-    """Let time pass, and look."""
     world = subject.world
     end_us = world.now_us + time_us
     while world.now_us < end_us:

@@ -16,7 +16,6 @@ Key = tuple[State | None, Said]
 
 
 def name(key: Key) -> str:
-    """A transition in words."""
     state, said = key
     return f"{'UNKNOWN' if state is None else state.name} + {said.name}"
 

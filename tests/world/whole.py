@@ -26,7 +26,6 @@ SHOWN: Final = 40  # Lines of what happened last.
 
 
 def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: bool, as_json: bool) -> int:
-    """Replay these seeds; how many failed."""
     failed = 0
     for seed in seeds:
         plan, trace = WholePlan(scenario, members, seed, cold), Trace()

@@ -73,12 +73,10 @@ class World:
         return machine
 
     def free_address(self) -> Address:
-        """An address that nobody has or had."""
         number = len(self.network.addresses) + 1
         return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", DEFAULT_PORT)
 
     def run(self, seconds_us: int) -> None:
-        """Let so much time pass."""
         self.scheduler.run(self.scheduler.now_us + seconds_us)
 
     def look_closely(self, machine: Machine) -> None:

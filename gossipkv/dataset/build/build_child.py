@@ -120,7 +120,6 @@ def _say(message: object) -> None:
 
 
 def _connect(job: BuildJob) -> SourceFiles:
-    """What the source is read with."""
     if job.remote is None:
         return RealFiles()
     origin = RemoteFiles(job.remote)

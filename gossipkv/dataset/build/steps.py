@@ -223,7 +223,6 @@ class _Attempt:
         return [partition_name(partition) for partition in self.job.to_build()]
 
     def _labels(self, rule: Rule) -> list[str]:
-        """What each sorted file says of itself."""
         identity = asdict(self.job.identity(rule.function, regrouped=not rule.relies))
         return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.to_build()]
 

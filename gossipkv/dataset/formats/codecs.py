@@ -126,7 +126,6 @@ def _inflated(start: Callable[[], Stream], data: Bytes, limit: int) -> bytes | b
 
 
 def _bzip2(data: Bytes, limit: int) -> bytearray:
-    """One or more bzip2 streams."""
     return _streams(bz2.BZ2Decompressor, (OSError, ValueError), data, limit)
 
 
@@ -150,7 +149,6 @@ def _zstd(data: Bytes, limit: int) -> bytearray:
 
 
 def _word(data: memoryview, at: int) -> int:
-    """The four bytes there."""
     if len(data) - at < _WORD_BYTES:
         raise _cut(len(data))
     return int.from_bytes(data[at : at + _WORD_BYTES], "big")

@@ -225,7 +225,6 @@ def _pass_metadata(cursor: Cursor) -> None:
 
 
 def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
-    """Records outside blocks."""
     name = cursor.reader.name
     decoder = RecordDecoder(
         header.sync, header.key_class, header.value_class, options.max_value_bytes, name, header.decompress
@@ -248,7 +247,6 @@ def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Ba
 
 
 def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
-    """Records in blocks."""
     batch = Batch()
     while cursor.left:
         block = _block(cursor, header, options)
@@ -259,7 +257,6 @@ def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Bat
 
 
 def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
-    """The next block, decompressed."""
     name, offset = cursor.reader.name, cursor.offset
     if cursor.integer("the sync mark of a block") != SYNC_ESCAPE:
         raise refusal(name, offset, "no sync mark where a block must begin")

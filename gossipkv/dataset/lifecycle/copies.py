@@ -266,7 +266,6 @@ class Copies:
         return True
 
     def _put_in_place(self, life: Life, copy: Copy, made: Built, nursery: trio.Nursery) -> None:
-        """Serve what was built."""
         before = self.versions.get(life.name)
         if isinstance(made.copy, Version):
             version = made.copy

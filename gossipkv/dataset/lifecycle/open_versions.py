@@ -104,7 +104,6 @@ class Reopening:
                 return
 
     def _refuse(self, version: Version, error: GossipKVError) -> None:
-        """It is to be built again."""
         life = self._lives.get(version.name)
         if not self._is_served(version) or life is None or life.state is VersionState.RETIRING:
             return

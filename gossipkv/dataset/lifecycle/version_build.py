@@ -187,7 +187,6 @@ class VersionBuilder:
             raise
 
     def _publish(self, wanted: Wanted, peak_bytes: int) -> Built:
-        """Blocks, in a worker thread."""
         store, database, name = self._shared.store, self._database, wanted.version.name
         if wanted.adds:
             manifest = store.add_partitions(database, name, wanted.share)

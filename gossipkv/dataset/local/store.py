@@ -309,7 +309,6 @@ class VersionStore:
             raise storage_error(error, target, "cannot be removed") from error
 
     def _read(self, path: PurePath, kind: str) -> Body | None:
-        """A document; None: there is none."""
         try:
             return read_document(self.files, path, kind)
         except FileNotFoundError:

@@ -179,7 +179,6 @@ class Paging:
             self._listed.set()
 
     async def _advise(self, paged: Mapping[SortedFile, bool]) -> None:
-        """Advise files that are open."""
         if not paged:
             return
         for file in paged:

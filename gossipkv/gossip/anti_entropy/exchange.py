@@ -398,7 +398,6 @@ class Exchange:
         return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._body_bytes
 
     def _spread_ms(self) -> float:
-        """How long a rumour takes to everybody."""
         return (math.log2(self._members.reachable) / 2 + 2) * self._profile.gossip_interval_ms
 
     def _interval_ms(self) -> int:

@@ -231,7 +231,6 @@ class Detector:
         self._outbox.ask(member.address, self.ping(sequence, member.id), wait_ms, then)
 
     def _answered(self, target: Peer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
-        """What TCP brought."""
         if reply is None:
             return
         waiting = self._target is target and self._sequence == sequence

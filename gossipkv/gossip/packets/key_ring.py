@@ -120,7 +120,6 @@ def removed(text: str, chosen: bytes, name: str) -> str:
 
 
 def _places(lines: Sequence[str], name: str) -> dict[bytes, int]:
-    """The line that each key stands in."""
     having = [number for number, line in enumerate(lines) if key_of_line(line)]
     return {one.id: number for one, number in zip(parse("".join(lines), name), having, strict=True)}
 

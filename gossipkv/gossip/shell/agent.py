@@ -196,7 +196,6 @@ class Agent:
                 self.act()
 
     async def _hear(self) -> None:
-        """Everything that waits in the socket."""
         for _ in range(0, MOST_WAITING, BATCH):
             with self._forgiving():
                 if not self._hear_some():
@@ -316,7 +315,6 @@ class Agent:
 
 
 def _name(error: OSError) -> str:
-    """Name of a reason, for a counter."""
     return errno.errorcode.get(error.errno or 0, "unknown").lower()
 
 

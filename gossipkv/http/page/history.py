@@ -108,7 +108,6 @@ def _buckets(told: Value) -> list[tuple[float, int]]:
 
 
 def _follows(one: Sample, two: Sample) -> bool:
-    """Whether no counter went back."""
     return one.requests <= two.requests and one.here.total <= two.here.total and one.errors <= two.errors
 
 

@@ -119,7 +119,6 @@ class Pages:
             return refusal(error) if is_json else failure(error)
 
     async def _document(self, database: str | None) -> Answer:
-        """Return what `status` says, as JSON."""
         answer = document(200, json_form(await status_of(self._ask, database, bitmaps=False)))
         answer.headers.extend([(b"Cache-Control", b"no-store"), (b"Vary", b"Accept")])
         return answer

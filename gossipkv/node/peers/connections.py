@@ -247,7 +247,6 @@ class Peers:
                 self._on_not_served()
 
     def _lost(self, column: int, why: str) -> None:
-        """A connection has ended."""
         line = self._columns[column]
         if line is not None and line.epoch is not None:
             line.failure = why

@@ -359,7 +359,6 @@ class Ledger:
             await self._write(records)
 
     async def _write(self, records: dict[bytes, bytes | None]) -> None:
-        """Write records, by keys without the register."""
         await self._space.write(*self._batch(records))
 
     def _batch(self, records: dict[bytes, bytes | None]) -> tuple[dict[bytes, bytes | None], Callable[[], None]]:

@@ -166,7 +166,6 @@ def _timed(table: Table, time_key: object, *, smears: bool) -> Table:
 
 
 def _groups_of(value: object) -> tuple[tuple[bytes, ...], ...]:
-    """Read groups of nodes.  Raises ProtocolError."""
     groups = tuple(map(_uuids_of, value)) if isinstance(value, tuple) else ((),)
     nodes = [node for group in groups for node in group]
     if not all(groups) or len(nodes) != len({*nodes}):

@@ -231,7 +231,6 @@ class _Merging:
 
     @property
     def _following(self) -> RunFile | None:
-        """The next file of the target."""
         return self._target[self._at] if self._at < len(self._target) else None
 
     def _rest(self) -> bytes | None:
@@ -327,7 +326,6 @@ class _Merging:
         self._on_progress(self._worked_bytes)
 
     def _end_file(self) -> None:
-        """Sync it and give it its name."""
         assert self._writer is not None
         path = self._path_of(run_name(self._order.number, self._count))
         records, tombstones, last = self._merge.end_file()
@@ -383,7 +381,6 @@ def _seed(store: int, merge: int, count: int) -> int:
 
 
 def _shared(key: bytes, other: bytes) -> bytes:
-    """What both begin with."""
     size = 0
     while size < min(len(key), len(other)) and key[size] == other[size]:
         size += 1

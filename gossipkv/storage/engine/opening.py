@@ -223,7 +223,6 @@ class _Replay:
 def _continue(
     files: Files, directory: PurePath, options: Options, random: random.Random, manifest: Manifest, *, lock: int
 ) -> Opened:
-    """Recover, and begin the next life."""
     opened = works.open_runs(files, directory, tuple(manifest.run_files))
     replay = _Replay(options, manifest)
     found = recover(files, directory, manifest, replay.on_batch)

@@ -153,7 +153,6 @@ class Upkeep:
 
     @property
     def _tombstones(self) -> int:
-        """Those of the young runs."""
         return sum(run.tombstones for run in self.manifest.young)
 
     def state(self, *, active_share: float, free_bytes: int, deletes_wait: bool = False) -> StoreState:

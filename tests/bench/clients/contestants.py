@@ -52,18 +52,15 @@ class Clock:
 
 
 def check(found: object, expected: object) -> None:
-    """Both sides pay for this."""
     if found != expected:
         raise WrongAnswerError(f"expected {expected!r}, got {found!r}")
 
 
 def versions() -> str:
-    """Of the peers."""
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
 
 
 def one_by_one(get: Callable[[bytes], object], records: list[Record]) -> Figure:
-    """A value at a time."""
     clock = Clock()
     for key, value in records:
         check(get(key), value)
@@ -71,7 +68,6 @@ def one_by_one(get: Callable[[bytes], object], records: list[Record]) -> Figure:
 
 
 def batches(get_many: Callable[[list[bytes]], object], records: list[Record]) -> Figure:
-    """A hundred values at a time."""
     parts = [records[begin : begin + BATCH] for begin in range(0, len(records), BATCH)]
     questions = [([key for key, _ in part], [value for _, value in part]) for part in parts]
     clock = Clock()
@@ -89,7 +85,6 @@ def blocking(node: Address, records: list[Record], *, batched: bool = False) -> 
 
 
 def redis_py(server: Address, records: list[Record], *, batched: bool = False) -> Figure:
-    """redis-py: the same."""
     with redis.Redis(host=server.host, port=server.port) as client:
         client.get(records[0][0])
         return batches(client.mget, records) if batched else one_by_one(client.get, records)

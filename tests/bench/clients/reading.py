@@ -36,7 +36,6 @@ def measure(
     concurrent_gets: int = 60_000,
     rounds: int = 9,
 ) -> None:
-    """Each row."""
     from tests.bench.clients import contestants  # noqa: PLC0415  # The peers need not be installed.
 
     records = data.make(keys).records

@@ -59,12 +59,10 @@ def bare(
 
 
 def addresses(cluster: Cluster) -> list[Address]:
-    """Where the nodes that run are asked."""
     return [parse_address(node.address) for node in cluster.status() if node.state == "ready"]
 
 
 def processes(cluster: Cluster) -> list[int]:
-    """Their numbers, of the nodes that run."""
     return [node.process for node in cluster.status() if node.process is not None]
 
 
@@ -115,7 +113,6 @@ class Nodes:
         self._clients: dict[int, blocking.Client] = {}
 
     def call(self, number: int, method: str, *params: object) -> object:
-        """What a node answers.  Raises GossipKVError."""
         try:
             if number not in self._clients:
                 self._clients[number] = self.cluster.connect(number, timeout_ms=REQUEST_TIMEOUT_MS)
@@ -130,7 +127,6 @@ class Nodes:
         return len(told["new"]) if told["old"] == told["new"] else 0
 
     def wait_alive(self) -> None:
-        """Return when all see all."""
         for number in self.numbers:
             wait_for(lambda number=number: self._alive(number) == len(self.numbers), f"node {number} to see all")
 
@@ -148,7 +144,6 @@ class Nodes:
             self._clients.pop(number).close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
         for number in self.numbers:
             self.forget(number)
 

@@ -102,7 +102,6 @@ def _inflate_s(packed: list[bytes], sizes: list[int]) -> float:
 
 
 def _compressed(content: bytes) -> Iterator[bytes]:
-    """The streams of a file's blocks."""
     cursor = sequence_file.Cursor(content, sequence_file.read_header(content).end)
     while cursor.at < len(content):
         cursor.integer()

@@ -50,7 +50,6 @@ def _cores(name: str) -> Callable[[], AbstractContextManager[None]]:
 
 
 def _build(bench: Bench, place: Path, name: str, *, cores: Callable[[], AbstractContextManager[None]]) -> float:
-    """Return the seconds of one build."""
     target = place / name
     if target.exists():
         remove(target)

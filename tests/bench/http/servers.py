@@ -43,7 +43,6 @@ class NodeByHttp(Server):
     gateways: tuple[int, ...] = ()
 
     def cpu_ns(self) -> int:
-        """Processor time of both since the start."""
         return super().cpu_ns() + sum(map(cpu_ns, self.gateways))
 
 
@@ -98,7 +97,6 @@ def constants(records: list[Record]) -> list[Record]:
 
 @contextmanager
 def peer(name: str, address: Address, command: list[str], records: list[Record], cores: Cores) -> Iterator[Server]:
-    """A server of others that answers these."""
     with process(command, ready=lambda _line: True) as (running, _):
         _wait_until_it_listens(address)
         pin(running.pid, cores.server)

@@ -41,11 +41,9 @@ class MemoryGroup:
                 path.write_text("0")
 
     def command(self, *command: str) -> list[str]:
-        """The same command, run in this group."""
         return ["/bin/sh", "-c", ENTER, str(self.directory / "cgroup.procs"), *command]
 
     def remove(self) -> None:
-        """End the group, whose processes have ended."""
         with contextlib.suppress(OSError):
             (self.directory / "memory.force_empty").write_text("0")  # Version 1 alone has it.
         deadline = monotonic() + REMOVAL_TIMEOUT_S
@@ -110,7 +108,6 @@ def made(name: str) -> Iterator[MemoryGroup]:
 
 
 def missing() -> str | None:
-    """Why there are no groups here."""
     group = make("probe")
     if group is None:
         return "a cgroup with a memory limit, which this process may not make"

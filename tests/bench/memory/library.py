@@ -97,7 +97,6 @@ def _fill(bench: Bench, made: list[Record]) -> dict[str, Path]:
 def measure(
     bench: Bench, *, records: int = 3_000_000, warm_s: float = 5.0, turn_s: float = 2.0, rounds: int = 5
 ) -> None:
-    """Plain, then in lz4."""
     made = data.mixed(records)
     random.Random(data.SEED).shuffle(made)  # Or what is popular would lie together in a store that keeps their order.
     paths = _fill(bench, made)

@@ -45,12 +45,10 @@ class Turn(NamedTuple):
 
     @property
     def unit_us(self) -> float:
-        """Microseconds of a unit."""
         return self.busy_ns / MICROSECOND_NS / self.units
 
     @property
     def unit_pages(self) -> float:
-        """Pages read for a unit."""
         return self.pages / self.units
 
 
@@ -117,7 +115,6 @@ class Asker:
 
 
 def main() -> None:
-    """Open, then take turns."""
     name, path, count, cache_bytes, runs = sys.argv[1:]
     kind = engines.ALL[name]
     if issubclass(kind, engines.RocksDBShort):

@@ -68,7 +68,6 @@ def floors() -> Iterator[tuple[Server, Server]]:
 
 
 def hot(bench: Bench, *, keys: int = KEYS, run_s: float = RUN_S, rounds: int = ROUNDS) -> None:
-    """Records that a processor's cache holds."""
     with floors() as (one, many), peers(bench, data.make(keys).records) as both:
         rows.compare(bench, goals.NETWORK_ONE, [*both, one], Shape(64, run_s=run_s), rounds)
         rows.compare(bench, goals.NETWORK_PIPELINED, [*both, one], Shape(64, 16, run_s=run_s), rounds)
@@ -127,7 +126,6 @@ def connections(
     run_s: float = RUN_S,
     rounds: int = ROUNDS,
 ) -> None:
-    """Many of them, busy and idle."""
     servers.allow_descriptors()
     with floors() as (one, _), peers(bench, data.make(keys).records) as both:
         sides = {server.name: partial(_memory_kib, server, max(counts)) for server in both}
@@ -198,6 +196,5 @@ def lone(bench: Bench, *, keys: int = KEYS, idle_s: float = 5.0, rounds: int = R
 
 
 def called_databases(server: Server) -> Server:
-    """The node, asked for its databases."""
     answer = msgpack.packb(call(server.address, "databases"))
     return replace(server, dialect=servers.protocols().CallDialect(b"databases", answer))

@@ -45,7 +45,6 @@ class Figure:
 
 
 def checked(outcome: Outcome, name: str) -> Outcome:
-    """The outcome, if everything was right."""
     if not outcome.is_clean or outcome.requests == 0:
         raise WrongAnswerError(
             f"{name}: {outcome.requests} answered, {outcome.wrong_values} wrong values ({outcome.first_wrong}), "
@@ -86,7 +85,6 @@ def open_traffic(server: Server, shape: Shape) -> Traffic:
 
 @contextmanager
 def opened_for_once(server: Server, shape: Shape) -> Iterator[Traffic]:
-    """Connections that leave no port behind."""
     with open_traffic(server, shape) as traffic:
         yield traffic
         traffic.close(reset=True)
@@ -98,7 +96,6 @@ def _run_apart(server: Server, shape: Shape) -> float:
 
 
 def compare(bench: Bench, row: Row, servers: list[Server], shape: Shape, rounds: int) -> None:
-    """Processor time of each server a request."""
     with ExitStack() as stack:
         if shape.connections >= MANY:
             sides = {server.name: partial(_run_apart, server, shape) for server in servers}

@@ -59,7 +59,6 @@ class Certified:
 
     @property
     def of_node(self) -> tuple[str, ...]:
-        """Options of a node that speaks TLS."""
         return ("--tls-certificate", str(self.pair.certificate), "--tls-key", str(self.pair.key))
 
 
@@ -74,7 +73,6 @@ def node_by_resp(directory: Path, records: list[Record], *options: str) -> Itera
 
 @contextmanager
 def redis_by_tls(records: list[Record], certified: Certified) -> Iterator[Server]:
-    """redis-server with TLS beside its plain port."""
     port, pair = free_port(), certified.pair
     options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-session-caching", "no"]
     for name, path in (("cert", pair.certificate), ("key", pair.key), ("ca-cert", pair.certificate)):
@@ -147,7 +145,6 @@ class Client:
         return (self._server.cpu_ns() - before_ns) / MICROSECOND_NS / gets
 
     def close(self) -> None:
-        """Hang up."""
         for connection in self._connections:
             connection.close()
 

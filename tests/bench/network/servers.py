@@ -30,7 +30,6 @@ CHUNK = 10_000  # Records given to redis at once.
 
 
 def protocols() -> ModuleType:
-    """The dialects of `_protocols.pyx`."""
     return compiled.from_cython(HERE / "_protocols.pyx")
 
 
@@ -61,12 +60,10 @@ def asker(
 
 
 def redis_get(key: bytes) -> bytes:
-    """Return a GET in RESP."""
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(key), key)
 
 
 def redis_set(key: bytes, value: bytes) -> bytes:
-    """Return a SET in RESP."""
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
 
 
@@ -105,7 +102,6 @@ def _tell(address: Address, requests: list[bytes], taken: bytes) -> None:
 
 @contextmanager
 def floor(request_bytes: int, reply_bytes: int, cores: Cores) -> Iterator[Server]:
-    """The least a server can do."""
     command = [str(compiled.from_c(HERE / "floor.c")), str(request_bytes), str(reply_bytes)]
     dialect = protocols().ConstantDialect(request_bytes, reply_bytes)
     with serving(command, name=goals.FLOOR, dialect=dialect, core=cores.server) as server:

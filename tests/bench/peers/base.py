@@ -49,11 +49,9 @@ class Engine(ABC):
         raise NotImplementedError(keys)
 
     def scan(self) -> Iterator[Record]:
-        """Every record in key order."""
         raise NotImplementedError
 
     def first(self, start: bytes, count: int) -> list[Record]:
-        """The first `count` records from `start` on."""
         raise NotImplementedError(start, count)
 
     @abstractmethod

@@ -47,7 +47,6 @@ class RocksDB(Engine):
 
     @classmethod
     def blocks(cls) -> rocksdict.BlockBasedOptions:
-        """The settings of blocks."""
         blocks = rocksdict.BlockBasedOptions()
         blocks.set_block_size(BLOCK_BYTES)
         blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, False)  # noqa: FBT003  # Positional only.
@@ -56,7 +55,6 @@ class RocksDB(Engine):
 
     @classmethod
     def options(cls) -> rocksdict.Options:
-        """The settings of both writer and reader."""
         options = rocksdict.Options(raw_mode=True)
         options.set_block_based_table_factory(cls.blocks())
         kind = rocksdict.DBCompressionType

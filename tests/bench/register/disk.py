@@ -25,7 +25,6 @@ class Disk:
         self._offset = 0
 
     def sync_ms(self, count: int) -> float:
-        """The median of so many."""
         took_ns = []
         for _ in range(count):
             if self._offset + len(RECORD) > FILE_BYTES:
@@ -38,5 +37,4 @@ class Disk:
         return median(took_ns) / 1e6
 
     def close(self) -> None:
-        """Give it up."""
         os.close(self._descriptor)

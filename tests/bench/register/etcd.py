@@ -32,7 +32,6 @@ def missing() -> str | None:
 
 
 def settings() -> str:
-    """Return how it is set up."""
     said = subprocess.run(["etcd", "--version"], capture_output=True, text=True, check=True).stdout
     return SETTINGS.format(version=said.split()[2])
 

@@ -36,7 +36,6 @@ MAX_CONFLICTS = 10  # At most one operation of so many is forestalled by a node.
 
 
 def measure(bench: Bench, *, transactions: int = 2_000, rounds: int = 5) -> None:
-    """All rows: so many transactions a round."""
     with ExitStack() as stack:
         servers = stack.enter_context(nodes.deciding(bench.directory / "nodes", SERVERS))
         table = Map(servers, PARTITIONS, random.Random(data.SEED))

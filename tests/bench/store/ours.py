@@ -23,7 +23,6 @@ POLL_S: Final = 0.01
 
 
 def batch_of(space: int, records: Iterable[Record]) -> Batch:
-    """A batch that puts all of them."""
     batch = Batch()
     for key, value in records:
         batch.put(space, key, value)
@@ -50,7 +49,6 @@ class Shell:
         self.space = space
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
         return self.store.get(self.space, key)
 
     async def write_each(self, records: list[Record]) -> None:
@@ -74,6 +72,5 @@ class Shell:
                 return refused
 
     async def idle(self) -> None:
-        """Until nothing is written out or merged."""
         while (state := self.store.engine.state()).is_merging or state.begun is not None:
             await trio.sleep(POLL_S)

@@ -106,7 +106,6 @@ class Space:
         self._thread.join()
 
     def now(self) -> int:
-        """At this moment."""
         taken = 0
         for place, _, names in os.walk(self._directory):
             for name in names:

@@ -135,7 +135,6 @@ def gets(bench: Bench, *, keys: int = 1_000_000, queries: int = reading.QUERIES,
 def scans(
     bench: Bench, *, keys: int = 1_000_000, queries: int = reading.QUERIES, whole: int = 5, rounds: int = 15
 ) -> None:
-    """In order, of one run."""
     records = data.make(keys)
     bench.notes.append(f"Scans: {keys:,} records, {whole} rounds of all of them in pages of {PAGE:,}")
     every = Reading(goals.STORE_SCAN, reading.scan, reading.every)

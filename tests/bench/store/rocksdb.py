@@ -64,7 +64,6 @@ class RocksStore:
             put(key, value, how)
 
     def write_batch(self, records: list[Record]) -> None:
-        """All at once, or nothing."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in records:
             batch.put(key, value)
@@ -80,7 +79,6 @@ class RocksStore:
         return self._db.property_int_value(f"rocksdb.{name}") or 0
 
     def close(self) -> None:
-        """Let go of it."""
         self._db.close()
 
 

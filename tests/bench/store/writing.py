@@ -42,7 +42,6 @@ def durable(
     writer_puts: int = 50,
     rounds: int = 9,
 ) -> None:
-    """What is synced before it is acknowledged."""
     counts = {
         goals.STORE_PUT: puts, goals.STORE_PUT_BATCH: batches * BATCH, goals.STORE_PUT_WRITERS: writers * writer_puts
     }  # fmt: skip

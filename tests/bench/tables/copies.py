@@ -24,7 +24,6 @@ KIB = 1024
 
 
 def measure(bench: Bench, *, partitions: int = 4_096, idle_s: float = 10.0, rounds: int = 3) -> None:
-    """Both clusters in turn."""
     with ExitStack() as stack:
         many = stack.enter_context(writing.tables(bench.directory / "many", partitions))
         few = stack.enter_context(writing.tables(bench.directory / "few", 1))

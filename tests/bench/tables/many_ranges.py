@@ -122,7 +122,6 @@ class Ranges:
         return {root: len(page), **dict.fromkeys(decode_root(root, page).names, 0)}
 
     def size_bytes(self, names: set[bytes]) -> int:
-        """The bytes of these pages."""
         found = [self._asked.call(self._server, "metadata_pages", self._register, [name])[0] for name in names]
         return sum(map(len, found))
 

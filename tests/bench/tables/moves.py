@@ -51,7 +51,6 @@ class Steady:
         self.acknowledged: dict[str, int] = {}
 
     def puts(self, begin_s: float, end_s: float) -> list[Asked]:
-        """Those that began in that time."""
         return [one for one in self.asked if one.is_put and begin_s <= one.began_s < end_s]
 
 
@@ -129,7 +128,6 @@ def _copied(bench: Bench, asked: Nodes, records: int, partitions: int, rate: int
 
 
 def fill(asked: Nodes, records: int, table: str = writing.TABLE) -> None:
-    """Have so many records in a table."""
     wait_for(lambda: asked.call(1, "delete", table, b"first", {"level": "all"}) is not None, "a first write")
     with closing(asked.cluster.connect(1, timeout_ms=60_000)) as client:
         handle = client.table(table)

@@ -66,7 +66,6 @@ def _read(
 
 
 def main(table: str, records: str, *addresses: str) -> None:
-    """Ask, and tell."""
     is_over, found = threading.Event(), list[tuple[list[Asked], dict[str, int]]]()
     threads = [
         threading.Thread(

@@ -140,7 +140,6 @@ def _puts(asked: Nodes, number: int) -> bool:
 
 
 def wait_for_records(client: blocking.Client, records: Sequence[Record]) -> None:
-    """Return when all of these are read."""
     keys, values = [key for key, _ in records], [value for _, value in records]
     wait_for(lambda: client.table(TABLE).get_many(keys) == values, "values that were put")
 

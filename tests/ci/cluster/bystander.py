@@ -32,7 +32,6 @@ class UnhinderedClock:
         self._files = [os.open(f"/proc/{each}/schedstat", os.O_RDONLY) for each in (os.getpid(), process)]
 
     def now_ms(self) -> float:
-        """Since some moment."""
         waited_ns = sum(int(os.pread(file, 100, 0).split()[1]) for file in self._files)
         return (time.perf_counter_ns() - waited_ns) / 1e6
 
@@ -53,7 +52,6 @@ def exchanges() -> list[tuple[bytes, bytes]]:
 
 
 def main(address: str, process: int) -> None:
-    """Read until standard input ends."""
     gc.disable()
     host, _, port = address.rpartition(":")
     node = socket.create_connection((host, int(port)), timeout=60, source_address=("127.0.0.99", 0))

@@ -85,7 +85,6 @@ class Bystander:
         self.told()
 
     def told(self) -> str:
-        """Its next line."""
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
         return line
@@ -110,7 +109,6 @@ class Bystander:
         return json.loads(self.told())
 
     def close(self) -> None:
-        """The end."""
         self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE_S)
@@ -121,7 +119,6 @@ class Bystander:
 
 
 def p99(late_ms: list[float]) -> float:
-    """The hundredth worst, of a hundred each."""
     return sorted(late_ms)[len(late_ms) * 99 // 100]
 
 
@@ -136,7 +133,6 @@ class Victim:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Host and port."""
         host, _, port = self.node.address.rpartition(":")
         return host, int(port)
 
@@ -153,12 +149,10 @@ class Victim:
         return peer
 
     def counters(self) -> dict[str, int]:
-        """Those of `info`."""
         with self.connect() as peer:
             return info(peer)["counters"]
 
     def until(self, name: str, least: int) -> None:
-        """Wait for a counter."""
         give_up_s = time.monotonic() + PATIENCE_S
         while (counters := self.counters())[name] < least:
             assert time.monotonic() < give_up_s, (name, least, counters)
@@ -170,7 +164,6 @@ class Victim:
         return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE).group(1))
 
     def memory_kib(self, name: str = "VmHWM") -> int:
-        """A line of /proc/PID/status."""
         status = Path(f"/proc/{self.node.process.pid}/status").read_text(encoding="ascii")
         return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE).group(1))
 
@@ -236,7 +229,6 @@ def attacked(place: Path, *options: str, changed: str = "") -> Iterator[Victim]:
 
 
 def info(peer: socket.socket) -> dict[str, dict[str, int]]:
-    """What the node says of itself."""
     peer.sendall(rpc.request(1, "info", []))
     ((_, _, error, result),) = answers(peer, 1)
     assert error is None
@@ -244,12 +236,10 @@ def info(peer: socket.socket) -> dict[str, dict[str, int]]:
 
 
 def connections(peer: socket.socket) -> list[int]:
-    """How many each pump has."""
     return [pump["connections"] for pump in info(peer)["pumps"]]
 
 
 def answers(peer: socket.socket, count: int) -> list[list[object]]:
-    """So many answers, and nothing behind them."""
     unpacker = msgpack.Unpacker(max_buffer_size=1 << 28, unicode_errors="surrogateescape")
     found: list[list[object]] = []
     while len(found) < count:
@@ -281,7 +271,6 @@ def until_end(peer: socket.socket) -> list[list[object]]:
 
 
 def reset(peer: socket.socket) -> None:
-    """Vanish with a reset."""
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
 

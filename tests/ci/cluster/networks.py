@@ -102,7 +102,6 @@ class Network:
         self._stack.close()
 
     def _namespace(self, inside: list[str], *kinds: str) -> list[str]:
-        """The command that enters a new one."""
         command = [*inside, "unshare", *kinds, "sh", "-c", "echo made; exec cat"]
         holder = subprocess.Popen(
             command,
@@ -124,7 +123,6 @@ class Network:
         _run([*inside, "ip", "-batch", "-"], "\n".join(commands))
 
     def places(self) -> list[Place]:
-        """Of the nodes, for a cluster."""
         return [Place(address(node), PORT, wrapper) for node, wrapper in self._machines.items()]
 
     def ask(self, node: int, method: str, *params: object) -> object:
@@ -145,7 +143,6 @@ class Network:
         return reply["result"]
 
     def command_at(self, node: int, *command: str) -> list[str]:
-        """A command that runs at a node."""
         return [*self._machines[node], *command]
 
     def command_at_switch(self, *command: str) -> list[str]:
@@ -191,7 +188,6 @@ class Network:
                 self.rule(node, "input", f"ip saddr {there} {what} counter drop")
 
     def lose(self, percent: int) -> None:
-        """That many of all packets between nodes."""
         for node in self._machines:
             self.rule(node, "input", f"ip saddr {NODES} numgen random mod 100 < {percent} counter drop")
 
@@ -212,5 +208,4 @@ def _run(command: list[str], words: str = "") -> str:
 
 
 def address(node: int) -> str:
-    """Its host."""
     return f"10.77.0.{node}"

@@ -67,7 +67,6 @@ class NodeProcess:
         return line
 
     def said(self) -> str:
-        """What it logged."""
         return self.log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
@@ -90,7 +89,6 @@ def connect(address: str) -> blocking.Client:
 
 
 def wait_for(address: str, database: str, version: str) -> None:
-    """Return when the node answers from `version`."""
     give_up_s = time.monotonic() + PATIENCE_S
     with connect(address) as client:
         while True:

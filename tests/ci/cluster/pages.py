@@ -27,7 +27,6 @@ class Block:
 
     @property
     def where(self) -> str:
-        """The place, for people."""
         return f"{self.page}:{self.line}"
 
 
@@ -55,7 +54,6 @@ def blocks_in(page: str, text: str) -> list[Block]:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The fenced blocks of a page."""
     return blocks_in(page, (ROOT / page).read_text(encoding="utf-8"))
 
 

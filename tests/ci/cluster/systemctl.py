@@ -83,7 +83,6 @@ def start(name: str) -> None:
 
 
 def stop(name: str) -> None:
-    """Return when it has ended."""
     give_up_s = time.monotonic() + int(unit(str(UNITS / f"{name}.service"))["Service"]["TimeoutStopSec"])
     number = signal.SIGTERM
     while found := state(name):
@@ -97,7 +96,6 @@ def stop(name: str) -> None:
 
 
 def main(verb: str, *words: str) -> None:
-    """Do what `systemctl` would."""
     name = words[-1] if words else ""
     if verb == "supervise":
         supervise(name)

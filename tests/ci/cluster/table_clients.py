@@ -37,7 +37,6 @@ _saying = threading.Lock()
 
 
 def say(told: Told) -> None:
-    """One line."""
     with _saying:
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
@@ -156,7 +155,6 @@ def watch(address: str) -> None:
 
 
 def main() -> None:
-    """Run them all."""
     told = json.loads(sys.argv[1])
     threads = [threading.Thread(target=watch, args=(address,)) for address in told["addresses"]]
     clients = [Client(number, told["addresses"], told["seed"]) for number in range(told["clients"])]

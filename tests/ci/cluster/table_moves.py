@@ -68,7 +68,6 @@ def held(nodes: Nodes, index: int) -> list[Held]:
 
 
 def planned(nodes: Nodes, index: int) -> int:
-    """How many moves `table plan` has yet."""
     (told,) = nodes.ask(index, "plan", TABLE)
     return told["moves_count"]
 
@@ -202,14 +201,12 @@ class Traffic:
         return reads, writes
 
     def counts(self) -> tuple[int, int]:
-        """Reads and writes that were answered."""
         reads = sum(not read.error for read in self.load.reads)
         writes = sum(write.end == DONE for write in self.load.writes)
         return reads + self.hopping.reads, writes + self.hopping.writes
 
 
 def traffic_at(nodes: Nodes, *, seed: int, pause_s: float = 0.0) -> Traffic:
-    """Traffic at all nodes that were started."""
     return Traffic({node.name: node.address for node in nodes.cluster.status()}, seed=seed, pause_s=pause_s)
 
 

@@ -154,7 +154,6 @@ class Loop:
         return settled.count("create"), settled.count("drop")
 
     def end(self) -> list[dict[str, object]]:
-        """What was settled, and seen."""
         self._process.stdin.close()
         self._hearing.join()
         assert self._process.wait() == 0
@@ -239,5 +238,4 @@ def check_heads(seen: list[dict[str, object]]) -> None:
 
 
 def address(nodes, index):
-    """Where a node is."""
     return nodes.cluster.node(index).address

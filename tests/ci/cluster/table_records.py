@@ -114,7 +114,6 @@ class Request(NamedTuple):
 
     @property
     def params(self) -> tuple[bytes, ...]:
-        """As they are given."""
         return (self.key,) if self.value is None else (self.key, self.value)
 
 
@@ -214,7 +213,6 @@ class Load:
             yield Request("delete", key) if drawn > 1 - DELETES else Request("put", key, f"{name}: {number}".encode())
 
     def _note(self, request: Request, began_s: float, answer: bytes | None, error: GossipKVError | None = None) -> None:
-        """One is answered; `error`: with that."""
         ended_s = time.monotonic()
         why = "" if error is None else repr(error)
         if request.method == "get":

@@ -38,7 +38,6 @@ class Failed(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows if it was done."""
         return issubclass(self.kind, Unknown)
 
 
@@ -128,7 +127,6 @@ class Hopping:
             raise
 
     def _do(self, name: Hashable, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
-        """Write, read, or read all.  Raises WriteLost."""
         key, is_write, began_s = chance.choice(KEYS), chance.random() < 0.5, time.monotonic()
         try:
             if is_write:  # Others may read it before it is answered: it is there when it is sent.

@@ -114,7 +114,6 @@ class Reader:
         return Said(int(status), self.as_on_the_page(output.read_text(errors="replace")))
 
     def end_servers(self) -> None:
-        """End whatever serves, as Ctrl-C would."""
         for server in self.servers:
             self._end(server)
         self.servers.clear()

@@ -32,14 +32,12 @@ def users(path: Path, *probes: str) -> None:
 
 
 def asks(address: str, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """A connection."""
     host, port = address.rsplit(":", 1)
     plain = socket.create_connection((host, int(port)), PATIENCE_S)
     return context.wrap_socket(plain, server_hostname="localhost")
 
 
 def page(address: str, path: str, context: ssl.SSLContext, **more: object) -> tuple[int, dict[str, str]]:
-    """Status and headers of what HTTP answers."""
     port = address.rsplit(":", 1)[1]
     request = urllib.request.Request(f"https://localhost:{port}{path}", **more)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), Staying())

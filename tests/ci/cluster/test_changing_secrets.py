@@ -47,7 +47,6 @@ class Cluster:
 
     @contextmanager
     def node(self, name, *options):
-        """One of them, ready; it ends well."""
         (self.place / name).mkdir(exist_ok=True)
         with NodeProcess(
             self.place / name, "--node", name, "--http-listen", "127.0.0.1:0", "--replication", "1",
@@ -101,7 +100,6 @@ class Cluster:
 
 
 def context(authorities):
-    """Whom a client trusts."""
     return ssl.create_default_context(cadata="".join(authority.certificate for authority in authorities))
 
 
@@ -170,7 +168,6 @@ class Load:
 
 @contextmanager
 def running(place):
-    """A cluster whose nodes ask each other."""
     with ExitStack() as stack:
         cluster = Cluster(place, stack)
         until(lambda: all(" member " in node.said() for node in (cluster.first, cluster.second)), cluster.second.said)
@@ -185,7 +182,6 @@ def running(place):
 
 
 def certificate(cluster):
-    """Another pair for the same uuids."""
     before = cluster.shown()
     cluster.files.signs(*cluster.trusted)
     cluster.look()

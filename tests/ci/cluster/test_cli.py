@@ -15,7 +15,6 @@ from tests.ci.cluster.node_process import NodeProcess, wait_for
 
 
 def gossipkv(*arguments, node="", stdin=b""):
-    """Run a command to its end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
     arguments += ("--timeout", "60s") if node else ()
     return subprocess.run(

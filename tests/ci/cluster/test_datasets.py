@@ -54,7 +54,6 @@ def publish(source: Path, version: str, database: str = "geo") -> dict[bytes, by
 
 @contextlib.contextmanager
 def running(place: Path, nodes: int, replication: int, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """A cluster that reads `place/source`."""
     source = place / "source"
     source.mkdir(exist_ok=True)
     with Cluster(
@@ -98,7 +97,6 @@ def wait_whole(cluster: Cluster, version: str) -> None:
 
 
 def counters(address: str) -> dict[str, int]:
-    """What a node has counted."""
     with connect(address) as client:
         found = client.info()["counters"]
         assert isinstance(found, dict)

@@ -136,12 +136,10 @@ def test_a_patient_switch_waits_for_the_second_copy(tmp_path):
 
 
 def said(client, version):
-    """What a node says of a version."""
     return client.status("geo")["geo"]["versions"].get(version, {})
 
 
 def wait_until(holds):
-    """Return when it does."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up_s

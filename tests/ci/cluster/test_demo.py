@@ -38,7 +38,6 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def processes_below(place: Path) -> list[int]:
-    """Processes whose command line names the directory."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -127,11 +126,9 @@ class Scripted:
         self.told = {"unicode": {"versions": {NEW.version: status or {"state": "BUILDING"}}}}
 
     def dataset(self, _name):
-        """The only one."""
         return self
 
     def status(self, _database):
-        """How the second version fares."""
         return self.told
 
     def iter_get(self, keys, in_flight):
@@ -169,7 +166,6 @@ def outcome_of(answers, status=None, happened=None, said=None):
 
 
 def truthful(number, key, switch=SWITCH):
-    """A node that switches at answer `switch`."""
     edition = NEW if number >= switch else OLD
     return edition.records.get(key), edition.version
 

@@ -32,7 +32,6 @@ def is_settled(nodes, index):
 
 
 def gossipkv(*arguments):
-    """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "gossipkv", *arguments], capture_output=True, text=True, timeout=120, check=False
     )

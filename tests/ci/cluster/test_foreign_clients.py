@@ -128,7 +128,6 @@ def check_reads(answers: list[list[object]]) -> None:
 
 
 def notifications(address: str) -> int:
-    """How many the node has ignored."""
     with blocking.connect(address, timeout_ms=1000 * PATIENCE_S) as client:
         return client.info()["counters"]["notifications_ignored"]
 

@@ -44,18 +44,15 @@ def start(tmp_path):
 
 
 def joining(*others):
-    """The flags that join these nodes."""
     return [flag for other in others for flag in ("--join", other.address)]
 
 
 def ask(node, method, *params):
-    """Any method."""
     with blocking.connect(node.address, timeout_ms=1000 * PATIENCE_S) as client:
         return client.call(method, *params)
 
 
 def states(node):
-    """What it knows of whom."""
     return {member["node"]: member["state"] for member in ask(node, "members")}
 
 
@@ -68,12 +65,10 @@ def eventually(look, expected, node):
 
 
 def until(condition, node):
-    """Waits until it holds."""
     eventually(condition, expected=True, node=node)
 
 
 def command(node, *arguments):
-    """A command, asking this node."""
     line = [sys.executable, "-m", "gossipkv", *arguments, "--node", node.address, "--timeout", "60s"]
     return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
@@ -124,7 +119,6 @@ def known(node):
 
 
 def places(node):
-    """Who has which place, as it knows."""
     return ask(node, "children", "nodes")
 
 

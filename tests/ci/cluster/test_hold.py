@@ -81,7 +81,6 @@ def test_what_is_asked_for_by_name_is_kept(tmp_path: Path, method: str) -> None:
 
 
 def ask(client: blocking.Client, method: str, version: int) -> object:
-    """A read by name."""
     if method == "get":
         return client.call("get", "geo", "paris", {"version": str(version)})
     return client.call("scan", "geo", {"version": str(version)})

@@ -119,7 +119,6 @@ def test_every_prefix_and_every_flipped_bit(victim: Victim) -> None:
 
 
 def head(count: int) -> bytes:
-    """Of an array, in its longest form."""
     return b"\xdd" + struct.pack(">I", count)
 
 

@@ -305,7 +305,6 @@ AT_ONCE = 50  # Fewer than may wait for a pump: else the first serves some of wh
 
 
 def assert_served(peers: list[socket.socket]) -> None:
-    """Each gets its answer."""
     for peer in peers:
         peer.sendall(GET)
     assert all(peer.recv(1000) == GOT for peer in peers)

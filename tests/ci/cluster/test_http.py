@@ -57,7 +57,6 @@ def node_with_http(place, source, *options):
 
 
 def until(true, what):
-    """Wait until it is."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not (found := true()):
         assert time.monotonic() < give_up_s, what()
@@ -85,7 +84,6 @@ def lives(process):
 
 
 def get(address, path, headers=None):
-    """Status, headers and body."""
     request = urllib.request.Request(f"http://{address}{path}", headers=headers or {})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
@@ -96,7 +94,6 @@ def get(address, path, headers=None):
 
 
 def dial(address):
-    """A plain connection."""
     host, port = address.split(":")
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 

@@ -49,7 +49,6 @@ def lives(process: int) -> bool:
 
 
 def await_end_of(*processes: int | None) -> None:
-    """All of them."""
     give_up_s = time.monotonic() + PATIENCE_S
     while left := [process for process in processes if process is not None and lives(process)]:
         assert time.monotonic() < give_up_s, left
@@ -57,7 +56,6 @@ def await_end_of(*processes: int | None) -> None:
 
 
 def processes_of(cluster: Cluster) -> list[int]:
-    """Of its nodes."""
     return [node.process for node in cluster.status() if node.process is not None]
 
 
@@ -189,7 +187,6 @@ def test_who_is_held_up_amid_an_order_is_heard(cluster):
 
 
 def until(holds) -> None:
-    """Wait."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up_s
@@ -333,7 +330,6 @@ def test_killed_launcher_takes_its_nodes_along(tmp_path):
 
 
 def is_up(cluster: Cluster) -> bool:
-    """Whether a supervisor answers."""
     try:
         cluster.status()
     except NotUp:

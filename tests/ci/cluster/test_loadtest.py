@@ -76,13 +76,11 @@ def gateway(process: NodeProcess) -> str:
 
 
 def line_of(node: str, *arguments: str | Path) -> list[str]:
-    """The line that asks a node."""
     asked = ["loadtest", "--node", node, "--db", "geo", "--warm-up", "100ms", *map(str, arguments)]
     return [sys.executable, "-m", "gossipkv", *asked]
 
 
 def run(node: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A load test to its end."""
     line = line_of(node, *arguments)
     return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 

@@ -124,7 +124,6 @@ def wait_until(condition: Callable[[], object], evidence: Callable[[], object] =
 
 
 def parts(place: Path) -> list[Path]:
-    """The files of the built version."""
     return sorted((place / "data/datasets/db/v1").glob("*.gkv"))
 
 
@@ -139,7 +138,6 @@ def all_is_right(client: blocking.Client) -> bool:
 
 
 def told_of(client: blocking.Client) -> dict[str, object]:
-    """What `status` says of the version."""
     return client.status("db")["db"]["versions"]["v1"]
 
 

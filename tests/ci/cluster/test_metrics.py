@@ -100,7 +100,6 @@ async def test_what_was_asked_is_counted(node):
 
 
 async def name_of(node):
-    """The node's name."""
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         return (await client.info())["node"]
 

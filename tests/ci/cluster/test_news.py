@@ -71,7 +71,6 @@ def forwarded(node):
 
 
 def publish(source, version):
-    """Put a version at the source."""
     making = source / f"db/_{version}"
     making.mkdir(parents=True)
     for number in range(PARTITIONS):

@@ -57,7 +57,6 @@ class NodeProcess:
         add(self.source, database, version, *files)
 
     def ready(self) -> None:
-        """Wait for the one line."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -67,7 +66,6 @@ class NodeProcess:
         assert word == "ready", (line, self.process.stderr and self.process.stderr.read())
 
     def connect(self) -> blocking.Client:
-        """A client."""
         return blocking.connect(self.address, timeout_ms=60_000)
 
     def until_active(self, database: str, version: str) -> None:

@@ -82,7 +82,6 @@ class Shown:
 
 
 def asked(address: str, path: str) -> object:
-    """What a program is told there."""
     request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": "application/json"})
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"].startswith("application/json")

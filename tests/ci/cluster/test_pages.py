@@ -75,7 +75,6 @@ class Claim:
     holding: str = ""
 
     def covers(self, block: Block) -> bool:
-        """Whether the block is one of these."""
         return (block.page, block.language) == (self.page, self.language) and self.holding in block.text
 
 
@@ -169,7 +168,6 @@ def key_rings(reader: Reader) -> None:
 
 
 def a_place_for_secrets(reader: Reader) -> None:
-    """A directory for them."""
     (reader.place / "etc" / "gossipkv").mkdir()
 
 
@@ -219,12 +217,10 @@ RUN: dict[str, Stage] = {
 
 
 def all_blocks() -> list[Block]:
-    """The blocks of all pages."""
     return [block for page in pages() for block in blocks_of(page)]
 
 
 def claims_on(block: Block) -> list[str]:
-    """Who claims a block."""
     return [claim.by for claim in CLAIMS if claim.covers(block)]
 
 

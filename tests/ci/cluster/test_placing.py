@@ -43,7 +43,6 @@ def plainly(text: str) -> list[list[str]]:
 
 
 def moving(nodes):
-    """The assignments that are not AVAILABLE."""
     partitions = nodes.ask(1, "partition_map", "carts")["partitions"]
     return [one for each in partitions for one in each["assignments"] if one["state"] != "AVAILABLE"]
 
@@ -105,7 +104,6 @@ def typed(cluster, before):
 
 
 def has_a_plan(cluster):
-    """Moves are left, each with its bytes."""
     (plan,) = json.loads(gossipkv("table", "plan", "carts", "--json", node=cluster.node(4).address).stdout)
     assert 0 < plan["moves_count"] == len(plan["moves"]) <= 24
     assert (plan["bytes"], plan["unknown"]) == (sum(move["bytes"] for move in plan["moves"]), 0)

@@ -114,7 +114,6 @@ class Served:
         return told
 
     def dataset(self, case: Case) -> blocking.Dataset:
-        """Its reads."""
         self.told(case)
         return self.client.dataset(case.name)
 
@@ -146,7 +145,6 @@ def test_every_key_answers_the_truth(served: Served, case: Case) -> None:
 
 
 def batches(keys: list[bytes]) -> Iterator[list[bytes]]:
-    """So many keys at a time."""
     for start in range(0, len(keys), AT_ONCE):
         yield keys[start : start + AT_ONCE]
 

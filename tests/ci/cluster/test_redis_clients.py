@@ -142,7 +142,6 @@ def test_the_page_does_what_it_says_in_a_shell(nodes: Nodes) -> None:
 
 
 def run(*command: str, where: Path | None = None, typed: str = "") -> str:
-    """What a program writes."""
     done = subprocess.run(
         command, input=typed, capture_output=True, text=True, timeout=PATIENCE_S, check=True, cwd=where
     )

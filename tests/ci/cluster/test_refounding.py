@@ -45,7 +45,6 @@ def aside(nodes, index):
 
 
 def put(nodes, index, records):
-    """Have records at all hosts."""
     for key, value in records.items():
         until(lambda key=key, value=value: nodes.ask(index, "put", TABLE, key, value, ALL), bool)
 

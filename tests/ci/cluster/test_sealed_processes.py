@@ -21,7 +21,6 @@ TWO = range(1, 3)
 
 
 def keys(*arguments: str | Path) -> str:
-    """`gossipkv keys`: what it wrote."""
     command = [sys.executable, "-m", "gossipkv", "keys", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return done.stdout.strip()

@@ -32,7 +32,6 @@ PUMPS = 2
 
 
 def value_of(key: bytes) -> bytes:
-    """The one value that a key has."""
     return hashlib.sha256(key).hexdigest().encode() * (VALUE_BYTES // 64)
 
 

@@ -34,7 +34,6 @@ class Disk:
         self.says("go on")
 
     def says(self, word: str) -> None:
-        """From now on."""
         beside = self.path.with_suffix(".new")
         beside.write_text(word)
         beside.rename(self.path)
@@ -72,7 +71,6 @@ def node(tmp_path: Path, disk: Disk) -> Iterator[NodeProcess]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_s

@@ -19,12 +19,10 @@ NOW = 1_800_000_000  # Seconds: it means nothing to nodes.
 
 
 def key(number):
-    """A key of half a minute."""
     return (NOW + number % 30).to_bytes(8, "big") + b"/%d" % number
 
 
 def waiting(nodes, index):
-    """How many puts wait at a node."""
     told = nodes.ask(index, "status", {"local": True})[TABLE]["smeared"]
     return 0 if told is None else told["puts"]
 

@@ -54,7 +54,6 @@ def test_an_owner_that_stalls_amid_an_answer_fails_no_read(tmp_path, monkeypatch
 
 
 def until(holds):
-    """Return when it holds."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up_s

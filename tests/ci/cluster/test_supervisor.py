@@ -56,7 +56,6 @@ Pump._tell = hang
 
 @contextmanager
 def listening(place: Path) -> Iterator[socket.socket]:
-    """A supervisor's socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(place / "notify"))
         told.settimeout(PATIENCE_S)

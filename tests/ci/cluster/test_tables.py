@@ -135,7 +135,6 @@ def deciders(client):
 
 
 def states(client):
-    """Whom a node sees how."""
     return {member["node"]: member["state"] for member in client.members()}
 
 

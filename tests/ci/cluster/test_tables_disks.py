@@ -81,7 +81,6 @@ def test_an_acceptor_whose_disk_is_read_only(tmp_path, disk, nodes):
 
 
 def go_on(nodes):
-    """The others decide."""
     two = {**OPTIONS, "replication": 2}
     until(lambda: nodes.ask(1, "create_table", "meanwhile", two), lambda told: told["table"])
     nodes.ask(2, "drop_table", "first")

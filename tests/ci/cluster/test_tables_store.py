@@ -36,13 +36,11 @@ def source(tmp_path):
 
 
 def tables_of(node):
-    """What a node tells of its tables."""
     with connect(node.address) as client:
         return client.info()["tables"]
 
 
 def content(place):
-    """Every file below a directory."""
     return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
@@ -70,18 +68,15 @@ def test_a_backup_in_a_node_of_its_own(tmp_path, source):
 
 
 def lose(data):
-    """The store, as a whole."""
     shutil.rmtree(data / "tables")
 
 
 def exchange(data):
-    """Another node's store in its place."""
     lose(data)
     write_store(data / "tables", seed=8)
 
 
 def put_an_old_copy_back(data):
-    """The store of two lives ago."""
     shutil.copytree(data / "tables", data.with_name("copy"))
     make_tables(data)
     make_tables(data)
@@ -90,7 +85,6 @@ def put_an_old_copy_back(data):
 
 
 def flip_a_bit(data):
-    """Of what was synced."""
     log = segment_path(data / "tables", 1)
     written = bytearray(log.read_bytes())
     written[BATCH_AT + 100] ^= 1

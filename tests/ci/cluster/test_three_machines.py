@@ -143,7 +143,6 @@ class Machines:
         assert set(said.split()) == {"Lima"}
 
     def lose(self, number: int) -> None:
-        """Let it die without a word."""
         assert self.type(number, "kill -9 $(cat /var/lib/gossipkv/LOCK)").returncode == 0
 
     def replace(self, number: int) -> None:

@@ -61,12 +61,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def needs(program: str) -> pytest.MarkDecorator:
-    """Skips where it is not installed."""
     return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
 
 
 def run(*command: str, typed: str = "", **environ: str) -> str:
-    """What a program writes."""
     done = subprocess.run(
         command, input=typed, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         env=os.environ | environ,

@@ -45,7 +45,6 @@ class Files:
         self.trusts(self.signs(new_authority("first", NOW)))
 
     def write(self, name, text):
-        """Replace a file at once."""
         (self.place / "new").write_text(text)
         (self.place / "new").chmod(0o600)
         os.replace(self.place / "new", self.place / name)
@@ -59,18 +58,15 @@ class Files:
         return authority
 
     def trusts(self, *authorities):
-        """Have them take what these sign."""
         self.write("peers.pem", "".join(authority.certificate for authority in authorities))
         self.authorities = authorities
 
     def settings(self, name):
-        """Of the node of that name."""
         named = {"certificate": f"{name}.pem", "key": f"{name}.key", "peers": "peers.pem"}
         return {f"GOSSIPKV_TLS_{what.upper()}": str(self.place / file) for what, file in named.items()}
 
 
 def started(place, source, name, environ, *options):
-    """A node, whose HTTP is plain."""
     (place / name).mkdir(exist_ok=True)
     return NodeProcess(
         place / name, "--node", name, "--shard-id", name[1:], "--http-listen", "127.0.0.1:0",

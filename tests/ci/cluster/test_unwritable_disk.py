@@ -127,7 +127,6 @@ def is_on_both(node, version):
 
 
 def sent_by_each(node):
-    """How much each pump has sent."""
     return [pump["bytes_sent"] for pump in ask(node, "info")["pumps"]]
 
 
@@ -137,7 +136,6 @@ def published(node, owner):
 
 
 def files(path):
-    """All that is below a path."""
     return {place: place.read_bytes() for place in path.rglob("*") if place.is_file()}
 
 

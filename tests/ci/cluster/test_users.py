@@ -46,7 +46,6 @@ def users(path: Path, database: str = "geo", **tokens: str) -> None:
 
 
 def source(place: Path) -> Path:
-    """Two datasets."""
     for name in ("geo", "secrets"):
         version = place / "source" / name / "1"
         version.mkdir(parents=True)
@@ -60,7 +59,6 @@ def connect(address: str, token: str | None = None) -> blocking.Client:
 
 
 def until(done: Callable[[], object]) -> None:
-    """Return when that holds, and raises nothing."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         with contextlib.suppress(GossipKVError, OSError):
@@ -71,13 +69,11 @@ def until(done: Callable[[], object]) -> None:
 
 
 def read(address: str, token: str) -> bytes | None:
-    """A value."""
     with connect(address, token) as client:
         return client.dataset("geo").get(KEYS[0])
 
 
 def page(address: str, path: str, token: str | None) -> bytes:
-    """What HTTP answers."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", headers=headers)) as answer:
         return answer.read()
@@ -105,7 +101,6 @@ class Reading:
                 return
 
     def end(self) -> list[GossipKVError]:
-        """What has failed."""
         self._is_over.set()
         self._thread.join()
         return self.failed

@@ -35,7 +35,6 @@ def command(address: str, *options: str) -> tuple[int, str, str]:
 
 
 def texts(verdict: Told) -> list[str]:
-    """The reasons, in words."""
     return [reason["text"] for reason in verdict["reasons"]]
 
 
@@ -54,7 +53,6 @@ def agreed(addresses: Sequence[str], holds: Callable[[Told], bool]) -> Told:
 
 
 def addresses_of(cluster: Cluster) -> list[str]:
-    """Where the nodes listen that run."""
     return [node.address for node in cluster.status() if node.state == "ready"]
 
 

@@ -58,7 +58,6 @@ class Views:
         self._clients: dict[str, blocking.Client] = {}
 
     def close(self) -> None:
-        """No more questions."""
         for client in self._clients.values():
             client.close()
 
@@ -74,11 +73,9 @@ class Views:
             raise ConnectionError(str(error)) from error
 
     def of(self, index: int) -> View:
-        """By names."""
         return {member.pop("node"): Seen(**member) for member in self._ask(index)}
 
     def states(self, index: int) -> dict[str, str]:
-        """By names, and nothing else."""
         return {name: seen.state for name, seen in self.of(index).items()}
 
     def until(self, holds: Callable[[View], bool], by: Iterable[int], *, within_s: float = PATIENCE_S) -> float:
@@ -102,7 +99,6 @@ class Views:
         return None
 
     def mark(self) -> dict[str, int]:
-        """Where the logs end now."""
         return {node.name: Path(node.log).stat().st_size for node in self._cluster.status()}
 
     def changes(self, since: dict[str, int]) -> list[Change]:
@@ -128,11 +124,9 @@ class Views:
 
 
 def alive(names: Iterable[str]) -> Callable[[View], bool]:
-    """Exactly these are alive, whatever else was."""
     wanted = set(names)
     return lambda view: {name for name, seen in view.items() if seen.state == "alive"} == wanted
 
 
 def names(indexes: Iterable[int]) -> list[str]:
-    """`n1` ..."""
     return [f"n{index}" for index in indexes]

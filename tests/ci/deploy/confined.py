@@ -70,7 +70,6 @@ def allow(names: set[str], families: list[str]) -> None:
 
 
 def main() -> None:
-    """Confine this process, and become the command."""
     path, *command = sys.argv[1:]
     service = unit(path)["Service"]
     wanted, unwanted = [], []

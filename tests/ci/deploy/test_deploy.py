@@ -139,7 +139,6 @@ def test_the_image_has_what_a_wheel_is_made_of() -> None:
 
 
 def read_yaml(name: str) -> dict[str, object]:
-    """A file of deploy/."""
     return pytest.importorskip("yaml").safe_load((DEPLOY / name).read_text())
 
 

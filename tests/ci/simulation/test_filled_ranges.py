@@ -44,7 +44,6 @@ class Filled:
         self.lately, self.measures = Lately(), {}
 
     def id(self):
-        """One that is never used twice."""
         self.drawn += 1
         return self.drawn
 
@@ -90,7 +89,6 @@ class Filled:
         self.map = dict(sorted(self.map.items()))
 
     def settle(self):
-        """Children have settled."""
         for first in [first for first, at in self.settles.items() if at <= self.second]:
             del self.settles[first]
             self.map[first] = self.map[first]._replace(former=())
@@ -105,7 +103,6 @@ class Filled:
             self.map[first] = Partition.of(one.id, [each._replace(state=State.AVAILABLE) for each in stay])
 
     def ask(self, rows):
-        """Hosts say what they have."""
         total = sum(self.rows.values()) or 1
         self.measures = {
             one.id: Measure(self.rows[first] * ROW_BYTES, self.rows[first], rows * SCALE * self.rows[first] / total)

@@ -36,7 +36,6 @@ class Smearer:
         self.begin(0.0)
 
     def begin(self, now):
-        """A life begins."""
         self.seed += 100
         self.core = Smearing(random.Random(self.seed))
         self.core.begin(now, WALL_MS + int(now * 1000), self.rows[-1].at if self.rows else None)
@@ -45,7 +44,6 @@ class Smearer:
         self.core.is_counted = True
 
     def put(self, key, now):
-        """A client puts; whether it is kept."""
         if not self.core.admits(len(key), WALL_MS + int(now * 1000), 0):
             return False
         put = self.core.accept(TABLE, key, key, now, WALL_MS + int(now * 1000))
@@ -96,7 +94,6 @@ class Series:
 
     @staticmethod
     def range_of(key):
-        """The number of a key's range."""
         return (int.from_bytes(key[:8], "big") - WALL_MS) // (RANGE_S * 1000)
 
     def run(self):

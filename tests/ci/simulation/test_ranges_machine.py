@@ -42,16 +42,13 @@ class Machine:
 
     @property
     def living(self):
-        """The names of the nodes that live."""
         return [name for name, machine in self.names.items() if machine.runs]
 
     async def ask(self, method, *params, of=None, within_s=20.0):
-        """Ask one of the nodes that live."""
         of = of or self.chance.choice(self.living)
         return await self.cluster.ask(self.names[of], method, *params, timeout_s=within_s)
 
     async def until(self, ask, within_s=PATIENCE_S):
-        """Ask until there is an answer."""
         give_up = trio.current_time() + within_s
         while True:
             try:
@@ -70,7 +67,6 @@ class Machine:
     # -- what it does ------------------------------------------------------------------------------------------------
 
     async def put(self):
-        """Write a key, or delete it."""
         key = self.chance.choice(KEYS)
         self.written += 1
         value = None if self.chance.random() < 0.2 else b"%d" % self.written
@@ -99,7 +95,6 @@ class Machine:
             self.sees(key, value)
 
     def sees(self, key, value):
-        """A value was read."""
         self.counts["seen"] += 1
         assert value in self.may_stand[key], (key, value, self.may_stand[key])
         if len(self.may_stand[key]) > 1 and value is not None:
@@ -143,15 +138,12 @@ class Machine:
             self.counts[method] += 1
 
     async def split(self):
-        """Divide a range."""
         await self.change("split", self.chance.choice(KEYS) + b"m")
 
     async def join(self):
-        """Have a node come to a range."""
         await self.change("join", self.chance.choice(KEYS), self.chance.choice([*self.names]))
 
     async def leave(self):
-        """Have a node go from a range."""
         await self.change("leave", self.chance.choice(KEYS), self.chance.choice([*self.names]))
 
     async def crash(self):
@@ -179,7 +171,6 @@ class Machine:
                 self.counts["smeared" if isinstance(told, dict) else "not smeared"] += 1
 
     async def step(self):
-        """Something."""
         kinds = [self.put] * 8 + [self.get] * 6 + [self.scan, self.split, self.join, self.leave, self.crash, self.smear]
         await self.chance.choice(kinds)()
         await trio.sleep(self.chance.choice((0.0, 0.1, 2.0)))
@@ -187,7 +178,6 @@ class Machine:
     # -- how it ends -------------------------------------------------------------------------------------------------
 
     async def heal(self):
-        """All nodes live."""
         for name in [name for name in self.names if name not in self.living]:
             await come(self.cluster, self.names[name])
         for machine in self.names.values():

@@ -140,7 +140,6 @@ PROOFS: dict[str, Proof] = {
 
 
 def includes(path: Path) -> list[Path]:
-    """Parts that a file includes."""
     return [
         path.parent / name for name in re.findall(r'^include "(.+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
@@ -152,7 +151,6 @@ def extensions(root: Path) -> dict[str, Path]:
 
 
 def check_parts(root: Path) -> list[str]:
-    """Parts that no extension includes, or several."""
     found = [*(root / "src_ext").rglob("*.pyx"), *(root / "src_ext").rglob("*.pxd")]
     included = [part for path in found for part in includes(path)]
     parts = sorted(path for path in found if not path.name.startswith("_"))

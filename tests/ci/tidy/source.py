@@ -61,12 +61,10 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The file's content."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
     def lines(self) -> list[str]:
-        """The content, line by line."""
         return self.text.splitlines()
 
     @cached_property
@@ -89,7 +87,6 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree (Python only)."""
         return ast.parse(self.text, filename=self.where)
 
     @cached_property
@@ -99,7 +96,6 @@ class Source:
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Every function of the file."""
         return list(_cython_functions(self.lines) if self.is_cython else _python_functions(self.tree))
 
     @cached_property
@@ -117,7 +113,6 @@ def read(root: Path, path: Path) -> Source:
 
 
 def sources(root: Path = ROOT, *tops: str) -> list[Source]:
-    """All files of code below `tops`, sorted."""
     found = []
     for top in tops or ("gossipkv", "src_ext", "tests", "setup.py"):
         start = root / top

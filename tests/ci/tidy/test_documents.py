@@ -21,7 +21,6 @@ WORD = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """The pages that people read."""
     return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
 
 

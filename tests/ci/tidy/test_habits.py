@@ -58,7 +58,6 @@ def check_median(tree: list[Source]) -> list[str]:
 
 
 def check_names(tree: list[Source]) -> list[str]:
-    """Files and folders whose name says nothing."""
     return [
         f"{source.where}: `{word}` says nothing about what is inside"
         for source in tree
@@ -92,7 +91,6 @@ def exceptions(source: Source) -> list[tuple[int, str, bool]]:
 
 
 def _unmarked(comment: str) -> str:
-    """What a comment says beside its markers."""
     rest = comment
     for pattern in MARKERS.values():
         rest = pattern.sub(" ", rest) if pattern is not None else rest
@@ -100,7 +98,6 @@ def _unmarked(comment: str) -> str:
 
 
 def check_reasons(tree: list[Source]) -> list[str]:
-    """Exceptions without a reason on their line."""
     return [
         f"{source.where}:{line}: `{marker}` without its reason on the line"
         for source in tree

@@ -84,7 +84,6 @@ def drawn(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
 
 
 def results(place: Path) -> dict[str, str]:
-    """Take what the tests have written."""
     found = {path.name: path.read_text() for path in place.glob("*-[0-9].said")}
     for name in found:
         (place / name).unlink()

@@ -16,7 +16,6 @@ from tests.ci.cluster.table_moves import Traffic
 
 
 def main(told: str) -> None:
-    """Ask, and judge."""
     order = json.loads(told)
     with Traffic(order["addresses"], seed=order["seed"]) as traffic:
         hosts = json.loads(sys.stdin.readline())

@@ -99,7 +99,6 @@ class Days:
         self._is_back("die", began_s)
 
     def sleep(self) -> None:
-        """One is stopped, and goes on."""
         victim, began_s = self._chance.choice(ALL), time.monotonic()
         self._nodes.cluster.send(victim, signal.SIGSTOP)
         self._go_on(victim)

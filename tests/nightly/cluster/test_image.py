@@ -48,7 +48,6 @@ wait $node
 
 
 def stages() -> list[list[tuple[str, str]]]:
-    """The instructions of each."""
     found: list[list[tuple[str, str]]] = []
     for word, rest in instructions():
         if word == "FROM":

@@ -59,7 +59,6 @@ def whole(network: Network, views: Views) -> Iterator[None]:
 
 
 def divided(well: Iterable[int], dead: Iterable[int]) -> Callable[[View], bool]:
-    """These are alive, and those dead."""
     wanted = dict.fromkeys(names(well), "alive") | dict.fromkeys(names(dead), "dead")
     return lambda view: {name: seen.state for name, seen in view.items()} == wanted
 

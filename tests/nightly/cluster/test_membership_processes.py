@@ -68,7 +68,6 @@ def views(started: tuple[Cluster, Views]) -> Views:
 
 
 def others(*indexes: int) -> list[int]:
-    """All but these."""
     return [index for index in ALL if index not in indexes]
 
 
@@ -205,7 +204,6 @@ def test_a_wrong_cluster_name(cluster, views):
 
 
 def refusals(log: str) -> list[str]:
-    """The lines about what others refused."""
     return [line for line in log.splitlines() if "refused" in line or "complaint" in line]
 
 

@@ -89,5 +89,4 @@ def test_a_newcomer_gets_ranges(tmp_path):
 
 
 def astray(nodes, index, formed):
-    """Assignments outside of their groups."""
     return [one for one in held(nodes, index) if one.node not in formed[one.partition % len(formed)]]

@@ -29,7 +29,6 @@ READS_AFTERWARDS = 20 * KEYS
 
 
 def value_of(number: int) -> bytes:
-    """Half a page that occurs once."""
     return b"%08d" % (number * 7_654_321 % 99_999_989) * 250
 
 
@@ -38,7 +37,6 @@ VICTIM = b"key-01234"
 
 
 def run(*command: object) -> str:
-    """What a program says."""
     return subprocess.run([str(word) for word in command], capture_output=True, check=True, text=True).stdout.strip()
 
 
@@ -126,7 +124,6 @@ class Reader(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until told to end."""
         with connect(self._address) as client:
             database = client.dataset("db")
             while not self._ended.is_set():
@@ -138,7 +135,6 @@ class Reader(threading.Thread):
                         self.look(lambda keys=keys: database.get_many(keys), [VALUES[key] for key in keys])
 
     def look(self, ask: Callable[[], list[bytes | None]], values: list[bytes]) -> None:
-        """One answer."""
         try:
             answer = ask()
         except Corrupt as error:
@@ -158,14 +154,12 @@ class Reader(threading.Thread):
             time.sleep(0.01)
 
     def end(self) -> None:
-        """And wait for that."""
         self._ended.set()
         self.join(PATIENCE_S)
         assert not self.is_alive()
 
 
 def events(node: NodeProcess) -> list[dict[str, object]]:
-    """What it logged."""
     return [json.loads(line) for line in node.said().splitlines() if line.startswith("{")]
 
 

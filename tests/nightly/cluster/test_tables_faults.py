@@ -55,7 +55,6 @@ def nodes(network: Network, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def kill(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None]:
-    """Both at once, and later they start."""
     for index in pair:
         nodes.cluster.kill(index)
 
@@ -68,14 +67,12 @@ def kill(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None]:
 
 
 def stop(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None]:
-    """Both stand still, and go on."""
     for index in pair:
         nodes.cluster.send(index, signal.SIGSTOP)
     return lambda: [nodes.cluster.send(index, signal.SIGCONT) for index in pair]
 
 
 def deafen(nodes: Nodes, network: Network, pair: list[int]) -> Callable[[], None]:
-    """Nobody hears them, and they hear all."""
     others = [index for index in ALL if index not in pair]
     network.miss(pair, others)
     return network.heal

@@ -119,12 +119,10 @@ def child_of(process: int) -> str:
 
 
 def name_of(process: str) -> str:
-    """What it runs."""
     return Path(f"/proc/{process or 'self'}/comm").read_text().strip()
 
 
 def until(true: Callable[[], object]) -> None:
-    """Wait until it is."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < give_up_s

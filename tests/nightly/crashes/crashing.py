@@ -42,12 +42,10 @@ class Watch:
 
     @property
     def count(self) -> int:
-        """How many calls there were."""
         return struct.unpack("=Q", (self.notes / "calls").read_bytes())[0]
 
     @property
     def trace(self) -> list[Call]:
-        """The calls, in order."""
         place = self.notes / "trace"
         return [Call(*line.split("\t")) for line in place.read_text().splitlines()] if place.exists() else []
 
@@ -71,7 +69,6 @@ class Order:
         self.wrong: list[str] = []
 
     def feed(self, call: Call) -> None:
-        """Take the next call."""
         match call.what:
             case "create":
                 self.names.add(call.path)

@@ -45,17 +45,14 @@ class Place(NamedTuple):
 
     @property
     def source(self) -> Path:
-        """Where versions come from."""
         return self.root / "source"
 
     @property
     def node(self) -> Path:
-        """What is watched."""
         return self.root / "node"
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self.node / "data"
 
     def put(self, version: str) -> None:
@@ -68,7 +65,6 @@ class Place(NamedTuple):
         staged.rename(self.source / "geo" / version)
 
     def copy(self, name: str) -> Place:
-        """Another one that is the same."""
         return Place(shutil.copytree(self.root, self.root.with_name(name)))
 
 
@@ -132,7 +128,6 @@ def ask(place: Place, newest: str, address: str, node: NodeProcess, said: list[s
 
 
 def files_in(directory: Path) -> list[str]:
-    """Return every file of a directory."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
 
 
@@ -171,7 +166,6 @@ def verify(path: Path) -> None:
 
 
 def often(calls: int) -> range:
-    """At every call, or every so many."""
     return range(1, calls + 1, STRIDE)
 
 

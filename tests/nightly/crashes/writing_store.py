@@ -26,7 +26,6 @@ WRITERS = 5
 
 
 def batch_of(writer: int, number: int) -> Batch:
-    """Return the batch with that number."""
     batch = Batch()
     for key in keys_of(writer, number):
         batch.put(SPACE, key, value_of(number))
@@ -46,12 +45,10 @@ def keys_of(writer: int, number: int) -> list[bytes]:
 
 
 def value_of(number: int) -> bytes:
-    """Return what they have from then on."""
     return b"%d " % number * (1 + number % 97)
 
 
 def say(writer: int, number: int) -> None:
-    """Acknowledge a batch."""
     sys.stdout.write(f"{writer} {number}\n")
     sys.stdout.flush()
 
@@ -85,8 +82,6 @@ def begin(store: Store) -> None:
 
 
 async def write_together(directory: str, numbers: list[int]) -> None:
-    """Write with several writers at once."""
-
     async def write(writer: int) -> None:
         while True:
             await store.write(batch_of(writer, numbers[writer]))

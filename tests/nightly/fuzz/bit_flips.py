@@ -58,7 +58,6 @@ class Paged:
 
 
 def ask_for(key: bytes, file: SortedFile) -> bytes | None:
-    """One value."""
     return file.get(key)
 
 
@@ -94,7 +93,6 @@ assert STARTS[-1] % STEP != 0
 
 
 def attempt(case: int) -> str:
-    """What becomes of one flip."""
     at = case * STEP % STARTS[-1]
     for (kind, image, read), (start, end) in zip(FLIPPED, pairwise(STARTS), strict=True):
         if at < end:

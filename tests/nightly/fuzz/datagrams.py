@@ -22,7 +22,6 @@ FULL = 2**32 - 1
 
 
 def member_id(name: str) -> bytes:
-    """As packets have it."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()
 
 
@@ -43,11 +42,9 @@ class Stranger:
         }  # fmt: skip
 
     def packet(self, kind: str) -> bytes:
-        """One of a kind."""
         return self._kinds[kind]()
 
     def real(self) -> bytes:
-        """A packet of the cluster."""
         return self.draw.choice(self.heard)
 
     def garbage(self) -> bytes:
@@ -56,12 +53,10 @@ class Stranger:
         return self.real()[: self.draw.choice((0, 0, 1, 3, 15, 43))] + self.draw.randbytes(size)
 
     def truncated(self) -> bytes:
-        """Not all of a real one."""
         packet = self.real()
         return packet[: self.draw.randrange(len(packet))]
 
     def flipped(self) -> bytes:
-        """A real one with some bits changed."""
         packet = bytearray(self.real())
         for _ in range(self.draw.choice((1, 1, 2, 9))):
             packet[self.draw.randrange(len(packet))] ^= 1 << self.draw.randrange(8)
@@ -110,11 +105,9 @@ class Stranger:
     # What a liar says
 
     def id(self) -> bytes:
-        """A member's, an invented one's, anybody's."""
         return self.draw.choice((member_id(self.name()), member_id(self.name()), self.draw.randbytes(8)))
 
     def name(self) -> str:
-        """A member's or an invented one."""
         return self.draw.choice(self.draw.choice((self.names, self.invented)))
 
     def number(self) -> int:
@@ -126,12 +119,10 @@ class Stranger:
         return self.draw.choice((*self.epochs, *self.epochs, self.draw.choice(self.epochs) + 1, self.number()))
 
     def address(self) -> tuple[bytes, int]:
-        """A member's, or one where nobody is."""
         ip = self.draw.choice((bytes((10, 0, 0, 1)), bytes((192, 0, 2, self.draw.randrange(256))), bytes(16)))
         return ip, self.draw.choice((7000 + self.draw.randrange(8), self.draw.randrange(65536), 0))
 
     def fields(self, table: oracle.Table) -> oracle.Fields:
-        """Of any table."""
         told: oracle.Fields = {}
         for size, field in table:
             match size:
@@ -152,7 +143,6 @@ class Stranger:
         return told
 
     def part(self) -> oracle.Part:
-        """Any part."""
         name = self.draw.choice(list(oracle.PARTS))
         _, table, repeated = oracle.PARTS[name]
         told = self.fields(table)
@@ -180,7 +170,6 @@ class Stranger:
             delta["floor"] = self.draw.choice((0, since))
 
     def message(self) -> oracle.Message:
-        """Any message."""
         name = self.draw.choice(list(oracle.HEADS))
         parts = [self.part() for _ in range(self.draw.choice((0, 1, 1, 2, 5)))]
         return name, self.fields((oracle.SENDER[1], *oracle.HEADS[name][1])), parts

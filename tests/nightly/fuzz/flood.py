@@ -72,7 +72,6 @@ class Flooded(Link):
         return node
 
     def _watch(self, core: Gossip, gate: oracle.Gate) -> None:
-        """Requests and replies use up counters too."""
         reply, answered = core.reply, core.answered
 
         def replies(request: bytes, *, now_ms: int) -> bytes | None:
@@ -225,7 +224,6 @@ SCENARIOS = {"plain": (noise, False), "sealed": (noise, True), "forged": (forged
 
 
 def main(scenario: str, count: int, seed: int = 1) -> None:
-    """Run one and tell."""
     flood, sealed = SCENARIOS[scenario]
     begin_s = time.process_time()
     link = Flooded(seed, sealed=sealed)

@@ -45,7 +45,6 @@ def numbers(count: int) -> Iterable[int]:
 
 
 def replay(number: int, data: bytes) -> str:
-    """For the failure."""
     return f"replay with FUZZ_NUMBER={number}; the bytes: {data!r}"
 
 

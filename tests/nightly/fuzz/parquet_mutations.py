@@ -57,7 +57,6 @@ def originals() -> list[bytes]:
 
 
 def mutated(files: list[bytes], case: int) -> bytes:
-    """A file with one to ten mutations."""
     rng = random.Random(SEED + case)
     data = bytearray(rng.choice(files))
     for _ in range(rng.choice([1, 1, 2, 4, 10])):
@@ -86,7 +85,6 @@ def outcome(data: bytes) -> str:
 
 
 def main() -> None:
-    """The command."""
     first, count, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     files = originals()
     counts: Counter[str] = Counter()

@@ -43,7 +43,6 @@ def right(random, talker, counter):
 
 
 def mutated(random, value):
-    """A value of which something is another."""
     if isinstance(value, list) and value and random.random() < 0.85:
         at = random.randrange(len(value))
         changed = [*value]
@@ -67,7 +66,6 @@ def mutated(random, value):
 
 
 def packed(method, params):
-    """As it goes over the wire."""
     at = PACKED.get(method)
     if at is not None and at < len(params) and isinstance(params[at], list):
         params = [*params[:at], msgpack.packb(params[at]), *params[at + 1 :]]

@@ -151,7 +151,6 @@ def mutate_numbers(draw: random.Random, kind: oracle.Kind, data: bytes) -> bytes
 
 
 def mutate_inside(draw: random.Random, kind: oracle.Kind) -> bytes:
-    """What is compressed changed before it is."""
     key_field, value_field = oracle.WRITE_FIELD[kind.key_class], oracle.WRITE_FIELD[kind.value_class]
     fields = [(key_field(key), value_field(value)) for key, value in RECORDS]
     mark = MARK + kind.sync
@@ -204,7 +203,6 @@ FORGIVEN = ("unknown header flags set", "invalid distances set")
 
 
 def attempt(number: int) -> str:
-    """What becomes of one case."""
     name, data = case_of(number)
     try:
         expected = list(oracle.read(data, max_value_bytes=READING.max_value_bytes))
@@ -235,7 +233,6 @@ def peak_bytes() -> int:
 
 
 def main(first: int, count: int, place: str = os.devnull) -> None:
-    """Try them all."""
     counts: Counter[str] = Counter()
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT)
     before = peak_bytes()

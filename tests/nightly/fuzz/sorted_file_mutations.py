@@ -129,7 +129,6 @@ def mutate_record(draw: random.Random, body: bytearray, footer: oracle.Footer) -
 
 
 def mutate_index(draw: random.Random, body: bytearray, footer: oracle.Footer) -> None:
-    """Places, fingerprints, marks of overflow."""
     bucket = footer.index + 64 * draw.randrange(footer.buckets)
     match draw.randrange(3):
         case 0:
@@ -186,7 +185,6 @@ def met(file: SortedFile, ask: Callable[[SortedFile], object], expected: object,
 
 
 def attempt(case: int) -> str:
-    """What becomes of one case."""
     draw = random.Random(SEED * 2**32 + case)
     base = BASES[case % len(BASES)]
     exact = draw.random() < 0.3

@@ -39,7 +39,6 @@ def read(image: bytes) -> tuple[list[oracle.Record], bool]:
 
 
 def attempt(case: int) -> str:
-    """What becomes of one case."""
     draw = random.Random(SEED * 2**32 + case)
     base, records = BASES[case % len(BASES)], RECORDS[case % len(BASES)]
     exact = draw.random() < 0.3

@@ -42,7 +42,6 @@ ERRORS = [["NOT_READY", "why", {"progress": 0.5}], ["CORRUPT", "x", {"file": "f"
 
 
 def request_of(method: str, params: list[object]) -> Request:
-    """The request as a client makes it."""
     match method, params:
         case "get", [_, key]:
             return get_request(msgpack.packb("geo"), key)

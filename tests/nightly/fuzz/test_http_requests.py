@@ -76,7 +76,6 @@ class Derived(dict):
 
 
 def derived(version, key):
-    """The value of a key."""
     return b"%b of %b, and more" % (key, version.encode())
 
 

@@ -57,7 +57,6 @@ class Fuzzed:
         self.tickets = [self.ticket(context) for context in self.contexts]
 
     def ticket(self, context: ssl.SSLContext) -> ssl.SSLSession:
-        """With which a client comes again."""
         client = self.served.meet(context)
         client.send(GET)
         self.served.take(client, len(GOT))
@@ -137,7 +136,6 @@ class Fuzzed:
         return b"".join(said)
 
     def wrong(self, draw: random.Random, said: bytes) -> bytes:
-        """It, mutated and counted."""
         self.seen[WRONG] += 1
         return mutated(draw, said)
 
@@ -179,7 +177,6 @@ def changed(draw: random.Random, record: bytearray) -> bytes:
 
 
 def split(said: bytes) -> list[bytes]:
-    """Its records."""
     records = []
     while said:
         size = 5 + int.from_bytes(said[3:5], "big")

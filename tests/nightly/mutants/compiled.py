@@ -57,7 +57,6 @@ def span(text, names):
 
 
 def indent(line):
-    """How far a line is indented."""
     return len(line) - len(line.lstrip())
 
 

@@ -62,7 +62,6 @@ def changes(node):
 
 
 def mutations(path):
-    """Yield every mutation of a file."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         for change, field, other in changes(node):

@@ -14,7 +14,6 @@ class Edit(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Module that the line stands in."""
         return self.place.partition(":")[0]
 
 
@@ -28,5 +27,4 @@ class Mutant(NamedTuple):
 
 
 def planted(name: str, place: str, line: str, instead: str, *aims: str, by: str = "property") -> Mutant:
-    """Return a mutant of one line."""
     return Mutant(name, (Edit(place, line, instead),), aims, by)

@@ -38,7 +38,6 @@ class Patching(MetaPathFinder, Loader):
         self.is_loaded = False
 
     def find_spec(self, fullname, path, target=None):
-        """Only that module is ours."""
         if fullname != self.module:
             return None
         if self.built is not None:
@@ -48,23 +47,19 @@ class Patching(MetaPathFinder, Loader):
         return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
 
     def create_module(self, spec):
-        """The usual one."""
         return
 
     def exec_module(self, module):
-        """Compile the patched text, past any cache."""
         exec(compile(self.text, module.__file__, "exec"), module.__dict__)
         self.is_loaded = True
 
 
 def module_of(mutant):
-    """Module that a mutant edits: one."""
     (module,) = {edit.module for edit in mutant.edits}
     return module
 
 
 def is_compiled(mutant):
-    """Whether it edits an extension."""
     return source_of(module_of(mutant)).suffix == ".pyx"
 
 
@@ -97,7 +92,6 @@ def span(node, names):
 
 
 def defined(statement):
-    """Names that a statement defines."""
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -149,7 +143,6 @@ def asserted(error):
 
 
 def in_tests(frame):
-    """Whether it runs code of a test."""
     return Path(frame.f_code.co_filename).is_relative_to(TESTS)
 
 
@@ -188,7 +181,6 @@ def broken(aims):
 
 
 def main(mutant):
-    """Patch, run, print."""
     with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
         module = module_of(mutant)
         text = patched_text(mutant, source_of(module).read_text())

@@ -42,12 +42,10 @@ def test_what_only_raises_is_not_killed(error, aim):
 
 
 def a_property():
-    """As a test makes it."""
     assert sum([1, 1]) == 3
 
 
 def an_error_that_does_not_come():
-    """A test that expects one says so."""
     with pytest.raises(KeyError):
         dict.fromkeys("a")
 
@@ -72,7 +70,6 @@ def test_a_property_is_told_from_what_is_raised(call, kills):
 
 
 def killers(said):
-    """The checkers that spoke."""
     return {checker for found in said.values() for checker in found} - {"raised", "asserted"}
 
 
@@ -82,7 +79,6 @@ def assertions(said):
 
 
 def child(*command):
-    """What a patched process says."""
     ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

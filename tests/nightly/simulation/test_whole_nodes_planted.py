@@ -43,12 +43,10 @@ def nothing(*_: object, **__: object) -> None:
 
 
 def never(*_: object, **__: object) -> bool:
-    """False."""
     return False
 
 
 async def cut(self: Pump, timeout_s: float) -> bool:
-    """A drain that waits for nobody."""
     assert timeout_s > 0
     self._drained.set()
     return True
@@ -105,7 +103,6 @@ def now_and_then_the_retired(held: Held, database: Database) -> Held:
 
 
 def holding(change: Callable[[Held, Database], Held]) -> Callable[[Database], list[Held]]:
-    """What is answered, changed."""
     original = Database.held
     return lambda database: [change(one, database) for one in original(database)]
 

@@ -135,7 +135,6 @@ class Soak:
 
     @property
     def version(self) -> str:
-        """The newest at the source."""
         return f"{self.rounds:06d}"
 
     def _put(self) -> None:
@@ -208,6 +207,5 @@ class Soak:
             client.close()
 
     def told(self) -> str:
-        """One line about the whole."""
         each = "; ".join(looked.told() for looked in self.looked)
         return f"{self.rounds} switches, {self.kills} kills, {self.answers:,} answers; by thirds: {each}"

@@ -72,7 +72,6 @@ class Chaos:
 
     @property
     def name(self) -> str:
-        """The newest version."""
         return f"{self.version:06}"
 
     def offer(self) -> None:

@@ -56,7 +56,6 @@ def library(instruction: int) -> str:
 
 
 async def main(pumps: int, method: str) -> None:
-    """Ask each pump in turn."""
     recorder = ctypes.CDLL("libtsan.so.2")
     with tempfile.TemporaryDirectory() as directory:
         async with serving(Path(directory), pumps) as running:

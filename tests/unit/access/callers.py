@@ -10,5 +10,4 @@ STRANGER = Caller(1 << 32 | 7, 0, ANONYMOUS, LOCALHOST)
 
 
 def open_access() -> Access:
-    """Of a node without users."""
     return Access(None, proves=False, now=lambda: 0.0)

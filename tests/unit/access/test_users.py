@@ -34,7 +34,6 @@ GRANTS = ["read:geo", "write:geo", "operate", "see"]
 
 
 def wrong(text):
-    """What is said of a file."""
     with pytest.raises(ConfigError) as refused:
         parse(text, "users")
     return str(refused.value)

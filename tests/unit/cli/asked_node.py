@@ -24,7 +24,6 @@ class AskedNode:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
         return self._node.address
 
     def __enter__(self) -> Self:
@@ -47,8 +46,6 @@ class AskedNode:
 
 
 def raising(error: Exception) -> Callable[..., object]:
-    """A method that refuses."""
-
     def method(*_: object) -> object:
         raise error
 

@@ -43,7 +43,6 @@ def source(tmp_path):
 
 
 def names(directory):
-    """What is in a directory."""
     return sorted(path.name for path in directory.iterdir())
 
 

@@ -18,7 +18,6 @@ def place(tmp_path, run):
 
 
 def names_of(path):
-    """What a certificate says beside its name."""
     found = x509.load_pem_x509_certificate(path.read_bytes()).extensions
     return [name.value for name in found.get_extension_for_class(x509.SubjectAlternativeName).value]
 

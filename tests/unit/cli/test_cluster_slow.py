@@ -108,7 +108,6 @@ EXPORT = "export GOSSIPKV_NODE=127.0.0.1:7071,127.0.0.1:7072,127.0.0.1:7073"
 
 
 def tells(connection):
-    """A node that says who it is."""
     while (request := connection.next_request()) is not None:
         connection.answer(request[0], {"node": "n1", "cluster": "other"})
 

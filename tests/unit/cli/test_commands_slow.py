@@ -374,7 +374,6 @@ REASONS = (
 
 
 def judged(*reasons, **coming):
-    """What a node says of the whole."""
     level = worst(reason.level for reason in reasons)
     return Verdict("n1", level, headline(reasons, coming, "1 database"), reasons, coming, 1).to_map()
 

@@ -121,7 +121,6 @@ def test_the_load_test(run, authority, tmp_path, monkeypatch):
 
 
 def known(token):
-    """Whose the right token is."""
     if token != TOKEN:
         raise Unauthorized("this token is nobody's")
     return "ana"

@@ -13,8 +13,6 @@ BETA = {"node": "beta", "address": "[::1]:7071", "state": "dead", "epoch": 12, "
 
 
 def serving(methods):
-    """A node whose methods are these functions."""
-
     def serve(connection):
         while (request := connection.next_request()) is not None:
             message_id, method, params = request
@@ -104,7 +102,6 @@ def test_members_watched(run, node, monkeypatch, as_json):
 
 
 def entry(name, owner="alpha", value=b"v", age_s=0.5, state="alive"):
-    """As a node tells it."""
     return {"name": name, "owner": owner, "value": value, "age_s": age_s, "state": state}
 
 

@@ -23,12 +23,10 @@ def table(head):
 
 
 def named(cell):
-    """Names in a cell."""
     return re.findall(r"`([a-z_]\w*)`", cell)
 
 
 def names_of(kind):
-    """Fields of a dataclass."""
     return {field.name for field in fields(kind)}
 
 

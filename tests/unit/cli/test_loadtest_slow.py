@@ -37,7 +37,6 @@ class Engine:
 
     @property
     def plan(self):
-        """The one plan that was run."""
         (plan,) = self.plans
         return plan
 
@@ -306,7 +305,6 @@ def test_wrong_use(run, engine, keys, options, said):
 
 
 def write(path, result):
-    """A result as a file."""
     path.write_text(json.dumps(result.to_json()))
     return path
 

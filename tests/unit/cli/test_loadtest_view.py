@@ -34,7 +34,6 @@ def progress(t=0, *, events=(), phase="load", requests=40, **changes):
 
 
 def drawn(renderable):
-    """What a person sees."""
     console = Console(file=io.StringIO(), width=100, highlight=False)
     console.print(renderable)
     return console.file.getvalue()

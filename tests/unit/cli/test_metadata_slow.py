@@ -12,12 +12,10 @@ from tests.unit.cli.asked_node import AskedNode
 
 
 def acceptor(node, *, answers=True, store="1", why=None):
-    """As a node tells it."""
     return {"node": node, "store": store, "answers": answers, "why": why}
 
 
 def register(old, new=None, table=None, **more):
-    """Of these acceptors."""
     told = {"table": table, "generation": 1, "sequence": 42, "root": bytes(range(32)), **more}
     return {**told, "old": old, "new": old if new is None else new}
 
@@ -97,7 +95,6 @@ def test_membership(ask, word):
 
 
 def refuse(*_):
-    """A method that cannot be done."""
     raise Unavailable("no majority answers")
 
 
@@ -108,7 +105,6 @@ def test_membership_that_is_refused(ask):
 
 
 def replaced(table, *, has_changed=True):
-    """As a node tells it."""
     return {"table": table, "replaced": has_changed, "nodes": ["n1", "n2", "n4"]}
 
 
@@ -134,7 +130,6 @@ def test_replacing(ask):
 
 
 def replaced_all(table, *_):
-    """Nothing has to be changed."""
     return replaced(table, has_changed=False)
 
 

@@ -20,12 +20,10 @@ def some(*partitions, runs=None):
 
 
 def owner(name, state, ready, building=None):
-    """One node that has something."""
     return {"node": name, "state": state, "ready": ready, "building": building or some()}
 
 
 def node(name, active="v1", state="alive"):
-    """One node of the cluster."""
     return {"node": name, "state": state, "active": active}
 
 

@@ -19,7 +19,6 @@ def row(node, weight=1, **more):
 
 
 def changed(*rows, is_new=True, waits_for=()):
-    """What a change has come to."""
     return {"node": "n4", "changed": is_new, "nodes": [*rows], "waits_for": [*waits_for]}
 
 
@@ -141,7 +140,6 @@ def test_nodes_are_listed(ask):
 
 
 def move(source, target, size):
-    """A move, as a node tells it."""
     return {"partition": 7, "slot": 0, "from": source, "to": target, "bytes": size}
 
 

@@ -18,12 +18,10 @@ MANY = {f"key{number:06}".encode(): b"x" * 100 for number in range(20_000)}
 
 
 def environment(node: FakeNode | None = None, **more: str) -> dict[str, str]:
-    """This environment, with a node to ask."""
     return {**os.environ, **({"GOSSIPKV_NODE": node.address} if node else {}), **more}
 
 
 def silent(connection: Connection) -> None:
-    """Read for ever, answer nothing."""
     while connection.next_request() is not None:
         pass
 
@@ -193,12 +191,10 @@ def test_no_garbage_is_collected_while_a_command_loads(loading, told):
 
 
 def plain_environment(**more: str) -> dict[str, str]:
-    """This environment without a wish about colours."""
     return {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}} | more
 
 
 def on_a_terminal(arguments: list[str], **environ: str) -> str:
-    """What a command shows on a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=follower, stderr=follower, env=plain_environment(**environ)

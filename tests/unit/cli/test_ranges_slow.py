@@ -87,7 +87,6 @@ def test_force_join_says_first_what_may_be_lost(ask):
 
 
 def partition(start, end, **more):
-    """A partition, as a node tells it."""
     hosts = [{"node": node, "slot": slot, "state": "AVAILABLE"} for slot, node in enumerate(("n1", "n2"))]
     return {"id": 7, "start": start, "end": end, "hosts": hosts, "bytes": 2048, "rows": 1500, "rate": 12.34, **more}
 
@@ -195,7 +194,6 @@ class RangeNode(TableNode):
         self.records = dict.fromkeys(KEYS, b"v")
 
     def scan(self, options=None):
-        """Two keys a page."""
         options = options or {}
         end = options.get("end")
         found = [

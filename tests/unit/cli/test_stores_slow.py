@@ -17,7 +17,6 @@ FILES = RealFiles()
 
 
 def flip(path, at):
-    """Change a byte of a file."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)

@@ -125,12 +125,10 @@ def test_a_drop_that_may_or_may_not_be_done(ask):
 
 
 def partition(number, start, *assignments):
-    """As a node tells it."""
     return {"id": number, "start": start, "assignments": list(assignments)}
 
 
 def assignment(node, slot, state="active"):
-    """Likewise."""
     return {"node": node, "slot": slot, "state": state, "id": f"{slot:016x}"}
 
 

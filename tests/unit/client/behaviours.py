@@ -17,7 +17,6 @@ RECORDS = {f"key{number:03}".encode(): f"value {number}".encode() for number in 
 
 
 def refused_address() -> str:
-    """An address at which nothing listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{sock.getsockname()[1]}"
@@ -39,19 +38,16 @@ def hang_up_amid_an_answer(connection: Connection) -> None:
 
 
 def silent(connection: Connection) -> None:
-    """Read for ever, answer nothing."""
     while connection.next_request() is not None:
         pass
 
 
 def one_answer(connection: Connection) -> None:
-    """Answer once, then close."""
     message_id, _, _ = connection.next_request()
     connection.answer(message_id, [b"v", "v1"])
 
 
 def twice(connection: Connection) -> None:
-    """Answer everything twice."""
     while (request := connection.next_request()) is not None:
         connection.raw(msgpack.packb([1, request[0], None, [b"v", "v1"]]) * 2)
 

@@ -39,11 +39,9 @@ class Connection:
             self.unpacker.feed(data)
 
     def answer(self, message_id: int, result: object, error: object = None) -> None:
-        """Send one answer."""
         self.raw(msgpack.packb([1, message_id, error, result]))
 
     def raw(self, data: bytes) -> None:
-        """Send these bytes."""
         self.socket.sendall(data)
 
 

@@ -48,7 +48,6 @@ def asked(request):
 
 
 def told(ask, *addresses, **how):
-    """What is answered, or the error."""
     try:
         return ask(*addresses, **how)
     except GossipKVError as error:
@@ -112,7 +111,6 @@ def test_a_node_that_asks_for_a_certificate(asked, authority):
 
 
 def closing_behind_data(connection):
-    """Answer plain bytes to whatever comes."""
     connection.socket.recv(1 << 16)
     connection.raw(b"\x94\x01\x00\xc0\xa4pong" * 4)
     connection.socket.recv(1)
@@ -348,8 +346,6 @@ def test_a_token_that_was_taken_away(asked):
 
 
 def refusing(error):
-    """Answer every request with an error."""
-
     def behaviour(connection):
         while (request := connection.next_request()) is not None:
             connection.answer(request[0], None, to_wire(error))

@@ -38,7 +38,6 @@ class FakeLink:
         assert self.session.receive(frame) == [request]
 
     def flush(self) -> None:
-        """Everything queued goes out."""
         self.session.sent(len(self.session.take_output()))
 
     def close(self) -> None:
@@ -64,7 +63,6 @@ class World:
         self.alarms.append(at)
 
     def link(self, address: Address) -> FakeLink:
-        """A connection was made."""
         link = FakeLink(address)
         self.dispatcher.on_connected(link)
         return link

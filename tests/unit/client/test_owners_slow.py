@@ -38,11 +38,9 @@ class Cluster:
             node.close()
 
     def shard(self, key):
-        """Which one a key is in."""
         return hashing.murmur3_32(key) % SHARDS
 
     def move(self, shard, to):
-        """Have a shard be at another node."""
         self.config += 1
         self.owners[shard], self.versions[shard] = to, self.config
 
@@ -77,7 +75,6 @@ class Owner(TableNode):
         return None
 
     def partition_map(self, options=None):
-        """A page of the map."""
         cluster, start = self.cluster, int.from_bytes((options or {}).get("start", b"\0"), "big")
         rows = [
             {
@@ -104,8 +101,6 @@ def by_threads(cluster, *calls):
 
 
 def by_tasks(cluster, *calls):
-    """The same under Trio."""
-
     async def ask():
         async with gossipkv.connect(cluster.nodes[0].address, timeout_ms=20_000) as client:
             table = client.table("carts", by_map=True)
@@ -223,7 +218,6 @@ class Reader(TableNode):
         self.cluster = cluster
 
     def partition_map(self, options=None):
-        """All of it."""
         held = [{"node": "n0", "slot": 0, "state": "AVAILABLE", "id": "0"}]
         rows = [{"id": number, "start": start, "assignments": held} for number, start in enumerate(BOUNDS)]
         return {**READINGS, "partitions": rows, "addresses": self.cluster.addresses}

@@ -48,7 +48,6 @@ def test_every_cut_gives_every_value_once(limit, sizes, most):
 
 
 def asked_keys(request: Request) -> list[bytes]:
-    """The keys in a request's frame."""
     session = Session()
     session.send(request)
     keys = msgpack.unpackb(session.take_output())[3][1]

@@ -13,14 +13,11 @@ from tests.unit.client.parts_node import Node, value_of
 
 
 def ask_blocking(node: FakeNode, keys: list[bytes], **options: str) -> tuple[list[bytes | None], str]:
-    """By the blocking client."""
     with blocking.connect(node.address, timeout_ms=20_000) as client:
         return client.dataset("geo").get_many_with_version(keys, **options)
 
 
 def ask_trio(node: FakeNode, keys: list[bytes], **options: str) -> tuple[list[bytes | None], str]:
-    """By the client under Trio."""
-
     async def ask() -> tuple[list[bytes | None], str]:
         async with gossipkv.connect(node.address, timeout_ms=20_000) as client:
             return await client.dataset("geo").get_many_with_version(keys, **options)

@@ -197,7 +197,6 @@ def test_many_threads_in_turn_and_at_once():
 
 
 def attempt(act, *arguments) -> list[BaseException]:
-    """What it raised."""
     try:
         act(*arguments)
     except BaseException as error:  # noqa: BLE001  # Told to the test.

@@ -32,7 +32,6 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def sent(session: Session) -> list[list[object]]:
-    """The messages that wait to be sent."""
     unpacker = msgpack.Unpacker(raw=False)
     output = session.take_output()
     session.sent(len(output))
@@ -41,7 +40,6 @@ def sent(session: Session) -> list[list[object]]:
 
 
 def ask(session: Session, request: Request | None = None) -> Request:
-    """Send a request; by default a get."""
     request = get_request(GEO, b"k") if request is None else request
     session.send(request)
     return request

@@ -47,8 +47,6 @@ def by_threads(address, *calls):
 
 
 def by_tasks(address, *calls):
-    """The same under Trio."""
-
     async def ask():
         async with gossipkv.connect(address, timeout_ms=TIMEOUT_MS) as client:
             session, found = client.session(), []

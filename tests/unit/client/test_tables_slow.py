@@ -45,8 +45,6 @@ def by_threads(addresses: list[str], *calls: tuple[object, ...]) -> list[object]
 
 
 def by_tasks(addresses: list[str], *calls: tuple[object, ...]) -> list[object]:
-    """The same under Trio."""
-
     async def ask() -> list[object]:
         async with gossipkv.connect(addresses, timeout_ms=TIMEOUT_MS) as client:
             table = client.table("carts")

@@ -23,7 +23,6 @@ class Node:
         self.read = b""
 
     def take(self, data: bytes) -> bytes:
-        """What it sends for that."""
         self._in.write(data)
         try:
             self._end.do_handshake()
@@ -34,13 +33,11 @@ class Node:
         return self._out.read()
 
     def say(self, data: bytes) -> bytes:
-        """The records of it."""
         while data:
             data = data[self._end.write(data) :]
         return self._out.read()
 
     def end(self) -> bytes:
-        """Its last word."""
         with pytest.raises(ssl.SSLWantReadError):
             self._end.unwrap()
         return self._out.read()

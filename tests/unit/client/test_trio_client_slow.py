@@ -46,7 +46,6 @@ class Gate:
             connection.answer(message_id, [params[1], "v1"])
 
     async def wait_for_request(self) -> None:
-        """Return when the node has read one."""
         while not self.asked:
             await trio.sleep(0.001)
 

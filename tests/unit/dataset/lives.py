@@ -14,7 +14,6 @@ RETIRE_MS = 1000
 
 
 def source(name, size=1, waiting_for=None, files=1):
-    """A listed version."""
     return SourceVersion("db", name, (SourceFile("part-0", "/x", size, 1),) * files, waiting_for)
 
 
@@ -37,17 +36,14 @@ def life(name, word=Word.SEEN, **fields):
 
 
 def begin(one):
-    """A build was started."""
     one.copy.begin(one.source)
 
 
 def finish(one):
-    """It ended well."""
     one.copy.finish(IDENTITY, WHOLE)
 
 
 def by_name(lives):
-    """As a database has them."""
     return {one.name: one for one in lives}
 
 
@@ -73,7 +69,6 @@ class ScriptedVerdicts:
 
 
 def share_of(*some):
-    """Some of four partitions."""
     return PartitionSet.of(4, some)
 
 
@@ -110,7 +105,6 @@ class Alone:
         return _is_whole(life) and (life.is_ready or life.state is VersionState.RETIRING)
 
     def is_short(self, version):
-        """No: one owner is enough."""
         assert version in self._lives
         return False
 

@@ -43,7 +43,6 @@ MOST_CHANGES = 50  # of what is served, in one step
 
 
 async def at_once(function, *args, **_options):
-    """In the place of a worker thread."""
     await trio.lowlevel.checkpoint()
     return function(*args)
 
@@ -64,38 +63,30 @@ class ScriptedCore(DatabaseCore):
     wakes_at_ms = None
 
     def heard(self):
-        """As it was told."""
         return self._node.heard
 
     def identity(self, version):
-        """What is here, else what others have."""
         return self._lives[version].identity
 
     def active_elsewhere(self, version):
         """Nobody says so."""
 
     def share(self, version):
-        """As it was told."""
         return self._node.verdicts.share(version)
 
     def passed(self, version):
-        """As it was told."""
         return self._node.verdicts.passed(version)
 
     def may_switch(self, version):
-        """As it was told."""
         return self._node.verdicts.may_switch(version)
 
     def is_short(self, version):
-        """As it was told."""
         return self._node.verdicts.is_short(version)
 
     def may_retire(self, version):
-        """As it was told."""
         return self._node.verdicts.may_retire(version)
 
     def refuted(self, digest):
-        """As it was told."""
         return self._node.verdicts.refuted(digest)
 
 
@@ -115,7 +106,6 @@ class ScriptedPart(PartInCluster):
         """It has been told."""
 
     def is_mended(self, active):
-        """Nothing is refuted of what is active."""
         return False
 
 
@@ -188,7 +178,6 @@ class SimulatedNode:
         self._call(self._start)
 
     def stop(self):
-        """In good order."""
         if not self.down:
             self._call(self._stop)
 
@@ -211,11 +200,9 @@ class SimulatedNode:
         self._call(self._wait, seconds)
 
     def log(self, event):
-        """The lines of the log about it."""
         return [line for line in self._lines if line["event"] == event]
 
     def hold(self, name):
-        """Pins a version, or none."""
         self.hold_from_now(name)
         self._call(self._hold)
 
@@ -224,7 +211,6 @@ class SimulatedNode:
         self.databases = {DATABASE: DatabaseSettings(hold=name)}
 
     def damaged(self, name, error):
-        """A read meets damage."""
         self._call(self._damaged, name, error)
 
     def spoil(self, path):
@@ -234,20 +220,16 @@ class SimulatedNode:
         self.disk.close(descriptor)
 
     def decide_again(self):
-        """A verdict has changed."""
         self._call(self._do, lambda: self.library.wake(DATABASE))
 
     def hear(self, **identities):
-        """Other nodes have these versions."""
         self.heard = identities
         self._call(self._do, lambda: (self.library.hear_of([DATABASE]), self.library.wake(DATABASE)))
 
     def note_owners(self, name, *owners):
-        """These nodes have partitions of a version."""
         self._call(self._do, lambda: self.database.switching.note_owners(name, owners))
 
     def refute(self, digest, *functions):
-        """Another node has found this."""
         core = self.database.part.core
         self._call(self._do, lambda: ([core.found_stray(digest, each) for each in functions], self.database.wake()))
 
@@ -257,7 +239,6 @@ class SimulatedNode:
 
     @property
     def database(self):
-        """The library's."""
         return self.library._databases[DATABASE]
 
     def finish(self):
@@ -274,16 +255,13 @@ class SimulatedNode:
 
     @property
     def kept(self):
-        """The versions that are served by name."""
         return {held.name for held in self.library.held() if held.here}
 
     @property
     def states(self):
-        """By version."""
         return {name: Word(told["state"]) for name, told in self.status["versions"].items()}
 
     def value(self, key):
-        """What the active version says."""
         for file in self.library.active(DATABASE).files:
             if (found := file.get(key)) is not None:
                 return found

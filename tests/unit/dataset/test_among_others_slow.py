@@ -23,7 +23,6 @@ OTHER = Member("other", b"o" * 16, 1, Address("other", 7070), shard_id="2", is_f
 
 
 def is_here(library, version):
-    """Whether the node has some of it."""
     return version in [held.name for held in library.held() if held.here]
 
 

@@ -8,7 +8,6 @@ from tests.unit.dataset.world import active, state, until
 
 
 def builds(library):
-    """Begun, done, failed, stopped."""
     counters = library.counters()
     return [counters[f"builds_{what}"] for what in ("begun", "done", "failed", "stopped")]
 

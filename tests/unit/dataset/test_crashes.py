@@ -24,7 +24,6 @@ CONTENT = {
 
 
 def directory(files, root):
-    """The data directory of a node."""
     return DataDirectory.open(f"{root}/data", files, cluster="test", random=random.Random(1))
 
 
@@ -92,12 +91,10 @@ class Careless(FaultyFiles):
     forgets = "sync"
 
     def sync(self, descriptor):
-        """Forgotten, perhaps."""
         if self.forgets != "sync":
             super().sync(descriptor)
 
     def sync_directory(self, path):
-        """Forgotten, perhaps."""
         if self.forgets != "sync_directory":
             super().sync_directory(path)
 

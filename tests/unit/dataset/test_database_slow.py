@@ -173,7 +173,6 @@ async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
 
         class Full(RealFiles):
             def rename(self, source, target):
-                """Refuses the active document three times."""
                 nonlocal refused
                 if "/active/" in str(target) and refused < 2:
                     refused += 1
@@ -223,17 +222,14 @@ class Refusing(RealFiles):
         self.error = error
 
     def refuse(self, path):
-        """Raises if it is."""
         if self.error and str(path).startswith(self.path):
             raise OSError(self.error, os.strerror(self.error), str(path))
 
     def open(self, path, flags=READ, mode=0o644):
-        """Or not."""
         self.refuse(path)
         return super().open(path, flags, mode)
 
     def list_directory(self, path):
-        """Or not."""
         self.refuse(path)
         return super().list_directory(path)
 

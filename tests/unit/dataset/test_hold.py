@@ -35,7 +35,6 @@ def upgrade(node, *names):
 
 @contextmanager
 def no_builds(node):
-    """Nothing is built meanwhile."""
     before = list(node.builds)
     yield
     assert node.builds == before

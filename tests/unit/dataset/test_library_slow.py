@@ -309,7 +309,6 @@ class Hanging(RealFiles):
         self.free = threading.Event()
 
     def list_directory(self, path):
-        """Hangs below the path."""
         if str(path).startswith(self.path):
             self.waiting.set()
             self.free.wait(60)
@@ -552,7 +551,6 @@ class Unlisted(RealFiles):
         self.path = path
 
     def list_directory(self, path):
-        """Refuses that one."""
         if str(path) == str(self.path):
             raise OSError(errno.EACCES, "not allowed", str(path))
         return super().list_directory(path)

@@ -27,7 +27,6 @@ class Model:
         self.failed, self.mended, self.asked, self.now = set(), set(), set(), 0  # Mended: and not built yet.
 
     def wanted(self, name):
-        """Whether it may become active."""
         return name == self.hold if self.hold else self.active is None or name > self.active
 
     def react(self):
@@ -52,7 +51,6 @@ class Model:
             self.stamp = self.source[self.building]
 
     def finish(self):
-        """The build ends, well or not."""
         name, self.building = self.building, None
         if self.source.get(name) == self.stamp:
             if self.stamp[0] == "good":
@@ -61,7 +59,6 @@ class Model:
                 self.failed.add(name)
 
     def restart(self, active, newest, built):
-        """From what is on the disk."""
         self.active, self.newest, self.building = active, newest, None
         self.kept = dict.fromkeys(built, self.now)
         self.failed, self.mended, self.asked = set(), set(), set()
@@ -78,7 +75,6 @@ class Life(RuleBasedStateMachine):
         self.real.start()
 
     def teardown(self):
-        """The end of one run."""
         self.real.close()
 
     def step(self, change, act):
@@ -107,7 +103,6 @@ class Life(RuleBasedStateMachine):
 
     @rule(name=NAMES, kind=KINDS)
     def publish(self, name, kind):
-        """A version appears, or is replaced."""
         self.stamps += 1
         if name in self.model.kept:
             kind = "good"
@@ -129,14 +124,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def withdraw(self, name):
-        """A version vanishes at the source."""
         self.real.withdraw(name)
         self.step(lambda: self.model.source.pop(name, None), self.real.look)
 
     @rule(name=st.none() | NAMES)
     def hold(self, name):
-        """It is pinned, or none is."""
-
         def change():
             self.model.hold = name
 
@@ -145,7 +137,6 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.model.building)
     @rule()
     def finish(self):
-        """A build comes to its end."""
         if self.model.building:
             self.step(self.model.finish, self.real.finish)
 
@@ -179,7 +170,6 @@ class Life(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 20), action=CRASHES, seed=SEEDS)
     def lose_power_soon(self, at, action, seed):
-        """In the middle of something."""
         self.crash_seed = seed
         self.real.crash_at(at, action)
 
@@ -193,7 +183,6 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def both_agree(self):
-        """What is served, built and kept."""
         states = self.real.states
         assert self.real.active == self.model.active
         assert self.real.kept == set(self.model.kept)
@@ -207,7 +196,6 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def answers_never_go_back(self):
-        """But by a hold."""
         names = [name for name, _ in self.real.answers]
         for before, (after, hold) in zip(names, self.real.answers[1:], strict=False):
             assert before is None or after == hold or (after is not None and after > before)

@@ -26,7 +26,6 @@ def goes_back_by_itself(monkeypatch):
 
 
 def builds_the_oldest(monkeypatch):
-    """Of the versions that could be built."""
     replace_decision(monkeypatch, lambda lives, told, hold: {
         "build": told.build and min(life.name for life in lives if life.buildable(10**9) and hold in {None, life.name}),
     })  # fmt: skip
@@ -51,7 +50,6 @@ def finishes_what_is_held_out(monkeypatch):
 
 
 def builds_again_what_is_wrong(monkeypatch):
-    """Though nothing has changed at the source."""
     real = copy_states.Copy.fail
     monkeypatch.setattr(copy_states.Copy, "fail", lambda self, trouble, now_ms: (
         real(self, replace(trouble, lasting=False), now_ms)
@@ -59,12 +57,10 @@ def builds_again_what_is_wrong(monkeypatch):
 
 
 def forgets_what_was_active(monkeypatch):
-    """At a restart."""
     monkeypatch.setattr(store.VersionStore, "active", lambda self, name: None)
 
 
 def forgets_the_hold(monkeypatch):
-    """At a restart."""
     real = database.Database.run
 
     async def run(self, **options):
@@ -91,7 +87,6 @@ def brings_back_what_was_withdrawn(monkeypatch):
 
 
 def never_leads_back(monkeypatch):
-    """Not even by a hold."""
     real = version_states.Life.switchable
     monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
         real(self, active, hold) and (active is None or self.name >= active)
@@ -99,17 +94,14 @@ def never_leads_back(monkeypatch):
 
 
 def removes_what_is_asked_for(monkeypatch):
-    """Requests do not count."""
     monkeypatch.setattr(switching.Switching, "count_requests", lambda self: None)
 
 
 def removes_nothing(monkeypatch):
-    """Retired versions stay."""
     replace_decision(monkeypatch, lambda lives, told, hold: {"remove": ()})
 
 
 def removes_at_once(monkeypatch):
-    """Without waiting for `retire_after`."""
     real = decisions.decide
     monkeypatch.setattr(DatabaseView, "may_retire", lambda self, version: True)
     monkeypatch.setattr(database, "decide", lambda lives, verdicts, *, retire_after_ms, **rest: (
@@ -128,7 +120,6 @@ def removes_what_has_vanished(monkeypatch):
 
 
 def serves_before_it_is_written_down(monkeypatch):
-    """A crash between the two leads back."""
     real = switching.Switching.switch
 
     async def switch(self, name, hold):
@@ -142,14 +133,12 @@ def serves_before_it_is_written_down(monkeypatch):
 
 
 def publishes_without_sync(monkeypatch):
-    """A power loss undoes it."""
     monkeypatch.setattr(
         store.VersionStore, "_move", lambda self, source, target: self.files.rename(source, target)
     )  # fmt: skip
 
 
 def removes_before_it_switches(monkeypatch):
-    """A crash between leaves nothing to serve."""
     real = store.VersionStore.set_active
 
     def set_active(self, name, active):
@@ -172,12 +161,10 @@ def takes_what_changed_meanwhile(monkeypatch):
 
 
 def builds_again_at_a_restart(monkeypatch):
-    """What is built already."""
     monkeypatch.setattr(store.VersionStore, "versions", lambda self, name: [])
 
 
 def replace_decision(monkeypatch, change):
-    """Decides as always, with another outcome."""
     real = decisions.decide
 
     def decide(lives, verdicts, **rest):

@@ -28,7 +28,6 @@ DRAWN = [
 
 
 def section(title):
-    """What the page says below a heading."""
     return DOCUMENT.read_text().split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 

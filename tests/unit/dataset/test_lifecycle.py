@@ -379,7 +379,6 @@ class Upgrades(RuleBasedStateMachine):
         self.lives, self.active, self.now, self.answers = {}, None, 0, []
 
     def settle(self):
-        """Applies decisions until there are none."""
         for _ in range(20):
             decision = what(*self.lives.values(), active=self.active, now_ms=self.now)
             for name, share in decision.want:
@@ -403,28 +402,24 @@ class Upgrades(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("abcdefgh"), size=st.integers(1, 3))
     def appear(self, name, size):
-        """A version appears, or changes."""
         if self.active is None or name > self.active:
             self.lives.setdefault(name, Life(name, copy=Copy())).source = source(name, size)
         self.settle()
 
     @rule(name=st.sampled_from("abcdefgh"))
     def vanish(self, name):
-        """A version goes at the source."""
         if name in self.lives:
             self.lives[name].source = None
         self.settle()
 
     @rule(milliseconds=st.integers(1, 5000))
     def wait(self, milliseconds):
-        """Time passes."""
         self.now += milliseconds
         self.settle()
 
     @precondition(lambda self: any(one.is_building for one in self.lives.values()))
     @rule(how=st.sampled_from(["finish", "fail", "interrupt", "full"]))
     def end(self, how):
-        """A build ends."""
         one = next(one for one in self.lives.values() if one.is_building)
         if how == "finish":
             finish(one)

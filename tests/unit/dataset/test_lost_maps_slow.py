@@ -39,7 +39,6 @@ class FailingFiles(RealFiles):
     fails = False
 
     def pread(self, descriptor, size_bytes, offset):
-        """Read nothing of a sorted file."""
         if self.fails and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".gkv"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().pread(descriptor, size_bytes, offset)
@@ -66,7 +65,6 @@ def said(library, name):
 
 
 def events(logs):
-    """The events of a log."""
     return [line["event"] for line in logs]
 
 
@@ -204,7 +202,6 @@ async def test_many_reads_of_what_is_lost_are_one_damage(world, put):
 
 
 def is_open(file):
-    """Whether a sorted file is."""
     try:
         len(file)
     except ValueError:

@@ -9,7 +9,6 @@ from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
 
 def content(path):
-    """Everything below a path."""
     return {str(place): place.read_bytes() for place in path.rglob("*") if place.is_file()}
 
 

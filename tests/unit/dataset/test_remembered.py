@@ -27,12 +27,10 @@ IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
 
 
 def owned(name, *partitions):
-    """What a node has."""
     return Ownership(Owner(name, name.encode() * 16, Address("10.0.0.1", 7070)), PartitionSet.of(N, partitions))
 
 
 def on_disk(node):
-    """What the ACTIVE document says."""
     return VersionStore(PurePath("/data"), node.disk).active(DATABASE)
 
 
@@ -112,7 +110,6 @@ class SlowDisk:
         self.written = []
 
     async def run(self, _write, _database, active):
-        """Write it."""
         await trio.sleep(60)
         self.written.append(active.version)
 

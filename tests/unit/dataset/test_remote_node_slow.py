@@ -52,7 +52,6 @@ class Bucket:
         self._client.create_bucket(Bucket=name)
 
     def put(self, key, data):
-        """An object below the root."""
         self._client.put_object(Bucket=self.name, Key=f"root/{key}", Body=data)
 
     def vanish(self):
@@ -67,15 +66,12 @@ class Bucket:
         return len([*self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=f"root/{prefix}")])
 
     def source(self, **settings):
-        """It as a source."""
         return Source.open(self.url, RealFiles(), self.options, **settings)
 
     def settings(self, **others):
-        """Of a library."""
         return {"source": self.url, "storage_options": self.options, "build_memory": MEMORY} | others
 
     def close(self):
-        """Lets go of the connection."""
         self._client.close()
 
 

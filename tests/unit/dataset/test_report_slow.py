@@ -31,7 +31,6 @@ def member(name: str, shard_id: str) -> Member:
 
 
 def among(*others: Member, settle_ms: int = 0, replication: int = 1):
-    """Node `a` among others."""
     now_ms = int(trio.current_time() * 1000)
     membership = Membership(member("a", "1"), expects_others=True, retire_max_ms=3_600_000, now_ms=now_ms)
     for other in others:
@@ -170,14 +169,12 @@ async def test_a_node_that_has_nothing_tells_what_others_have(world):
 
 
 def touch(world, version, *times_ms):
-    """Its files were last touched then."""
     for at, time_ms in enumerate(times_ms):
         path = sorted((world.source / "db" / version).iterdir())[at]
         os.utime(path, ns=(0, time_ms * 1_000_000))
 
 
 def only(listed):
-    """The one database of a list."""
     (told,) = listed
     return told
 

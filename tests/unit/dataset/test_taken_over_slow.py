@@ -8,7 +8,6 @@ RECORDS = {b"key %05d" % n: b"value %d" % n * 5 for n in range(3000)}
 
 
 def write(place, partitions=3, function="sequins", records=RECORDS, **options):
-    """A whole version."""
     for partition in range(partitions):
         held = [record for record in records.items() if partition_of(record[0], partitions, function) == partition]
         write_partition(place, partition, partitions, held, function=function, memory_bytes=MEMORY_BYTES, **options)

@@ -16,7 +16,6 @@ from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, builds, childre
 
 
 def niceness(process):
-    """Of a process."""
     return os.getpriority(os.PRIO_PROCESS, process)
 
 

@@ -95,7 +95,6 @@ async def until(condition):
 
 
 async def active(library, name, database="db"):
-    """Waits until that version is active."""
     await until(lambda: library.active(database) is not None and library.active(database).name == name)
 
 
@@ -111,13 +110,11 @@ def lift_the_throttle(library):
 
 
 def state(library, name, database="db"):
-    """The state of a version, or None."""
     version = library.status()[database]["versions"].get(name)
     return None if version is None else version["state"]
 
 
 def get(library, key, database="db"):
-    """What the active version says."""
     for file in library.active(database).files:
         found = file.get(key)
         if found is not None:

@@ -40,7 +40,6 @@ class Tree:
         self.put("/proc/self/cgroup", groups)
 
     def put(self, path: str, text: str) -> None:
-        """Write a file."""
         place = self.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

@@ -122,7 +122,6 @@ def test_an_entry_that_goes_while_it_is_listed_is_passed_over(tmp_path, monkeypa
         name = "gone"
 
         def stat(self, *, follow_symlinks):
-            """It was there a moment ago."""
             raise FileNotFoundError
 
     class Listing(list):

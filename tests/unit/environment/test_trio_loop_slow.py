@@ -27,7 +27,6 @@ class Sleeper:
         loop.sleep_by(self.rest)
 
     def rest(self, seconds):
-        """Until something has come."""
         self.slept_s.append(seconds)
         select.select([self.loop.fileno()], [], [], seconds)
 

@@ -19,7 +19,6 @@ from gossipkv.environment.trio_world import RealSignals, RealSockets, RealThread
 
 
 def where(datagrams):
-    """Where a socket for datagrams is bound."""
     with closing(socket.socket(fileno=os.dup(datagrams.fileno()))) as same:
         return Address(*same.getsockname()[:2])
 

@@ -43,7 +43,6 @@ class Node:
         self.held: list[tuple[bytes, Address]] = []
 
     def states(self) -> dict[str, str]:
-        """What it thinks of everyone, itself too."""
         return {member.name: member.state.name for member in self.core.members.list()}
 
 
@@ -82,7 +81,6 @@ class Link:
         silent: bool = False,
         is_first: bool = False,
     ) -> Node:
-        """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
         me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned, is_first)
         sealing = Sealing([KEY], self.random.randbytes(SESSION_BYTES)) if sealed else None
@@ -93,25 +91,21 @@ class Link:
         return node
 
     def start(self, node: Node, *joins: Node | Address, remembered: tuple[Address, ...] = ()) -> Node:
-        """Start it, told to join these."""
         addresses = [one.address if isinstance(one, Node) else one for one in joins]
         node.core.start(joins=addresses, remembered=remembered, now_ms=self.now_ms)
         self.settle(node)
         return node
 
     def cluster(self, size: int, **more) -> list[Node]:
-        """So many nodes that know each other."""
         first = self.start(self.node("n00", **more))
         rest = [self.start(self.node(f"n{i:02}", **more), first) for i in range(1, size)]
         self.run(4000)
         return [first, *rest]
 
     def kill(self, node: Node) -> None:
-        """It is gone, silently."""
         del self.nodes[node.address]
 
     def at(self, after_ms: int, call: Callable[[], None]) -> None:
-        """Do something later."""
         self._serial += 1
         heapq.heappush(self._heap, (self.now_ms + after_ms, self._serial, call))
 
@@ -137,7 +131,6 @@ class Link:
                     self.settle(node)
 
     def freeze(self, node: Node) -> None:
-        """As SIGSTOP."""
         node.frozen = True
 
     def thaw(self, node: Node) -> None:
@@ -148,7 +141,6 @@ class Link:
             self._deliver(packet, source, node.address)
 
     def settle(self, node: Node) -> None:
-        """Do what a core asks for."""
         for effect in node.core.take():
             if isinstance(effect, Send):
                 node.sent += len(effect.packet)
@@ -212,7 +204,6 @@ class Link:
 
 
 def all_see(nodes: list[Node], states: dict[str, str]) -> bool:
-    """Whether each of them thinks exactly this."""
     return all(node.states() == states for node in nodes)
 
 

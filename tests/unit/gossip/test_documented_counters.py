@@ -21,7 +21,6 @@ def counted():
 
 
 def listed():
-    """Every name in the table."""
     table = PAGE.read_text(encoding="utf-8").partition("| `gossip_…` | counts |")[2]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}

@@ -13,7 +13,6 @@ UNKNOWN = "UNKNOWN"
 
 
 def name(state):
-    """As the page has it."""
     return UNKNOWN if state is None else state.name
 
 

@@ -25,7 +25,6 @@ def issues(text: str) -> set[str]:
 
 
 def rows() -> list[tuple[set[str], list[str]]]:
-    """Issues and tests of each."""
     lines = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!what went wrong)", line)
     ]

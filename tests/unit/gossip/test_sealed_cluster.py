@@ -51,7 +51,6 @@ class Tapped(Link):
         return node
 
     def sealed_cluster(self, size: int, seal: Seal | None = Seal.REQUIRE) -> list[Node]:
-        """So many that know each other."""
         nodes = [self.sealed_node(f"n{place}", place, seal=seal) for place in range(size)]
         for node in nodes:
             self.start(node, *(other for other in nodes if other is not node))
@@ -69,7 +68,6 @@ class Tapped(Link):
 
 
 def drops(nodes: list[Node]) -> dict[str, int]:
-    """What the nodes dropped, by reason."""
     found: dict[str, int] = {}
     for node in nodes:
         for name, count in node.core.counters.items():

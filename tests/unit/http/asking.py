@@ -39,7 +39,6 @@ async def ask(context, method, path, headers=None, body=b""):
 
 
 async def whole(answer: Answer):
-    """All of a body."""
     return answer.body if isinstance(answer.body, bytes) else b"".join([piece async for piece in answer.body])
 
 
@@ -60,7 +59,6 @@ async def converse(context, stream, *, pieces=None, limits=None):
 
 
 async def sent_for(exchange, context, request):
-    """The bytes of one answer."""
     answer = await answer_to(context, request)
     if isinstance(answer.body, bytes):
         return [exchange.whole(request, answer)]

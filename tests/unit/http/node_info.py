@@ -32,13 +32,11 @@ def counters():
 
 
 def store_counters():
-    """Likewise of the store of the tables."""
     named = {place.path[2] for metric in METRICS for place in metric.places if place.path[:2] == ("tables", "counters")}
     return {name: 2000 + number for number, name in enumerate(sorted(named))}
 
 
 def database(version="v2", **more):
-    """What `by_database` says of one."""
     return {
         "version": version, "time": 1_700_000_000_250, "versions": {"ACTIVE": 1, "RETIRING": 2},
         "requests": 50, "forwarded": 20, "hits": 40, "misses": 10, "value_bytes": 4096, "errors": 2,
@@ -47,7 +45,6 @@ def database(version="v2", **more):
 
 
 def info(databases=("geo",), **more):
-    """All that a node says of itself."""
     return {
         "name": "gossipkv", "version": "0.1.0", "protocol": 1, "cluster": "trial", "node": "n1", "epoch": 17,
         "shard_id": "3", "isolated": False, "publish_error": None, "claimed_twice": [],

@@ -33,7 +33,6 @@ class Line(NamedTuple):
 
 
 def lines():
-    """Every line of the table."""
     table = PAGE.split("| request | status | headers | body |\n")[1].split("\n\n")[0]
     found = []
     for row in table.splitlines()[1:]:

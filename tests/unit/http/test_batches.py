@@ -21,7 +21,6 @@ PACKED = "application/msgpack"
 
 
 async def mget(body, headers=None, *, node=None, path="/baby-names/_mget", **context):
-    """Ask for many keys."""
     return await ask(context_of(node or baby_names(), **context), "POST", path, headers, body)
 
 

@@ -41,12 +41,10 @@ HEADERS = st.one_of(
 
 
 def found_of(value, time_s=TIME_S):
-    """A value of the tests."""
     return conditions.Found(value, TAG.encode(), time_s, CONTENT_TYPE, [ABOUT])
 
 
 def in_bytes(headers):
-    """Headers as they were sent."""
     return {
         name.encode(): (", ".join(value) if isinstance(value, list) else value).encode()
         for name, value in headers.items()
@@ -98,7 +96,6 @@ def parts_of(answer, size):
 
 
 def placed(content_range, size):
-    """First and last position."""
     unit, _, where = content_range.partition(" ")
     place, _, of = where.partition("/")
     assert (unit, of) == ("bytes", str(size))

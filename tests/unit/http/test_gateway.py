@@ -34,7 +34,6 @@ class Made:
         self._answering = answering
 
     async def answer(self, request):
-        """As the test says."""
         return await self._answering(request)
 
 
@@ -45,17 +44,14 @@ class Newcomers(trio.abc.Listener):
         self._send, self._receive = trio.open_memory_channel(1000)
 
     def arrive(self, found):
-        """One more waits to be accepted."""
         self._send.send_nowait(found)
 
     async def connect(self):
-        """A client's stream."""
         ours, theirs = memory_stream_pair()
         self.arrive(theirs)
         return ours
 
     async def accept(self):
-        """The next one."""
         found = await self._receive.receive()
         if isinstance(found, OSError):
             raise found

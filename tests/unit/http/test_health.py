@@ -19,7 +19,6 @@ GONE = Unavailable("127.0.0.1:7070 refuses\nconnections")
 
 
 def entry(name, version, **states):
-    """A database as `databases` has it."""
     return {"name": name, "kind": "dataset", "version": version, "partitions": 4, "states": states}
 
 
@@ -29,7 +28,6 @@ WELL = judge(reports.said()).to_map()
 
 
 def lines(answer):
-    """The lines of an answer."""
     return answer.body.decode().splitlines()
 
 

@@ -29,7 +29,6 @@ def scraped():
 
 
 def expressions():
-    """Every expression of alerts and dashboard."""
     folded = re.sub(r"expr: >-\n\s+", "expr: ", ALERTS.read_text(encoding="utf-8"))
     alerts = re.findall(r"expr: (.*?)\n\s+(?:for|labels):", folded, re.DOTALL)
     assert len(alerts) == len(names_of_alerts(ALERTS))
@@ -46,7 +45,6 @@ def dashboard_expressions():
 
 
 def names_of_alerts(path):
-    """The alerts that a file names."""
     return re.findall(r'(?:alert: |alertname=")(\w+)', path.read_text(encoding="utf-8"))
 
 

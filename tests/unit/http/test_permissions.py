@@ -38,7 +38,6 @@ class Asked:
         self.tell: object = None
 
     async def call(self, method: str, *params: object, timeout_ms: int | None = None) -> object:
-        """What `whose` says."""
         assert (method, timeout_ms) == ("whose", TIMEOUT_MS)
         await trio.lowlevel.checkpoint()
         self.asked.append(params)
@@ -85,7 +84,6 @@ def site(node) -> Site:
 
 
 def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: bytes) -> Request:
-    """A request of whoever has that token."""
     shown = {} if token is None else {b"authorization": b"Bearer " + token.encode()}
     headers = {**shown, **{name.encode(): value for name, value in more.items()}}
     return Request(method, target, headers, peer=Peer("10.0.0.1", "anonymous"))

@@ -31,7 +31,6 @@ async def scan(options, headers=None, *, node=None, path="/db/_scan", **context)
 
 
 def expected(keys):
-    """Records as JSON has them."""
     return [(key.decode(), RECORDS[key].decode()) for key in keys]
 
 

@@ -14,20 +14,16 @@ class FakePages:
     """Pages that say which they are."""
 
     async def overview(self, _request):
-        """The cluster's."""
         return text(200, "overview")
 
     async def database(self, name, _request):
-        """A database's."""
         return text(200, f"database {name}")
 
     def asset(self, name, _request):
-        """One there is."""
         return text(200, "an asset") if name == "page.css" else None
 
 
 async def looking(_request, found):
-    """Say what was looked at."""
     return text(200, f"own {found.path.decode()} {found.options}")
 
 

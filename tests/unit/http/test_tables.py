@@ -36,7 +36,6 @@ class TableNode:
 
 
 async def get(path, node=None, *, method="GET", headers=None, body=b""):
-    """Ask a node by HTTP."""
     return await ask(context_of(node or TableNode()), method, path, headers, body)
 
 

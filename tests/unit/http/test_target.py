@@ -15,7 +15,6 @@ TARGETS = st.lists(PIECES, max_size=12).map(lambda pieces: b"/" + b"".join(piece
 
 
 def text(data):
-    """Bytes as a target holds them."""
     return data.decode("utf-8", "replace")
 
 

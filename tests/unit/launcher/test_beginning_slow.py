@@ -45,7 +45,6 @@ class Neighbour:
                 self.heard.append(request)
 
     def close(self) -> None:
-        """Stop listening."""
         with control.connect(self._directory) as connection:
             control.send(connection, {"do": "end"})
         self._thread.join()

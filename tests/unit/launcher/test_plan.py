@@ -19,7 +19,6 @@ from gossipkv.settings import config
 
 
 def flags(plan: Plan, index: int) -> dict[str, str]:
-    """The flags of a node's command line."""
     command = plan.command(Path("/c"), index)
     after = command[command.index("serve") + 1 :]
     return dict(zip(after[::2], after[1::2], strict=True))

@@ -19,7 +19,6 @@ HOST = f"127.4.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
 
 
 def listener(port: int) -> socket.socket:
-    """As a node makes it."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.bind((HOST, port))
@@ -83,7 +82,6 @@ def test_a_port_in_use(kind):
 
 
 def choose_and_close(count: int, taken: set[int] = frozenset(), usual: int = DEFAULT_BASE_PORT) -> list[int]:
-    """Ports that could be had."""
     chosen = choose(HOST, count, base_port=None, taken=taken, usual=usual)
     for reservation in chosen.values():
         reservation.close()

@@ -38,7 +38,6 @@ class Peer:
     unpacker: msgpack.Unpacker = field(default_factory=lambda: msgpack.Unpacker(raw=False))
 
     def asked(self) -> list[Asked]:
-        """What has arrived since the last time."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while data := self.socket.recv(1 << 16, socket.MSG_DONTWAIT):
@@ -52,22 +51,18 @@ class Peer:
         return found
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are."""
         self.socket.sendall(data)
 
     def end(self) -> None:
-        """Send no more."""
         self.socket.shutdown(socket.SHUT_WR)
 
 
 def right(asked: Asked, records: Sequence[tuple[bytes, bytes | None]] = RECORDS) -> bytes:
-    """The answer that a node gives."""
     values = [dict(records)[key] for key in asked.keys]
     return answer(asked.message_id, [values if asked.method == "get_many" else values[0], "1"])
 
 
 def answer(message_id: object, result: object, error: object = None) -> bytes:
-    """A response."""
     return msgpack.packb([1, message_id, error, result])
 
 
@@ -102,7 +97,6 @@ class Scripted:
 
     @property
     def peer(self) -> Peer:
-        """The only one."""
         (peer,) = self.peers
         return peer
 
@@ -111,7 +105,6 @@ class Scripted:
         return self.generator.step_at(now_ns)
 
     def counted(self, *names: str) -> list[int]:
-        """Some of the counters."""
         return [getattr(self.generator.tally, name) for name in names]
 
     def __enter__(self) -> Self:

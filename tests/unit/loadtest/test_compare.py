@@ -14,7 +14,6 @@ ROUNDS = st.lists(st.integers(1, 60).map(float), min_size=1, max_size=5)
 
 
 def by_name(one, other):
-    """What is said of each measure."""
     return {each.name: each for each in compare(one, other).measures}
 
 

@@ -26,7 +26,6 @@ ANYTHING = st.recursive(
 
 
 def pack(value: object) -> bytes:
-    """As any server might."""
     return msgpack.packb(value, unicode_errors="surrogateescape")
 
 
@@ -56,7 +55,6 @@ class Recipe(NamedTuple):
     version: object
 
     def reply(self, values: list[bytes | None], message_id: int, *, batched: bool) -> bytes:
-        """The answer that should have these values."""
         values, at, instead = list(values), self.place % len(values), self.instead
         if self.kind == "value":
             values[at] = (values[at] or b"")[:-1] if instead == SHORTER else instead

@@ -14,12 +14,10 @@ PLACE = re.compile(r"[ML]([\d.]+) ([\d.]+)")
 
 
 def places(line):
-    """The points of a line."""
     return [(float(x), float(y)) for x, y in PLACE.findall(line.d)]
 
 
 def numbered(values):
-    """A series of these values."""
     return Series("answered", "one", tuple(values))
 
 

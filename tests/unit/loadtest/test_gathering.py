@@ -33,12 +33,10 @@ class Run:
         return self.in_seconds(self.gathering.hear_news(process, news))
 
     def frozen_at_the_end(self, at_s):
-        """The same when nobody says anything more."""
         return self.in_seconds(self.gathering.frozen(BEGUN_NS + round(at_s * SECOND_NS)))
 
     @staticmethod
     def in_seconds(found):
-        """As the test writes it."""
         return None if found is None else tuple((at - BEGUN_NS) / SECOND_NS for at in found)
 
 
@@ -82,7 +80,6 @@ def bucket_of(ns: int) -> int:
 
 
 def counts_of(durations: list[int]) -> Counts:
-    """As an extension tells them."""
     counts = Counts()
     for ns in durations:
         counts.take(1, float(ns), ns, [bucket_of(ns), 1])

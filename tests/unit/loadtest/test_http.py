@@ -36,7 +36,6 @@ def dialect(versions: Sequence[str | None] = (None,), *, whole: bool = False) ->
 
 
 def requests_in(stream: bytes) -> list[tuple[h11.Request, bytes]]:
-    """What a server reads."""
     found = []
     while stream:
         connection = h11.Connection(h11.SERVER)
@@ -134,7 +133,6 @@ ANSWER = st.fixed_dictionaries(
 
 
 def body_of(drawn: bytes | str | list[tuple[str, int]], asked: oracle.Asked, version: bytes | None) -> bytes:
-    """A body that is right, or not."""
     table = load_truth.table_of(asked.tables, (version or b"").decode()) or {}
     if isinstance(drawn, bytes):
         return drawn
@@ -150,7 +148,6 @@ def body_of(drawn: bytes | str | list[tuple[str, int]], asked: oracle.Asked, ver
 
 
 def response(answer: dict[str, object], body: bytes) -> bytes:
-    """Bytes of it."""
     head = b"HTTP/1.1 %d Some Reason\r\n%b" % (answer["status"], answer["extra"])
     for name, value in ((b"X-Sequins-Version", answer["version"]), (b"x-gossipkv-error", answer["code"])):
         head += b"%b:  %b \r\n" % (name, value) if value is not None else b""

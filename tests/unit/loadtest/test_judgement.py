@@ -11,7 +11,6 @@ from tests.unit.loadtest import results
 
 
 def with_totals(**changes):
-    """A plain run that counted something else."""
     return results.plain(totals=replace(results.plain().totals, **changes))
 
 

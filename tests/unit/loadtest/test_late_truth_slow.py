@@ -25,7 +25,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def put(root: Path, version: str, text: str) -> None:
-    """A version of the database."""
     place = root / "geo" / version
     place.mkdir(parents=True)
     (place / "part-0.tsv").write_text(text)
@@ -41,15 +40,12 @@ class Heard:
         self.late = LateTruth(Plan(targets=(NODE,), database="geo", truth=truth), self.tell, self.take)
 
     def tell(self, what: str, who: str, detail: str) -> None:
-        """An event."""
         self.events.append((what, who, detail))
 
     def take(self, version: str, file: Path) -> None:
-        """A version that was read."""
         self.taken.append((version, file.read_bytes()))
 
     def hear(self, count: int) -> None:
-        """Step until so many events were told."""
         while len(self.events) < count:
             self.late.step()
 

@@ -26,12 +26,10 @@ ANSWER = st.sampled_from(["right", "right", "right", None, b"", b"other", *ODD])
 
 
 def bulk(value: bytes | None) -> bytes:
-    """A value as redis sends it."""
     return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 def keys_in(sent: bytes) -> list[bytes]:
-    """The keys of all requests, in order."""
     return [part for part in sent.split(b"\r\n") if part.startswith(b"key-")]
 
 

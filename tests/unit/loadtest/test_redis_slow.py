@@ -15,7 +15,6 @@ RECORDS = [(b"key-1", b"value"), (b"key-2", b""), (b"key-3", None), (b"key-4", b
 
 
 def bulk(value: bytes | None) -> bytes:
-    """A value as redis sends it."""
     return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
 
 

@@ -52,7 +52,6 @@ class Page(HTMLParser):
         return "\n".join(text for tag, text in self.texts if tag != "style")
 
     def headings(self):
-        """Titles of the sections, in order."""
         return [text for tag, text in self.texts if tag == "h2"]
 
 

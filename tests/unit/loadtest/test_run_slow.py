@@ -47,7 +47,6 @@ def serving(answer: Callable[[str, object], object]) -> Callable[[Connection], N
 
 
 def right(method: str, keys: object) -> object:
-    """What a node answers."""
     if method == "get_many":
         assert isinstance(keys, list)
         return [[HELD.get(key) for key in keys], "1"]
@@ -176,7 +175,6 @@ def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) 
 
 
 def put_version(root: Path, name: str, suffix: bytes) -> None:
-    """A version at the source."""
     place = root / "db" / name
     place.mkdir(parents=True)
     (place / "part-0.tsv").write_bytes(b"".join(b"%b\t%b%b\n" % (*record, suffix) for record in HELD.items()))

@@ -37,7 +37,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def serve(connection: Connection, requests: Iterable[int] = range(10**6)) -> None:
-    """Answer rightly, so many times."""
     for _, request in zip(requests, iter(connection.next_request, None), strict=False):
         message_id, method, params = request
         if method == "auth":
@@ -50,7 +49,6 @@ def serve(connection: Connection, requests: Iterable[int] = range(10**6)) -> Non
 
 
 def load(port: int, tls: TlsClient | None, *, token: str | None = None, redial: bool = False) -> Generator:
-    """Three connections to that port."""
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     for each in sockets:
         each.settimeout(0)

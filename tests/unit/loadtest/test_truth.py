@@ -19,7 +19,6 @@ NODE = Target("gossipkv", Address("127.0.0.1", 7070))
 
 
 def read(*truth: Path | TruthFile, **more: object) -> Truth:
-    """The truth of a plan."""
     files = tuple(each if isinstance(each, TruthFile) else TruthFile(str(each)) for each in truth)
     return read_truth(Plan(targets=(NODE,), database="geo", truth=files, **more))
 

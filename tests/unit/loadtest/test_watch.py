@@ -9,7 +9,6 @@ TARGETS = (Address("localhost", 1), Address("localhost", 2))
 
 
 def member(node: str, state: str) -> dict[str, str]:
-    """A line of `members`."""
     return {"node": node, "state": state, "address": f"10.0.0.{ord(node)}:7070"}
 
 

@@ -10,7 +10,6 @@ class NoVerdicts:
     """All is well, whatever is asked."""
 
     async def report(self):
-        """What a node says that is well."""
         return {"databases": {}}
 
     async def make(self, *, fresh_s=0.5):

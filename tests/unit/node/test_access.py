@@ -44,12 +44,10 @@ def users(**may: Sequence[str]) -> Users:
 
 
 def access(known: Users | None, *, proves: bool = True) -> Access:
-    """Of a node that has these users."""
     return Access(known, proves=proves, now=trio.current_time if known else lambda: 0.0)
 
 
 def caller(user: int, address: int = LOCALHOST) -> Caller:
-    """Who is that one."""
     return Caller(1 << 32, 0, user, address)
 
 

@@ -33,7 +33,6 @@ class Sockets:
         return SimpleNamespace(getsockname=lambda: (host, port, 0, 0), close=lambda: self.open.discard(port))
 
     def datagrams(self, host, port):
-        """Where it is bound."""
         if port in self.taken:
             raise OSError(self.refusal, "refused")
         return host, port
@@ -47,7 +46,6 @@ class Sockets:
         return [Address(host, name.port) for host in self.names[name.host]]
 
     def source_towards(self, to):
-        """From the same network."""
         if to.host.startswith("203."):
             raise OSError(errno.ENETUNREACH, "no way")
         return to.host.rpartition(".")[0] + ".1"

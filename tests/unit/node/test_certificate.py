@@ -31,7 +31,6 @@ class Threads:
     """No threads: what blocks is done at once."""
 
     async def run(self, function, *arguments, **_):
-        """What the function returns."""
         await trio.lowlevel.checkpoint()
         return function(*arguments)
 
@@ -52,7 +51,6 @@ class Node:
         self.certificate = made(self.config, self.used.append)
 
     async def looks(self) -> None:
-        """Let it look once."""
         await trio.sleep(LOOK_PERIOD_S + 0.1)
         await trio.testing.wait_all_tasks_blocked()
 

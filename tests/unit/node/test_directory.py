@@ -17,7 +17,6 @@ FILES = RealFiles()
 
 
 def opened(path, files=FILES, cluster="test", node=None, seed=1, **certified):
-    """Opens the directory."""
     return DataDirectory.open(path, files, cluster=cluster, random=random.Random(seed), node=node, **certified)
 
 

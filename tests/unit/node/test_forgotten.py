@@ -22,7 +22,6 @@ def opened(path, files=FILES, seed=1, **options):
 
 
 def put_tables(files, path, content=b"precious"):
-    """Puts a file where the store is."""
     make_directory(files, path / "tables" / "log")
     descriptor = files.open(path / "tables" / "log" / "1", WRITE_NEW)
     files.pwrite(descriptor, content, 0)
@@ -32,7 +31,6 @@ def put_tables(files, path, content=b"precious"):
 
 
 def lived_in(files, path):
-    """A node that has tables; its record."""
     with opened(path, files, least_epoch=1000) as data:
         put_tables(files, data.path)
         data.keep(cluster_id="ab" * 8, shard_id=3, pinned=True, store=77, life=9, drew=True)

@@ -38,7 +38,6 @@ class FakeChild:
         self._heard = b""
 
     async def wait(self):
-        """Until it has ended."""
         await self._ended.wait()
 
     async def end(self, status, said=b""):
@@ -50,11 +49,9 @@ class FakeChild:
         self._ended.set()
 
     async def say(self, line):
-        """A line on standard output."""
         await self._says.send_all(line + b"\n")
 
     async def hear(self):
-        """The next line of standard input."""
         while b"\n" not in self._heard:
             self._heard += await self._orders.receive_some()
         line, _, self._heard = self._heard.partition(b"\n")
@@ -85,7 +82,6 @@ def children(monkeypatch):
 
 
 def made(**flags):
-    """A gateway with these settings."""
     return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
 
 

@@ -22,7 +22,6 @@ ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
 
 
 def made(**flags):
-    """A gateway with these settings."""
     return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
 
 

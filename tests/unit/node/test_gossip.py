@@ -35,7 +35,6 @@ def core() -> Gossip:
 def timer_of(
     core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool
 ) -> ShardIdTimer:
-    """Its claim."""
     claim = ShardClaim(
         ClaimsInTree(core.tree),
         name="a",

@@ -56,7 +56,6 @@ class MadeUpLibrary:
         return database == "gone" or self.known(database)
 
     def known(self, database: str) -> bool:
-        """A name of ours."""
         return database in self.names
 
     joining = bool  # No.
@@ -64,25 +63,20 @@ class MadeUpLibrary:
     residency = dict  # Of nothing.
 
     def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
-        """How far each is."""
         self.local.append(local)
         self.bitmaps.append(bitmaps)
         return {name: {"done": self.told} for name in self.names if database in {None, name}}
 
     def unready(self, database: str) -> str:
-        """A made up reason."""
         return f"half of {database} is there"
 
     def coming(self, database: str) -> bool:
-        """Half of it is there."""
         return database in self.names
 
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
-        """Note it."""
         self.reported.append((database, version, error))
 
     def databases(self) -> list[Detail]:
-        """The names."""
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
     def by_database(self) -> dict[str, dict[str, Detail]]:
@@ -93,11 +87,9 @@ class MadeUpLibrary:
         return {"scrubbed_versions": 3}
 
     def trouble(self) -> str | None:
-        """None ever."""
         return None
 
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
-        """What the source would have."""
         if self.failure is not None:
             raise self.failure
         return {name: versions for name, versions in self.names.items() if versions and database in {None, name}}
@@ -119,51 +111,40 @@ class MadeUpCluster:
         self.asked: list[object] = []
 
     def publish_error(self) -> str | None:
-        """As it was said."""
         return self.trouble
 
     def isolated(self) -> bool:
-        """As it was said."""
         return self.is_isolated
 
     def members_by_state(self) -> dict[str, int]:
-        """One that has left."""
         return {"alive": 0, "left": 1}
 
     def claimed_twice(self) -> list[str]:
-        """One."""
         return ["b"]
 
     def counters(self) -> dict[str, int]:
-        """One."""
         return {"gossip_dropped_foreign": 2}
 
     def reply(self, request: bytes) -> bytes:
-        """Refused when it is empty."""
         if not request:
             raise Unavailable("no request")
         return b"re: " + request
 
     def members(self) -> list[Detail]:
-        """One."""
         return [{"node": "a", "address": "10.0.0.1:7070", "state": "left", "epoch": 2, "incarnation": 0}]
 
     def children(self, path: str, *, everything: bool) -> list[Detail]:
-        """By path and option."""
         self.asked.append((path, everything))
         return ["x", "y"]
 
     def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
-        """By path and option."""
         self.asked.append((path, everything))
         return [(f"k{number}", b"a") for number in range(self.keys_below)]
 
     def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
-        """One for each."""
         return [{"name": name, "owner": "a", "value": b"\xff", "age_s": 1.5, "state": "alive"} for name, _ in keys]
 
     async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
-        """The same, later."""
         await trio.lowlevel.checkpoint()
         return self.entries(path, keys, everything=everything)
 
@@ -214,7 +195,6 @@ class Node:
         )
 
     def measures(self) -> Measures:
-        """What the other parts would count."""
         latency = LatencyHistogram()
         latency.record(10_000, 3)
         return Measures(
@@ -233,7 +213,6 @@ class Node:
         )
 
     def count(self, database: str, version: str, *, by_name: bool) -> None:
-        """Note it."""
         self.counted.append((database, version, by_name))
 
     def ask(self, method: str, *params: Value) -> Value:
@@ -244,13 +223,11 @@ class Node:
         return answer.result
 
     def refusal(self, method: str, *params: Value) -> tuple[str, str]:
-        """Code and message of the error."""
         error = decoded(self.answer(method, *params)).error
         assert error is not None
         return error.code, error.message
 
     def answer(self, method: str, *params: Value) -> bytes | Refused:
-        """What comes of it."""
         answer = self.handlers.answer(method.encode(), msgpack.packb(params), STRANGER)
         assert not isinstance(answer, Later)
         return trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, Waiting) else answer
@@ -495,7 +472,6 @@ def test_what_is_not_published_is_told(node: Node) -> None:
 
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:
-    """The answer of `refresh`, which takes time."""
     waiting = node.handlers.answer(b"refresh", msgpack.packb(params), STRANGER)
     assert isinstance(waiting, Waiting)
     return decoded(await node.handlers.complete(b"refresh", waiting))

@@ -20,7 +20,6 @@ class Both(MadeUpTables):
         self.methods |= dict.fromkeys((b"create_table", b"put", b"delete", b"put_many"), self.note)
 
     def note(self, arguments: object) -> str:
-        """It came here."""
         return f"{arguments.method} {arguments.text('table')}"
 
     def has(self, name: str) -> bool:

@@ -36,7 +36,6 @@ class Scene:
         self.readiness = Readiness(self.library, cluster, settle_ms=SETTLE_MS, now_ms=0)
 
     def joined(self, now_ms: int) -> bool:
-        """Whether it has, by then."""
         return self.readiness.to_map(now_ms)["joined"]
 
 

@@ -37,12 +37,10 @@ def restore(files, backup, directory, chance):
 
 
 def put_back(files, data, **options):
-    """What the command does."""
     return restore_tables(files, BACKUP, data, random=random.Random(5), restore=restore, **options)
 
 
 def lived_in(files, path, **kept):
-    """A node has lived there."""
     with DataDirectory.open(path, files, cluster="test", random=random.Random(1)) as data:
         if kept:
             data.keep(**kept)

@@ -19,12 +19,10 @@ READ_ONLY = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=Tru
 
 
 def opened(path, files, *, wall_ms=1):
-    """One start of a node."""
     return DataDirectory.open(path, files, cluster="test", random=random.Random(1), least_epoch=wall_ms)
 
 
 def state(path):
-    """Everything below a path."""
     return {str(place): place.read_bytes() for place in path.rglob("*") if place.is_file() and place.name != "LOCK"}
 
 

@@ -33,7 +33,6 @@ class Node:
         self.file = UsersFile(path, SimpleNamespace(threads=Threads()), self.known.append, lambda: ["geo", "carts"])
 
     def write(self, text: str, mode: int = 0o600) -> None:
-        """Write into the file that is there."""
         self.path.write_text(text)
         self.path.chmod(mode)
 

@@ -17,7 +17,6 @@ CALM = {"databases": {}}
 
 
 def member(name, state=State.ALIVE):
-    """A member, whose uuid is its name."""
     return SimpleNamespace(name=name, uuid=name.encode(), state=state)
 
 
@@ -25,7 +24,6 @@ class Threads:
     """Worker threads, at once."""
 
     async def run(self, do, *arguments):
-        """What it returns."""
         return do(*arguments)
 
 
@@ -58,15 +56,12 @@ class Made:
         self.verdicts = Verdicts(self.report, self.ask, Threads(), self)
 
     def wall_ms(self):
-        """The time of the test, in milliseconds."""
         return int(trio.current_time() * 1000)
 
     async def no_tables(self):
-        """None."""
         return {}
 
     async def ask(self, uuid, method, params, timeout_s):
-        """What a member answers."""
         assert (method, params) == ("report", [])
         assert timeout_s == (SUSPECT_S if uuid == b"n3" else MEMBER_S)
         self.asked.append(uuid.decode())

@@ -8,7 +8,6 @@ P, INIT, A, L = State
 
 
 def node(number):
-    """A node's uuid."""
     return b"%016d" % number
 
 

@@ -60,7 +60,6 @@ class Ranged:
         self.look()
 
     def situation(self, **changed):
-        """What a plan goes by."""
         held = {
             "partitions": [*self.map.values()],
             "replication": self.replication,
@@ -76,7 +75,6 @@ class Ranged:
         return Situation(**(held | changed))
 
     def plan(self):
-        """What is to be done now."""
         return plan(self.situation())
 
     def moves(self):
@@ -84,7 +82,6 @@ class Ranged:
         return [(one.partition, one.slot, one.source and int(one.source), int(one.target)) for one in self.plan().moves]
 
     def do(self, made):
-        """Have a plan carried out."""
         keys = [*self.map]
         for move in made.moves:
             before = self.map[keys[move.partition]]

@@ -18,17 +18,14 @@ USUAL = Measure(64 * MIB, 0, 40.0)
 
 
 def at(time, prefix=b""):
-    """A key of that time."""
     return prefix + time.to_bytes(8, "big")
 
 
 def starts(cut):
-    """The times at which children begin."""
     return [int.from_bytes(key[-8:], "big") for key in cut.keys]
 
 
 def cuts(key, firsts, *series, usual=USUAL):
-    """Where ranges are to be divided."""
     return [*ahead(key, firsts, series, usual).cuts]
 
 

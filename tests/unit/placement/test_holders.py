@@ -21,7 +21,6 @@ MEMBERS = st.dictionaries(st.sampled_from(NAMES), st.tuples(st.sampled_from(list
 
 
 def said(ready: set[int], building: set[int] | None = None, identity: Identity = IDENTITY) -> Statement:
-    """What a node says."""
     sets = (PartitionSet.of(N, some) for some in (ready, building or set()))
     return Statement(identity, 0, 0, *sets, uuid=bytes(16))
 

@@ -29,7 +29,6 @@ class World:
         self.plan()
 
     def plan(self):
-        """See what is wanted now."""
         self.cluster.map = [standing(partition) for partition in self.now]
         self.wanted = self.cluster.wanted()
 
@@ -67,7 +66,6 @@ class World:
         return [(at, one) for at, partition in enumerate(self.now) for one in partition.assignments if one.state != A]
 
     def node_step(self):
-        """One of them gets on."""
         if not (pending := self.under_way()):
             return
         at, known = self.random.choice(pending)

@@ -62,7 +62,6 @@ def cluster(link: Link, *names: str) -> list[Claimer]:
 
 
 def meet(*claimers: Claimer) -> None:
-    """Make them know each other."""
     for one in claimers:
         one.node.knows(*(other.node for other in claimers if other is not one))
 
@@ -85,7 +84,6 @@ def spread(claimers: list[Claimer], ms: int = SETTLE_MS + 8000) -> None:
 
 
 def ids(claimers: list[Claimer]) -> list[str]:
-    """What they claim."""
     return sorted((one.claim.shard_id or "" for one in claimers), key=int)
 
 

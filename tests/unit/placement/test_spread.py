@@ -31,11 +31,9 @@ class Cluster:
 
     @property
     def all(self):
-        """Its nodes."""
         return list(self.nodes.values())
 
     def wanted(self):
-        """The map."""
         return spread(self.all, self.replication, self.map, self.groups)
 
     def command(self, kind, number):
@@ -157,7 +155,6 @@ def test_a_node_meets_each_of_the_others():
 
 
 def weight_of(nodes, pair):
-    """Together."""
     return sum(one.weight for one in nodes if one.id in pair)
 
 

@@ -48,7 +48,6 @@ def statement(partitions: int, ready: PartitionSet | None = None, building: Part
 
 @st.composite
 def sets(draw: st.DrawFn, partitions: int) -> PartitionSet:
-    """Few runs, many, none, one partition, anything."""
     bits = draw(st.integers(0, (1 << partitions) - 1)) if draw(st.booleans()) else 0
     for _ in range(draw(st.integers(0, 3))):
         first = draw(st.integers(0, partitions - 1))
@@ -58,7 +57,6 @@ def sets(draw: st.DrawFn, partitions: int) -> PartitionSet:
 
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
-    """Anything that a node may say."""
     partitions = draw(st.integers(1, 40) | st.integers(PIECE_PARTITIONS - 2, 2 * PIECE_PARTITIONS + 9))
     identity = Identity(
         draw(NAMES), draw(NAMES), draw(DIGESTS), partitions, draw(st.sampled_from(FUNCTIONS)), draw(st.booleans())
@@ -188,7 +186,6 @@ def test_pieces_that_do_not_belong_together_are_none() -> None:
 
 
 def changed(piece: bytes, **fields: object) -> bytes:
-    """A piece with other fields."""
     whole: bytes = msgpack.packb(msgpack.unpackb(piece) | fields)
     return whole
 

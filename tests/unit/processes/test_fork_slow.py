@@ -59,5 +59,4 @@ def test_it_dies_with_whoever_waits_for_it() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Imports from where this does."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

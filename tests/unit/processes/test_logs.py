@@ -13,7 +13,6 @@ from tests.world.logs import capture_logs, heard_by
 
 
 def record_of(event: str, level: int = logging.INFO, error: Exception | None = None, **fields: object):
-    """What `Log` makes of an event."""
     raised = None if error is None else (type(error), error, error.__traceback__)
     record = logging.LogRecord("gossipkv.node", level, "", 0, event, (), raised)
     record.created = 1_700_000_000.25
@@ -22,7 +21,6 @@ def record_of(event: str, level: int = logging.INFO, error: Exception | None = N
 
 
 def raised() -> ValueError:
-    """An error with a traceback."""
     try:
         [].remove(1)
     except ValueError as error:

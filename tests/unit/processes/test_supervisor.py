@@ -32,7 +32,6 @@ def told(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def heard(listening: socket.socket) -> list[str]:
-    """What has come."""
     found = []
     try:
         while True:

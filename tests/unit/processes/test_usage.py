@@ -36,11 +36,9 @@ def test_descriptors_on_any_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         """Three descriptors."""
 
         def stat(self) -> os.stat_result:
-            """One that has this size."""
             return os.stat_result((0, 0, 0, 0, 0, 0, size, 0, 0, 0))
 
         def iterdir(self) -> Iterator[Path]:
-            """Three."""
             return iter([tmp_path] * 3)
 
     monkeypatch.setattr(usage, "OPEN_FILES", Directory())

@@ -41,7 +41,6 @@ class Party:
         self.core = core
 
     def perform(self) -> None:
-        """Do what the core wants."""
         for effect in self.core.take():
             match effect:
                 case Send(to, number, request):
@@ -51,14 +50,12 @@ class Party:
                     self.world.history.told(effect)
 
     def receive(self, message: Message) -> None:
-        """Take in a reply."""
         reply = decode_reply(message.data)
         self.world.watch.heard(self.core, reply.record)
         self.core.receive(reply, now_ms=self.world.now_ms)
         self.perform()
 
     def unreachable(self, message: Message) -> None:
-        """Take in that there will be none."""
         self.core.unreachable(message.acceptor, message.number, "lost", now_ms=self.world.now_ms)
         self.perform()
 
@@ -88,16 +85,13 @@ class Node:
 
     @property
     def record(self) -> Record | None:
-        """What is on the disk."""
         data = self.disk.get(REGISTER)
         return decode_record(data) if data is not None else None
 
     def create(self, value: Value) -> None:
-        """Have ballot 0 on the disk."""
         self.disk[REGISTER] = encode_record(Record(ZERO, ZERO, value))
 
     def receive(self, message: Message) -> None:
-        """Take in a request."""
         tokens = self.world.tokens
         tokens.append(message)
         try:

@@ -27,12 +27,10 @@ class SeeingParty(Party):
 
     @property
     def node(self):
-        """Where it lives."""
         parties = self.world.parties
         return self.world.nodes[parties.index(self) if self in parties else 0]
 
     def perform(self) -> None:
-        """Do what the core wants."""
         for effect in self.core.take():
             match effect:
                 case Send(to, number, request):
@@ -45,7 +43,6 @@ class SeeingParty(Party):
                     self.world.history.told(effect)
 
     def receive(self, message: Message) -> None:
-        """Take in a reply, if it counts."""
         self.node.hear(message.seen)
         if self.node.seen.is_counted(decode_reply(message.data).by, message.told, message.seen):
             super().receive(message)
@@ -74,7 +71,6 @@ class SeeingNode(Node):
         return self.seen.position._replace(batches=self.seen.position.batches + len(self.batches))
 
     def hear(self, data: bytes) -> None:
-        """Take in what somebody tells of stores."""
         self.heard += [row for row in positions_in(data) if row[1].batches]
         was_behind = self.seen.behind
         is_news = self.seen.hear(data)
@@ -87,7 +83,6 @@ class SeeingNode(Node):
                 party.core.begin_anew("news of a store", now_ms=self.world.now_ms)
 
     def receive(self, message: Message) -> None:
-        """Take in a request."""
         if self.is_up:
             self.hear(message.seen)
         if self.seen.behind:
@@ -157,7 +152,6 @@ class OlderCopies(SmallWorld):
         super().__init__(*args, **more)
 
     def saw(self, who, rows) -> None:
-        """Somebody has this on its disk."""
         for acceptor, position in rows:
             self.durably_seen.setdefault(who, {}).setdefault(acceptor, set()).add(position)
 

@@ -58,11 +58,9 @@ class Scripted(SmallWorld):
         return self._want(party, Change("append to none", 1, self._next()), patience_ms, is_judged=False)
 
     def read(self, party: Party, patience_ms: int = 60_000) -> int:
-        """Read."""
         return self._want(party, READ, patience_ms)
 
     def reconfigure(self, party: Party, *nodes: Node, patience_ms: int = 60_000) -> int:
-        """Have these be the acceptors."""
         return self._want(party, Reconfigure(tuple(node.id for node in nodes)), patience_ms)
 
     def force(self, *survivors: Node, known: Acceptors | None = None) -> Party:
@@ -106,7 +104,6 @@ class Scripted(SmallWorld):
             message.party.unreachable(message)
 
     def wait(self, ms: int) -> None:
-        """Have time pass."""
         self.now_ms += ms
         self._wake()
 
@@ -121,7 +118,6 @@ class Scripted(SmallWorld):
                 self.wait(10)
 
     def record(self, node: Node) -> Record | None:
-        """What a node has, as appended."""
         return node.core.record(REGISTER)
 
     def teach(self, party: Party, node: Node) -> None:

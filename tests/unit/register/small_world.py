@@ -46,7 +46,6 @@ class History:
         self._asked[ticket] = id_, dict(self.longest)
 
     def told(self, outcome: Outcome) -> None:
-        """Take in what was told."""
         id_, before = self._asked[outcome.ticket]
         assert outcome.ticket not in self.ends, "it was told twice"
         self.ends[outcome.ticket] = outcome.end
@@ -92,7 +91,6 @@ class Watch:
         self._seen: dict[Proposer | Force, set[Line]] = defaultdict(lambda: {(0, 0)})
 
     def sent(self, core: Proposer | Force, data: bytes) -> None:
-        """Look at a request."""
         request = decode_request(data)
         if request.kind is Kind.READ:
             return
@@ -108,7 +106,6 @@ class Watch:
         assert all(other == line for other in heard if other[0] == line[0]), "one of two forces"
 
     def heard(self, core: Proposer | Force, record: Record | None) -> None:
-        """Look at what a reply shows."""
         if record is not None:
             self._heard[core].add(record.promise[:2])
             if record.value is not None:
@@ -116,7 +113,6 @@ class Watch:
                 self._seen[core].add(record.accepted[:2])
 
     def kept(self, acceptor: AcceptorId, record: Record) -> None:
-        """Look at what is on a disk."""
         before = self._records.get(acceptor)
         if before is not None:
             assert record.promise >= before.promise, "a promise is taken back"
@@ -137,7 +133,6 @@ MOST_MESSAGES = 20_000  # In that time; proposers that never get anything done a
 
 
 def append(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
-    """Append an id, unless it is there."""
     return Applied(payload if argument in ids_of(payload) else payload + argument)
 
 

@@ -35,7 +35,6 @@ def ballots(draw):
 
 @st.composite
 def asked(draw):
-    """A request, as the oracle has it."""
     kind = draw(st.sampled_from(("read", "prepare", "prepare", "accept", "accept", "create")))
     ballot = draw(st.none() if kind == "read" and draw(st.booleans()) else ballots())
     if kind == "create" and draw(st.booleans()):
@@ -52,7 +51,6 @@ def asked(draw):
 
 
 def request_of(one, strange="another"):
-    """A request as it is sent."""
     acceptors = ONE if one.names_it else STRANGE[strange]
     value = Value(acceptors, one.value) if one.value is not None else None
     return Request(
@@ -72,7 +70,6 @@ def test_it_judges_as_who_forgets_nothing(sequence, strange):
 
 
 def start(disk):
-    """An acceptor over what is synced."""
     return Acceptor(ME, disk.get, lambda register, payload: True)
 
 

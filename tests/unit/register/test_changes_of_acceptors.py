@@ -21,7 +21,6 @@ def accepted_by(world, *nodes):
 
 
 def with_a_high_ballot(party, counter=1000):
-    """Have a proposer use counters above this."""
     party.core.learn(Record(Ballot(0, 0, counter, 1)))
     return party
 

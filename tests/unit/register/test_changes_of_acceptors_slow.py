@@ -10,12 +10,10 @@ from tests.unit.register.scripted import Scripted
 
 
 def lose_life(world, node):
-    """The newcomer is dead."""
     node.is_up = False
 
 
 def lose_disk(world, node):
-    """Its disk is another's."""
     node.become({})
 
 

@@ -16,12 +16,10 @@ IDS = [AcceptorId(bytes([number]) * 16, 1) for number in range(6)]
 
 
 def subsets(of):
-    """All of them."""
     return chain.from_iterable(combinations(of, count) for count in range(len(of) + 1))
 
 
 def majorities(members):
-    """All sets of more than half."""
     return [set(subset) for subset in subsets(members) if len(subset) > len(members) // 2]
 
 

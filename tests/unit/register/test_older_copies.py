@@ -18,7 +18,6 @@ ODDS = {
 
 
 def world_of(name: str, seed: int) -> OlderCopies:
-    """The world of a run."""
     least = 3 if name == "the same acceptors" else 4
     return OlderCopies(seed, ODDS[name], nodes=(least, 5)[seed % 2], founders=3)
 

@@ -13,7 +13,6 @@ from tests.unit.register.scripted import Scripted, id_of, is_a
 
 
 def ended(world, ticket):
-    """How something ended."""
     return world.history.ends.get(ticket)
 
 

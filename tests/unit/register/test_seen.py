@@ -30,7 +30,6 @@ class Store:
         self.seen = Seen(self.me, self.records.items(), Random(f"{self.me} {self.openings}"))
 
     def write(self, batches=1):
-        """Have so many batches synced."""
         for _ in range(batches):
             for key, value in self.seen.records().items():
                 if value is None:

@@ -26,7 +26,6 @@ ODDS = {
 
 
 def world_of(name: str, seed: int) -> SmallWorld:
-    """The world of a run."""
     return SmallWorld(seed, ODDS[name])
 
 

@@ -17,7 +17,6 @@ NUMBERS = st.integers(0, MOST_NUMBER)
 
 @st.composite
 def ballots(draw):
-    """Any ballot."""
     generation = draw(st.one_of(st.just(0), st.integers(1, MOST_GENERATION)))
     force = draw(IDS) if generation else 0
     return Ballot(generation, force, draw(st.integers(0, MOST_COUNTER)), draw(st.integers(0, (1 << 64) - 1)))
@@ -25,7 +24,6 @@ def ballots(draw):
 
 @st.composite
 def acceptors(draw):
-    """One set, or a joint configuration."""
     one = Acceptors.of(draw(MEMBERS))
     other = draw(MEMBERS)
     return one.joint_with(other, draw(IDS)) if draw(st.booleans()) and tuple(sorted(other)) != one.new else one
@@ -52,7 +50,6 @@ def records(draw, *, whole=True):
 
 @st.composite
 def requests(draw):
-    """Any request."""
     kind = draw(st.sampled_from(Kind))
     ballot = draw(st.one_of(st.none(), ballots()) if kind is Kind.READ else ballots())
     return Request(

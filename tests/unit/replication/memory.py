@@ -47,7 +47,6 @@ class Node:
         self.begin()
 
     def begin(self):
-        """Live, with what is in the store."""
         self.life, self.is_woken = object(), True
         self.unsynced, self.position = [], self.synced()
         self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
@@ -63,7 +62,6 @@ class Node:
 
     @property
     def copy(self):
-        """The one that it has."""
         (copy,) = self.replicas.copies.values()
         return copy
 
@@ -81,11 +79,9 @@ class Node:
 
     @property
     def tombstones(self):
-        """The keys of those that it lists."""
         return {key[9:] for key in self.spaces[self.copy.space] if key[:1] == TOMBSTONE}
 
     def write(self, **values):
-        """Originate records, one a batch."""
         for key, value in values.items():
             self.replicas.originate({self.copy: [Write(key.encode(), value)]})
         self.cluster.run()
@@ -93,7 +89,6 @@ class Node:
     # As `Outside`
 
     def append(self, batch, on_synced):
-        """Take a batch."""
         if self.refuses is not None:
             raise self.refuses
         self.position += 1
@@ -104,7 +99,6 @@ class Node:
         return self.position
 
     def sync(self):
-        """Have all synced that was appended."""
         while self.unsynced:
             position, changes, dropped, on_synced = self.unsynced.pop(0)
             for kind, space, key, value in changes:
@@ -120,11 +114,9 @@ class Node:
             on_synced()
 
     def synced(self):
-        """The last position."""
         return self.log[-1][0] if self.log else self.floor
 
     def get(self, space, key):
-        """What is synced."""
         return self.spaces[space].get(key)
 
     def scan(self, space, start, end, *, reverse, limit):
@@ -135,8 +127,6 @@ class Node:
         return [(key, self.spaces[space][key]) for key in keys], inside[2] if len(inside) > 2 else None
 
     def read_log(self, space, position, on_log):
-        """A part of few batches."""
-
         def read(life=self.life):
             if life is not self.life:
                 return
@@ -170,51 +160,40 @@ class Node:
         self.cluster.soon(read)
 
     def trim(self):
-        """Let go of the log."""
         self.floor = self.synced()
         self.log.clear()
 
     def reserve_space(self):
-        """Another number."""
         self.reserved += 1
         return self.reserved
 
     def ask(self, node, method, params, on_reply):
-        """Ask over the wire."""
         self.cluster.ask(self, node, method, params, on_reply)
 
     def wake(self):
-        """Have it pumped."""
         self.is_woken = True
 
     def now(self):
-        """The time of all."""
         return self.cluster.now
 
     def now_ms(self):
-        """Likewise, by its own clock."""
         return int((self.cluster.now + self.skew_s) * 1000) + 1_000_000
 
     def set_aside(self, copy):
-        """Noted."""
         self.told.append("aside")
 
     def loads(self, copy, source, what):
-        """Noted."""
         self.told.append(what)
 
     def differs(self, copy, node):
-        """Noted."""
         self.told.append(("differs", node[0]))
 
     def log_too_small(self, copy):
-        """Noted."""
         self.told.append("too small")
 
     # What others ask
 
     def answer(self, method, params, on_result):
-        """Answer as `table.records` has it."""
         node = params[0]
         if method == "replica_tell":
             rows = msgpack.unpackb(params[3])
@@ -252,7 +231,6 @@ class Cluster:
         self.run()
 
     def node(self, uuid):
-        """Find one."""
         return next(node for node in self.nodes if node.uuid == uuid)
 
     def connect(self, *nodes):
@@ -266,7 +244,6 @@ class Cluster:
         self.run()
 
     def cut(self, node):
-        """Nobody reaches a node, and it nobody."""
         for other in self.nodes:
             if other is not node:
                 self.cuts |= {(node, other), (other, node)}
@@ -282,7 +259,6 @@ class Cluster:
         self.adopt(node.config if hasattr(node, "config") else 1, node)
 
     def ask(self, asker, uuid, method, params, on_reply):
-        """Have a node answer."""
         asked, life = self.node(uuid), asker.life
         packed = msgpack.packb(params)
         pending = (asker, asked, lambda result: on_reply(result) if asker.life is life else None)
@@ -312,16 +288,13 @@ class Cluster:
             pending[2](result)
 
     def soon(self, do):
-        """Have something done."""
         self._soon.append(do)
 
     def run(self):
-        """Do what is to be done now."""
         while self._soon:
             self._soon.pop(0)()
 
     def pass_s(self, seconds):
-        """Have so much time pass."""
         end = self.now + seconds
         while self.now < end:
             self.now += STEP_S
@@ -339,7 +312,6 @@ class Cluster:
                         self.run()
 
     def until(self, holds, *, most_s=20.0):
-        """Have time pass until it holds."""
         end = self.now + most_s
         while not holds():
             assert self.now < end, "it never came to that"

@@ -11,7 +11,6 @@ SLOTS = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3}  # By node; the fourth comes to the third
 
 
 def adopt(cluster, config, **states):
-    """Nodes hold what a map says: `n1=AVAILABLE`."""
     states = {int(name[1:]): state for name, state in states.items()}
     hosts = [
         Host(one, cluster.nodes[one - 1].uuid, SLOTS[one], counts=True, available=state == AVAILABLE)
@@ -24,14 +23,12 @@ def adopt(cluster, config, **states):
 
 
 def cut(cluster, one, other):
-    """These two do not reach each other."""
     cluster.cuts |= {(one, other), (other, one)}
     one.replicas.disconnected(other.uuid)
     other.replicas.disconnected(one.uuid)
 
 
 def heal(cluster, one, other):
-    """They do again."""
     cluster.cuts -= {(one, other), (other, one)}
     one.replicas.connected(other.uuid)
     other.replicas.connected(one.uuid)

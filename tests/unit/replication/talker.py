@@ -41,12 +41,10 @@ class Talker:
         return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=whole))
 
     def tell(self, counters, config=CONFIG):
-        """Tell what is had by now."""
         row = [0, config, [*counters], True, False]
         return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=False))
 
     def feed(self, *entries, syncs=True):
-        """Feed entries; the answers that have come."""
         answers = []
         self.replicas.fed(self.peer.uuid, LINK, msgpack.unpackb(msgpack.packb(entries)), answers.append)
         if syncs:
@@ -67,7 +65,6 @@ class Talker:
 
     @property
     def clock(self):
-        """What the node answers of its counters."""
         return self.name()[1][1]
 
     def value(self, key=b"k"):

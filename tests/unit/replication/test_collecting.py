@@ -14,7 +14,6 @@ from tests.unit.replication.memory import Cluster
 
 
 def collect(cluster):
-    """Have all nodes go round often enough."""
     for _ in range(5):
         for node in cluster.nodes:
             node.collecting.look()
@@ -148,7 +147,6 @@ def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
 
 
 def all_of(one, other):
-    """The join of what two nodes have."""
     return clock.merge(one.copy.synced, other.copy.synced)
 
 

@@ -6,7 +6,6 @@ from tests.unit.replication.memory import Cluster
 
 
 def compare(cluster):
-    """Have all nodes go through their copies."""
     for _ in range(20):
         for node in cluster.nodes:
             node.comparing.look()

@@ -20,7 +20,6 @@ SERVES = (True, True)  # It counts, and is AVAILABLE.
 
 
 def assignment_of(child, number):
-    """Of a child at a node."""
     return 10 * child + number
 
 
@@ -45,7 +44,6 @@ class Ranges(Cluster):
         return Heir(identity, 2, hosts, Rules(3, former))
 
     def divide(self, *numbers, heirs=(LOW, HIGH)):
-        """Have these nodes adopt the division."""
         for number in numbers or PARENTS:
             node = self.nodes[number - 1]
             parent = node.replicas.copies[TABLE, 7]

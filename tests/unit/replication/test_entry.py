@@ -17,7 +17,6 @@ dots = st.tuples(st.integers(0, 4), st.integers(1, 4))
 
 
 def packed(of):
-    """A clock in bytes."""
     return clock.of(of.items())
 
 

@@ -21,7 +21,6 @@ def dots(reached):
 
 
 def packed(reached):
-    """A clock of all origins."""
     return clock.named(clock.of(reached.items()), ORIGINS)
 
 

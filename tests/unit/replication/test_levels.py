@@ -25,7 +25,6 @@ def levels(*, leaving=(), without=(), slots=0):
 
 
 def confirm(levels, **counters):
-    """Hosts have told of so many records."""
     for who, count in counters.items():
         told = Told(int(who[1:]), clock.of([(1, count)]), 1, can_take=True, available=True)
         levels.confirms(told)

@@ -22,7 +22,6 @@ def node():
 
 
 def rows(count):
-    """Rows of partitions that are not here."""
     return [[number, b"t" * 16, number, number, 1, [number], [0], True, False] for number in range(count)]
 
 

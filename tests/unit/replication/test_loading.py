@@ -17,7 +17,6 @@ def _pages_are_small(monkeypatch):
 
 
 def write(key, value):
-    """What a client would have written."""
     return Write(key.encode(), value)
 
 

@@ -56,7 +56,6 @@ def test_a_load_that_is_torn_at_any_page(how):
 
 
 def strikes_at(what, asker, asked, method, params):
-    """Have a load torn at a page."""
     page, how, pages = what
     del params
     pages += [asked] if method == "replica_load" else []

@@ -21,7 +21,6 @@ def _pages_are_small(monkeypatch):
 
 
 def strike(cluster, chance):
-    """Have something happen to a node."""
     node = chance.choice(cluster.nodes)
     drawn = chance.random()
     if drawn < 0.3:

@@ -32,7 +32,6 @@ class Scene(NamedTuple):
 
     @property
     def hosts(self):
-        """As copies know them."""
         slot = {A: 0, B: 1, C: 2, T: 2}
         is_left = self.states.get(T) == AVAILABLE
         return [
@@ -57,12 +56,10 @@ class Scene(NamedTuple):
 
 
 def node(assignment):
-    """Where it is."""
     return bytes([assignment])
 
 
 def all_say(counters, *who, config=CONFIG):
-    """These say the same."""
     return dict.fromkeys(who, (counters, config))
 
 

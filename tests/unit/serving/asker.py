@@ -29,7 +29,6 @@ ALL = b"\x0f"
 
 
 def partition_of(key: bytes) -> int:
-    """Where Sequins' function puts it."""
     return partitioner.partition("sequins", key, PARTITIONS)
 
 
@@ -74,24 +73,19 @@ class Link:
         return msgid
 
     def say(self, data: bytes) -> list[HandOff]:
-        """Bytes arrive from it."""
         return self.asker.client.driver.feed(self.handle, data, self.asker.client.now_ms)
 
     def answer(self, msgid: int, value: bytes | None, version: str = "v1") -> list[HandOff]:
-        """A result arrives from it."""
         return self.say(rpc.response(msgid, [value, version]))
 
     def refuse(self, msgid: int, code: str) -> list[HandOff]:
-        """An error arrives from it."""
         return self.say(msgpack.packb([1, msgid, [code, "no", {}], None]))
 
     @property
     def ends(self) -> bool:
-        """Whether the core is to close it."""
         return self.asker.client.driver.should_close(self.handle)
 
     def close(self) -> None:
-        """It is gone."""
         self.asker.client.driver.close(self.handle)
 
 
@@ -106,7 +100,6 @@ class Asker:
         self.links = [self.link(column) for column in range(peers)]
 
     def publish(self, published: PublishedTable) -> None:
-        """Serve this from now on."""
         self.published = published
         self.core.publish(published)
 
@@ -122,7 +115,6 @@ class Asker:
         assert self.client.received == b""
 
     def answers(self) -> list[list[Value]]:
-        """What the client got."""
         self.client.take()
         return self.client.answers()
 
@@ -136,5 +128,4 @@ class Asker:
         return handed
 
     def count(self, name: str) -> int:
-        """One counter."""
         return self.core.counters()[name]

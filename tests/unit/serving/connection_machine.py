@@ -135,51 +135,39 @@ class Real:
         self.publish(0)
 
     def limits(self):
-        """Those of the core."""
         return LIMITS
 
     def publish(self, which):
-        """Serve another table."""
         self.core.publish(self.tables[which].table())
 
     def open(self, now_ms, address):
-        """A handle, or None."""
         return self.driver.open(now_ms, address)
 
     def feed(self, handle, data, now_ms):
-        """The hand-offs."""
         return self.driver.feed(handle, data, now_ms)
 
     def run(self, now_ms):
-        """The hand-offs."""
         return self.driver.run(now_ms)
 
     def take_output(self, handle, limit, now_ms):
-        """What the peer reads."""
         return self.driver.take_output(handle, limit, now_ms)
 
     def reply(self, handle, msgid, frame):
-        """Whether anybody waited for it."""
         return self.driver.reply(handle, msgid, frame)
 
     def may_reply(self, handle):
-        """Whether to."""
         return self.driver.may_reply(handle)
 
     def drop(self, handle):
-        """It takes too much."""
         self.driver.drop(handle)
 
     def end_input(self, handle):
-        """No more comes."""
         self.driver.end_input(handle)
 
     def close(self, handle):
-        """It is gone."""
         self.driver.close(handle)
 
     def expire(self, now_ms):
-        """Time has passed."""
         self.driver.expire(now_ms)
 
     def state(self, handle):
@@ -187,7 +175,6 @@ class Real:
         return self.driver.wants_input(handle), self.driver.should_close(handle)
 
     def counters(self):
-        """All of them."""
         return self.core.counters()
 
 
@@ -210,7 +197,6 @@ class Connections(RuleBasedStateMachine):
         return found[which % len(found)]
 
     def note(self, hand_offs):
-        """What Python is to answer, by both."""
         order = operator.itemgetter(0)  # Each connection's are in order, the connections in turn.
         assert sorted(hand_offs, key=order) == sorted(self.model.take_hand_offs(), key=order)
         self.handed_off += [hand_off[:2] for hand_off in hand_offs]
@@ -223,13 +209,11 @@ class Connections(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        """With some."""
         for address in ADDRESSES:
             self.open(address)
 
     @rule(address=st.sampled_from(ADDRESSES))
     def open(self, address):
-        """One more, if the node takes it."""
         handle = self.real.open(self.model.now_ms, address)
         assert (handle is not None) is self.model.may_open(address)
         if handle is not None:
@@ -241,7 +225,6 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 3), stream=STREAMS, share=st.sampled_from([1.0, 0.9, 0.5, 0.1]))
     def send(self, which, stream, share):
-        """Messages, of which a part arrives now."""
         handle = self.pick(which, lambda connection: connection.reads())
         self.unsent[handle] += stream
         if self.model.connections[handle].reads():
@@ -250,7 +233,6 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: any(self.unsent[handle] for handle in self.live))
     @rule(which=st.integers(0, 3), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12))
     def send_in_pieces(self, which, sizes):
-        """More of what has not arrived yet."""
         unsent = [handle for handle in self.live if self.unsent[handle]]
         handle = unsent[which % len(unsent)]
         for size in sizes:
@@ -260,7 +242,6 @@ class Connections(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 3), size=st.sampled_from([1, 10, 100, 10_000, 10_000]))
     def read(self, which, size):
-        """The peer takes something, or everything."""
         handle = self.pick(which, lambda connection: connection.output)
         expected = self.model.take_output(handle, size)
         assert self.real.take_output(handle, size, self.model.now_ms) == expected
@@ -272,7 +253,6 @@ class Connections(RuleBasedStateMachine):
         self.answer(*self.handed_off[(which if old else -1 - which) % len(self.handed_off)], b"x" * size)
 
     def answer(self, handle, msgid, result):
-        """As the pump does."""
         may = self.model.may_reply(handle)
         assert self.real.may_reply(handle) is may
         if may:
@@ -288,7 +268,6 @@ class Connections(RuleBasedStateMachine):
 
     @rule(elapsed_ms=st.sampled_from([1, 400, 600, 1001, 1501, 4600, 5001]))
     def wait(self, elapsed_ms):
-        """Time passes."""
         self.model.now_ms += elapsed_ms
         self.model.each(lambda connection: connection.expire())
         self.real.expire(self.model.now_ms)
@@ -309,7 +288,6 @@ class Connections(RuleBasedStateMachine):
 
     @rule()
     def close_what_is_over(self):
-        """As the loop does."""
         for handle in [handle for handle in self.live if self.model.connections[handle].over()]:
             self.close(handle)
 
@@ -334,14 +312,12 @@ class Connections(RuleBasedStateMachine):
             self.both_agree()
 
     def close(self, handle):
-        """Of both."""
         self.model.close(handle)
         self.real.close(handle)
         self.live.remove(handle)
 
     @rule(which=st.integers(0, 1))
     def publish(self, which):
-        """Another table."""
         self.model.publish(TABLES[which])
         self.real.publish(which)
 

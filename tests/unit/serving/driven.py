@@ -75,7 +75,6 @@ _counter = itertools.count()
 
 
 def make_file(directory: Path, records: Mapping[bytes, bytes]) -> SortedFile:
-    """A sorted file with these records."""
     path = directory / f"{next(_counter)}.gkv"
     build(path, records.items())
     return SortedFile(path)
@@ -113,13 +112,11 @@ class Peer:
         self.handle = handle
 
     def send(self, data: bytes) -> list[tuple[int, int, bytes, bytes]]:
-        """Send bytes, read all answers; the hand-offs."""
         output, hand_offs = self.driver.receive(self.handle, data, self.now_ms)
         self.received += output
         return hand_offs
 
     def take(self) -> None:
-        """Read what waits."""
         self.received += self.driver.take_output(self.handle, 1 << 30, self.now_ms)
 
     def answers(self) -> list[list[Value]]:

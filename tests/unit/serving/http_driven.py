@@ -88,7 +88,6 @@ class Served:
         assert self.core.broken_invariants() == []
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Step until something holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not done():
             self.step()
@@ -131,7 +130,6 @@ class Served:
             return data + received_of(taken)[0]
 
     def close(self) -> None:
-        """Close all."""
         self.loop.close()
 
 
@@ -147,7 +145,6 @@ def received_of(client: socket.socket) -> tuple[bytes, bool]:
 
 
 def response(method: bytes, params: bytes) -> bytes | Refused:
-    """What Python says to a get."""
     database, key, options = msgpack.unpackb(params)
     assert (method, options) == (b"get", {"explain": True})
     name = database.decode()

@@ -162,7 +162,6 @@ def _lines(draw: random.Random, head: bytes) -> bytes:
 
 
 def _line_end(draw: random.Random, head: bytes) -> bytes:
-    """A line ends in another way."""
     parts = head.split(b"\r\n")
     at = draw.randrange(1, len(parts)) if len(parts) > 1 else 0
     end = draw.choice([b"\n", b"\r", b"", b"\r\r\n", b"\n\r", b"\r\n\r\n"])
@@ -183,7 +182,6 @@ def _case(draw: random.Random, head: bytes) -> bytes:
 
 
 def _further(draw: random.Random, head: bytes) -> bytes:
-    """A further header, in front or behind."""
     further = draw.choice(LINES)
     if draw.random() < 0.5:
         return head.replace(b"\r\n", b"\r\n%b\r\n" % further, 1)

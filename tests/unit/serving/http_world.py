@@ -36,7 +36,6 @@ FAILED = {
 
 
 def result_of(database: str, key: bytes) -> Found | Failed:
-    """What a read is answered with."""
     if database == TABLE:
         return Found(None if key == b"gone" else key * 2, None, token=key[:5])
     if database in RECORDS:
@@ -54,7 +53,6 @@ def details_of(database: str, failed: Failed) -> dict[str, str | int]:
 
 
 def content_type_of(database: str) -> str:
-    """What values of a database are."""
     return TEXT if database == "other" else PLAIN
 
 
@@ -81,11 +79,9 @@ class Pages:
     """A page is no read."""
 
     async def overview(self, request):
-        """The cluster's."""
         return text(200, "a page")
 
     async def database(self, name, request):
-        """A database's."""
         return text(200, "a page")
 
     def asset(self, name, request):

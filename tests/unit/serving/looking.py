@@ -19,7 +19,6 @@ ASKED = rpc.request(0, "get", ["db", b"k"]) + rpc.request(1, "get_many", ["db", 
 
 
 def main(port: int) -> None:
-    """Look until the input ends."""
     connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
     seen, looks = "", 0
     wrong: list[object] = []

@@ -21,7 +21,6 @@ NAMED = "TLS_AES_256_GCM_SHA384"  # What two of OpenSSL agree on.
 
 
 def raw(kind: int, data: bytes) -> bytes:
-    """A record as it travels."""
     return bytes([kind, 3, 3]) + len(data).to_bytes(2, "big") + data
 
 
@@ -43,13 +42,11 @@ class Sealing:
         self._mask = int.from_bytes(self._drawn("iv", 12), "big")
 
     def _drawn(self, label: str, size: int) -> bytes:
-        """RFC 8446, 7.1: HKDF-Expand-Label, without a context."""
         name = b"tls13 " + label.encode()
         info = size.to_bytes(2, "big") + bytes([len(name)]) + name + b"\0"
         return HKDFExpand(hashes.SHA384(), size, info).derive(self._secret)
 
     def seal(self, kind: int, data: bytes, padding: int = 0) -> bytes:
-        """A record of that kind."""
         inner = data + bytes([kind]) + bytes(padding)
         head = raw(DATA, inner + bytes(16))[:5]
         nonce = (self._mask ^ self._number).to_bytes(12, "big")

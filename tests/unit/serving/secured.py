@@ -96,7 +96,6 @@ class Client:
             self.flush()
 
     def hear(self) -> None:
-        """Take what has come, and no step."""
         with contextlib.suppress(BlockingIOError):
             if data := self.socket.recv(1 << 16):
                 self.into.write(data)
@@ -104,7 +103,6 @@ class Client:
                 self.into.write_eof()
 
     def flush(self) -> None:
-        """Send what waits."""
         self.unsent += self.out.read()
         with contextlib.suppress(BlockingIOError):
             del self.unsent[: self.socket.send(self.unsent)]
@@ -138,7 +136,6 @@ class Secured(Served):
         receive_buffer: int | None = None,
         ticket: ssl.SSLSession | None = None,
     ) -> Client:
-        """A client whose handshake is done."""
         client = Client(
             self.connect(to=to, receive_buffer=receive_buffer), context or self.authority.trusting(), ticket=ticket
         )
@@ -146,8 +143,6 @@ class Secured(Served):
         return client
 
     def advance(self, client: Client, done: object) -> None:
-        """Step both until something holds."""
-
         def is_done() -> bool:
             client.advance()
             return done()

@@ -35,12 +35,10 @@ class Named(Secured):
         self.know()
 
     def know(self, peers: Path | None = None, **users: int) -> None:
-        """Have newcomers be these users."""
         named = users or USERS
         self.use(self.pair, self.clients_authority.path, peers, user_named=lambda name: named.get(name, 0))
 
     def context(self, name: str, by: Authority | None = None, **more: object) -> ssl.SSLContext:
-        """What shows a certificate of that name."""
         return self.authority.trusting((by or self.clients_authority).pair(name, **more))
 
     def asks_as(self, client: Client) -> int | None:

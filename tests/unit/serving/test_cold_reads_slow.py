@@ -74,7 +74,6 @@ class Client:
         self.socket.settimeout(0)
 
     def look(self) -> None:
-        """Compare all that has come."""
         with contextlib.suppress(BlockingIOError):
             while data := self.socket.recv(1 << 22):
                 self.unpacker.feed(data)
@@ -85,7 +84,6 @@ class Client:
             self.answered += 1
 
     def is_done(self) -> bool:
-        """Whether all is answered."""
         self.look()
         return not self.asked
 

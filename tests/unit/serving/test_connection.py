@@ -27,7 +27,6 @@ PING = rpc.request(1, "ping", [])
 
 
 def echo(peer: Peer, msgid: int, result: Value) -> bool:
-    """Answer a hand-off."""
     return peer.driver.reply(peer.handle, msgid, rpc.response(msgid, result))
 
 
@@ -289,7 +288,6 @@ def test_all_memory_together_is_bounded() -> None:
 
 
 def resident_bytes() -> int:
-    """What this process holds in memory."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
 
 

@@ -42,17 +42,14 @@ def plant_in_answers(monkeypatch, change):
 
 
 def loses_an_answer(monkeypatch):
-    """The first of several."""
     plant_in_answers(monkeypatch, lambda frames: frames[1:])
 
 
 def answers_twice(monkeypatch):
-    """The last of several."""
     plant_in_answers(monkeypatch, lambda frames: [*frames, frames[-1]])
 
 
 def reorders_answers(monkeypatch):
-    """Of one connection."""
     plant_in_answers(monkeypatch, lambda frames: frames[::-1])
 
 
@@ -94,7 +91,6 @@ def answers_another_connection(monkeypatch):
 
 
 def takes_a_second_reply(monkeypatch):
-    """To what has been answered."""
     plant(monkeypatch, "reply", lambda real, self, *arguments: real(self, *arguments) or True)
 
 
@@ -109,7 +105,6 @@ def forgets_a_reply(monkeypatch):
 
 
 def loses_a_hand_off(monkeypatch):
-    """The last, when there are three."""
     plant(monkeypatch, "feed", lambda real, self, *arguments: real(self, *arguments)[:2])
 
 
@@ -124,74 +119,60 @@ def hands_off_twice(monkeypatch):
 
 
 def leaves_held_input_alone(monkeypatch):
-    """It never goes on."""
     plant(monkeypatch, "run", lambda real, self, now_ms: [])
 
 
 def confuses_ids(monkeypatch):
-    """Those above 16 bits."""
     plant(monkeypatch, "feed", lambda real, self, *arguments: [
         (handle, msgid & 0xFFFF, *rest) for handle, msgid, *rest in real(self, *arguments)
     ])  # fmt: skip
 
 
 def opens_too_many(monkeypatch):
-    """One connection more than allowed."""
     plant_limit(monkeypatch, max_connections=LIMITS["max_connections"] + 1)
 
 
 def opens_too_many_of_one_address(monkeypatch):
-    """One more than allowed."""
     plant_limit(monkeypatch, max_connections_per_address=LIMITS["max_connections_per_address"] + 1)
 
 
 def hands_off_too_many_in_all(monkeypatch):
-    """One request in flight more than allowed."""
     plant_limit(monkeypatch, max_in_flight_total=LIMITS["max_in_flight_total"] + 1)
 
 
 def hands_off_too_many(monkeypatch):
-    """One request in flight more than allowed."""
     plant_limit(monkeypatch, max_in_flight=LIMITS["max_in_flight"] + 1)
 
 
 def queues_too_much(monkeypatch):
-    """Ten bytes of answers more than allowed."""
     plant_limit(monkeypatch, max_queued=LIMITS["max_queued"] + 10)
 
 
 def holds_too_much(monkeypatch):
-    """A few bytes more than allowed."""
     plant_limit(monkeypatch, max_held=LIMITS["max_held"] + 30)
 
 
 def reads_too_large_frames(monkeypatch):
-    """By a tenth."""
     plant_limit(monkeypatch, max_frame=LIMITS["max_frame"] * 11 // 10)
 
 
 def reads_too_deep_frames(monkeypatch):
-    """By one level."""
     plant_limit(monkeypatch, max_depth=LIMITS["max_depth"] + 1)
 
 
 def waits_too_long_for_frames(monkeypatch):
-    """By a millisecond."""
     plant_limit(monkeypatch, frame_timeout_ms=LIMITS["frame_timeout_ms"] + 1)
 
 
 def waits_too_long_for_readers(monkeypatch):
-    """By a millisecond."""
     plant_limit(monkeypatch, output_timeout_ms=LIMITS["output_timeout_ms"] + 1)
 
 
 def ends_idle_ones_early(monkeypatch):
-    """By a tenth of the time."""
     plant_limit(monkeypatch, idle_timeout_ms=LIMITS["idle_timeout_ms"] * 9 // 10)
 
 
 def forgets_time(monkeypatch):
-    """Nothing is ever overdue."""
     plant(monkeypatch, "expire", lambda real, self, now_ms: None)
 
 
@@ -211,8 +192,6 @@ def starts_the_time_again_with_each_byte(monkeypatch):
 
 
 def cuts_off_what_was_asked(monkeypatch):
-    """At the end of input."""
-
     def state(real, self, handle):
         reads, over = real(self, handle)
         return reads, over or not reads
@@ -221,17 +200,14 @@ def cuts_off_what_was_asked(monkeypatch):
 
 
 def never_ends(monkeypatch):
-    """A connection that is done stays."""
     plant(monkeypatch, "state", lambda real, self, handle: (real(self, handle)[0], False))
 
 
 def reads_when_it_should_not(monkeypatch):
-    """While the peer does not."""
     plant(monkeypatch, "state", lambda real, self, handle: (not real(self, handle)[1], real(self, handle)[1]))
 
 
 def answers_a_peer_that_does_not_read(monkeypatch):
-    """Beyond `max_queued`."""
     plant(monkeypatch, "may_reply", lambda real, self, handle: True)
 
 
@@ -241,13 +217,10 @@ def keeps_what_should_go(monkeypatch):
 
 
 def serves_the_old_table(monkeypatch):
-    """A new one is never seen."""
     plant(monkeypatch, "publish", lambda real, self, which: real(self, 0))
 
 
 def plant_in_counters(monkeypatch, name, change):
-    """One of them is wrong."""
-
     def counters(real, self):
         counted = real(self)
         return {**counted, name: change(counted)}
@@ -256,19 +229,16 @@ def plant_in_counters(monkeypatch, name, change):
 
 
 def counts_a_close_twice(monkeypatch):
-    """Of those that were idle."""
     plant_in_counters(monkeypatch, "closed_idle", lambda counted: 2 * counted["closed_idle"])
 
 
 def forgets_what_was_in_flight(monkeypatch):
-    """Of connections that have gone."""
     plant_in_counters(monkeypatch, "in_flight", lambda counted: (
         counted["handed_off"] - counted["replies"]
     ))  # fmt: skip
 
 
 def leaks_held_bytes(monkeypatch):
-    """One for each frame that timed out."""
     plant_in_counters(monkeypatch, "held_bytes", lambda counted: (
         counted["held_bytes"] + counted["closed_frame_timeout"]
     ))  # fmt: skip

@@ -114,7 +114,6 @@ class Relays(RuleBasedStateMachine):
     @precondition(lambda self: self.half)
     @rule(which=st.integers(0, 3), size=st.sampled_from([1, 1, 300]))
     def trickle(self, which: int, size: int) -> None:
-        """A peer goes on with its answer."""
         self.go_on(list(self.half)[which % len(self.half)], size)
 
     def go_on(self, column: int, size: int) -> None:
@@ -133,7 +132,6 @@ class Relays(RuleBasedStateMachine):
     @precondition(lambda self: self.pick(0))
     @rule(which=st.integers(0, 50), code=st.sampled_from(CODES))
     def refuse(self, which: int, code: str) -> None:
-        """A peer refuses."""
         column, wire, name = self.pick(which) or (0, 0, 0)
         del self.on_wire[column][wire]
         if self.model.refused(column, name, code):
@@ -163,7 +161,6 @@ class Relays(RuleBasedStateMachine):
         self.cut(column, name if kind in {0, 1, 5} else None)
 
     def cut(self, column: int, nonsense: int | None = None) -> None:
-        """Its connection ends."""
         self.model.lost(column, nonsense)
         self.links[column].close()
         self.on_wire[column] = {}
@@ -196,13 +193,11 @@ class Relays(RuleBasedStateMachine):
 
     @rule(column=st.integers(0, PEERS - 1), state=st.integers(0, 2))
     def gossip(self, column: int, state: int) -> None:
-        """A peer's state changes."""
         self.asker.core.set_peer(column, f"peer{column}:1", state)
         self.model.peers[column].state = state
 
     @rule(elapsed_ms=st.sampled_from([1, 1, 5, 29, 30, 31, 100]))
     def wait(self, elapsed_ms: int) -> None:
-        """Time passes."""
         for _ in range(elapsed_ms):
             self.asker.client.now_ms += 1
             for client in self.clients:
@@ -228,7 +223,6 @@ class Relays(RuleBasedStateMachine):
 
     @rule()
     def leave(self) -> None:
-        """A client goes, and another one comes."""
         for name in [name for name in self.model.reads if self.owner[name] == 1]:
             self.model.gone(name)
         driver = self.asker.client.driver

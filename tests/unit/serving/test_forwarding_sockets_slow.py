@@ -44,7 +44,6 @@ class Cluster:
         self.asker.loop.adopt(0, to_owner.detach())
 
     def exchange(self, client: socket.socket, data: bytes, count: int) -> list[list[Value]]:
-        """So many answers to that."""
         unpacker = msgpack.Unpacker()
         answers: list[list[Value]] = []
         client.sendall(data)
@@ -62,7 +61,6 @@ class Cluster:
         return answers
 
     def close(self) -> None:
-        """Close both."""
         self.asker.close()
         self.owner.close()
 

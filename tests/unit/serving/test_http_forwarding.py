@@ -32,11 +32,9 @@ class Client:
         self.handle = handle
 
     def send(self, data: bytes) -> list[tuple[int, int, bytes | None, bytes]]:
-        """Some requests; what is handed off."""
         return self.driver.feed(self.handle, data, NOW_MS)
 
     def received(self) -> bytes:
-        """What it got since the last time."""
         return self.driver.take_output(self.handle, 1 << 30, NOW_MS)
 
 
@@ -47,7 +45,6 @@ def gets(keys: Sequence[bytes], last: bytes = b"") -> bytes:
 
 
 def answers(keys: Sequence[bytes], *, closes: bool = False) -> bytes:
-    """What a pipeline is answered."""
     plain = [http.Plain(b"GET", b"db", key, closes and key == keys[-1], None, None) for key in keys]
     found = (http.Found(RECORDS[key], "v1", other_node="peer0:1" if key in AWAY else None) for key in keys)
     return b"".join(http.answer(*each, date=DATE) for each in zip(plain, found, strict=True))

@@ -356,7 +356,6 @@ def test_compressed_files(tmp_path: Path) -> None:
 
 
 def database(*names: str, active: str | None) -> Published:
-    """`db` with these versions."""
     return publish((BuiltVersion("db", name, [None]), name == active) for name in names)
 
 

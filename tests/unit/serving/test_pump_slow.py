@@ -68,7 +68,6 @@ class MadeUpAnswers:
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
 
     def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
-        """At once, or `slow`, or `later`."""
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
@@ -95,12 +94,10 @@ class MadeUpAnswers:
         return Waiting(wait, shared_by=params if method == b"shared" else None)
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
-        """The name again."""
         del method
         return msgpack.packb(await waiting.result())
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
-        """What it is called back with."""
         del method
         later.begin(lambda result: on_answer(msgpack.packb(result)))
 
@@ -119,7 +116,6 @@ class Running:
         self.clients: list[trio.SocketStream] = []
 
     async def connect(self) -> trio.SocketStream:
-        """A client."""
         client = await trio.open_tcp_stream(*self.address)
         self.clients.append(client)
         return client
@@ -140,20 +136,17 @@ async def serving(directory: Path, **limits: int) -> AsyncIterator[Running]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """When it holds."""
     with trio.fail_after(PATIENCE_S):
         while not holds():
             await trio.sleep(0.01)
 
 
 async def exchange(stream: trio.SocketStream, data: bytes, count: int) -> list[list[Value]]:
-    """Send, and read so many answers."""
     await stream.send_all(data)
     return await receive(stream, count)
 
 
 async def receive(stream: trio.SocketStream, count: int) -> list[list[Value]]:
-    """So many answers."""
     unpacker = msgpack.Unpacker()
     answers: list[list[Value]] = []
     with trio.fail_after(PATIENCE_S):

@@ -47,7 +47,6 @@ class EchoingAnswers:
         self.later: list[Callable[[object], object]] = []
 
     def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
-        """At once, or not."""
         del params
         if method == b"slow":
 
@@ -61,12 +60,10 @@ class EchoingAnswers:
         return msgpack.packb(method)
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
-        """Once it was let go."""
         del method
         return msgpack.packb(await waiting.result())
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
-        """What it is called back with."""
         del method
         later.begin(lambda result: on_answer(msgpack.packb(result)))
 
@@ -119,13 +116,11 @@ class Running:
         self.clients: list[Client] = []
 
     async def connect(self) -> Client:
-        """A client, which is served."""
         client = await trio.to_thread.run_sync(Client, self.address)
         self.clients.append(client)
         return client
 
     async def ask(self, client: Client, method: str, *params: object) -> object:
-        """Ask one thing."""
         (result,) = await trio.to_thread.run_sync(lambda: client.ask((method, [*params])))
         return result
 
@@ -137,7 +132,6 @@ class Running:
             await trio.sleep(0.001)
 
     def each(self, name: str) -> list[int]:
-        """A counter of each pump."""
         return [counters[name] for counters in self.pumps.each()]
 
 

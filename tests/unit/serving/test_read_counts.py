@@ -38,7 +38,6 @@ def small_file() -> SortedFile:
 
 
 def counts(**counted: int) -> dict[str, int]:
-    """These, and none of the others."""
     return {**dict.fromkeys(NAMES, 0), **counted}
 
 

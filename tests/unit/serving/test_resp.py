@@ -32,7 +32,6 @@ SELECTABLE = ("db", "carts")
 
 
 def array(*words: bytes) -> bytes:
-    """A command as libraries send it."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
@@ -85,11 +84,9 @@ class Talk:
         return self._driver.should_close(self.handle)
 
     def close(self) -> None:
-        """It is gone."""
         self._driver.close(self.handle)
 
     def finish(self) -> bytes:
-        """All that it got."""
         for _ in range(10_000):
             self.go_on()
             if not self._waiting and not self._driver.has_work:
@@ -107,7 +104,6 @@ def published(tmp_path_factory):
 
 
 def make(published, **limits: int) -> Core:
-    """A core that serves them."""
     core = make_core(**limits, resp_databases=SELECTABLE)
     core.publish(published.table())
     return core
@@ -154,12 +150,10 @@ commands = st.one_of(
 
 
 def quoted(word: bytes) -> bytes:
-    """A word of a line."""
     return b'"' + b"".join(b"\\x%02x" % byte for byte in word) + b'"'
 
 
 def line(command: Sequence[bytes]) -> bytes:
-    """A command as people type it."""
     return b" ".join([command[0], *map(quoted, command[1:])]) + b"\r\n"
 
 
@@ -170,7 +164,6 @@ cuts = st.lists(st.integers(1, 40), max_size=30)
 
 
 def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
-    """The bytes, cut."""
     cut = []
     for size in sizes:
         cut.append(data[:size])

@@ -49,7 +49,6 @@ def scan(arguments: Arguments) -> Packed | Waiting | Later:
 
 
 def make() -> RespCommands:
-    """One node's."""
     return RespCommands(
         ("geo", "carts", "numbers"),
         names=lambda: [*RECORDS],
@@ -62,7 +61,6 @@ def make() -> RespCommands:
 
 
 def told(commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"") -> bytes:
-    """What a command is told."""
     params = msgpack.packb([7, protocol, database, name, [*words]])
     answer = commands.answer(Arguments(b"resp", params), STRANGER)
     found: list[object] = []
@@ -79,7 +77,6 @@ def told(commands: RespCommands, *words: bytes, protocol: int = 2, database: int
 
 
 def scanned(commands: RespCommands, *words: bytes, database: int = 0) -> list[bytes]:
-    """All pages."""
     keys: list[bytes] = []
     cursor = b"0"
     while True:

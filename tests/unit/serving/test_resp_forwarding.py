@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def bulk(value: bytes) -> bytes:
-    """A value as it is sent."""
     return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
@@ -31,16 +30,13 @@ class Client:
         self.handle = handle
 
     def send(self, data: bytes) -> list[tuple[int, int, bytes | None, bytes]]:
-        """Some commands; what is handed off."""
         return self.driver.feed(self.handle, data, 1)
 
     def received(self) -> bytes:
-        """What it got since the last time."""
         return self.driver.take_output(self.handle, 1 << 30, 1)
 
 
 def gets(keys: Iterable[bytes]) -> bytes:
-    """A pipeline."""
     return b"".join(array(b"GET", b"db:" + key) for key in keys)
 
 
@@ -89,7 +85,6 @@ def test_many_keys_of_which_some_are_elsewhere(tmp_path, refused):
 
 
 def response(msgid: int, result: object, error: object = None) -> bytes:
-    """A message that answers."""
     packed: bytes = msgpack.packb([1, msgid, error, result])
     return packed
 

@@ -24,7 +24,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def get(key: bytes) -> tuple[bytes, bytes]:
-    """A command, and its answer."""
     return array(b"GET", b"db:" + key), b"$%d\r\n%s\r\n" % (len(RECORDS[key]), RECORDS[key])
 
 

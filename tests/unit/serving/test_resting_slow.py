@@ -46,7 +46,6 @@ class Resting:
         return done[0]
 
     def exchange(self) -> bytes:
-        """One request and its answer."""
         self.client.sendall(PING)
         return self.client.recv(100)
 

@@ -61,11 +61,9 @@ class HandStream:
 
     @property
     def is_readable(self) -> bool:
-        """Whether `receive` has something to give."""
         return bool(self.arrived) or self.is_broken
 
     def receive(self, most_bytes: int) -> bytes | None:
-        """What has arrived."""
         if self.is_broken:
             raise ConnectionResetError
         if not self.arrived:
@@ -78,18 +76,15 @@ class HandStream:
         return data[:most_bytes]
 
     def send(self, data: bytes) -> None:
-        """Take what there is room for."""
         assert 0 < len(data) <= self.room_bytes
         assert not any((self.is_broken, self.is_closed, self.is_aborted))
         self.room_bytes -= len(data)
         self.sent += data
 
     def close(self) -> None:
-        """End it."""
         self.is_closed = True
 
     def abort(self) -> None:
-        """End it at once."""
         self.is_aborted = True
 
 
@@ -103,19 +98,15 @@ class HandListener:
 
     @property
     def is_readable(self) -> bool:
-        """Whether somebody waits."""
         return bool(self.waiting)
 
     def accept(self) -> HandStream | None:
-        """The next one."""
         return self.waiting.popleft() if self.waiting else None
 
     def fileno(self) -> int:
-        """Nobody waits for it."""
         return 1 << 20
 
     def getsockname(self) -> tuple[str, int]:
-        """Nowhere."""
         return "", 0
 
     def watch(self, stream: HandStream) -> None:
@@ -125,7 +116,6 @@ class HandListener:
         """Nobody sleeps here."""
 
     def close(self) -> None:
-        """Stop listening."""
         self.is_closed = True
 
 
@@ -137,11 +127,9 @@ class HandClock:
         self.now_ns = 1
 
     def monotonic_ns(self) -> int:
-        """The time."""
         return self.now_ns
 
     def wall_ms(self) -> int:
-        """No round asks for it."""
         raise NotImplementedError
 
 
@@ -156,19 +144,16 @@ class Client:
         self.has_ended = False
 
     def ask(self, method: str, params: list[Value], result: Value) -> None:
-        """Have a request ready to be sent."""
         msgid = len(self.asked)
         self.asked[msgid] = method, result
         self.unsent += rpc.request(msgid, method, params)
 
     def give(self, size: int) -> None:
-        """So many bytes arrive."""
         if size and self.unsent:
             self.stream.arrived.append(self.unsent[:size])
             self.unsent = self.unsent[size:]
 
     def end(self) -> None:
-        """Send all, and the end."""
         if not self.has_ended:
             self.has_ended = True
             self.give(len(self.unsent))
@@ -213,7 +198,6 @@ class World:
         return result if method == b"echo" else [result]
 
     def round(self) -> None:
-        """One, and what holds after each."""
         self.pending += self.loop.round(self.answer, 1000, 1000)
         assert self.core.broken_invariants() == []
         for client in self.clients:
@@ -227,7 +211,6 @@ class World:
             self.loop.complete(pending, pending.waiting[0])
 
     def step(self) -> None:
-        """Anything."""
         if len(self.clients) < MOST_STREAMS and self.draw.random() < 0.1:
             self.clients.append(Client(HandStream()))
             self.listener.waiting.append(self.clients[-1].stream)

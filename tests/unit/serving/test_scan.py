@@ -31,7 +31,6 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> PublishedVersion:
 
 
 def of(directory: Path, partitions: int) -> PublishedVersion:
-    """RECORDS in so many partitions."""
     return publish([(make_version(directory, "db", "v1", RECORDS, partitions), True)]).databases["db"].versions[0]
 
 
@@ -45,7 +44,6 @@ def page(
 
 
 def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
-    """The same from a sorted list."""
     found = [
         (key, value)
         for key, value in sorted(RECORDS.items())
@@ -57,7 +55,6 @@ def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
 
 
 def pages(version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int) -> list[list[tuple[bytes, bytes]]]:
-    """Page after page, through the cursor."""
     found = []
     while True:
         records, cursor = page(version, bounds, limit, page_bytes, 1 << 20)

@@ -79,7 +79,6 @@ class Sight:
     own: str
 
     def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, Source]:
-        """What each has said."""
         named = {str(number): node for number, node in enumerate(self.world.nodes) if str(number) != self.own}
         held = {name: node.held if wire_id == IDENTITY else node.newer for name, node in named.items()}
         assert (database, version) == ("db", "v2" if wire_id == NEWER else "v1")
@@ -95,7 +94,6 @@ class World:
     not_served: list[str] = field(default_factory=list)
 
     def add(self, whole: BuiltVersion, held: Sequence[int], *, limit: int = 1000, **settings: int) -> Node:
-        """One more node."""
         files = [file if partition in held else None for partition, file in enumerate(whole.files)]
         elsewhere = Elsewhere(
             Sight(self, str(len(self.nodes))),
@@ -122,7 +120,6 @@ class World:
         return self.nodes[-1]
 
     def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
-        """Ask a node."""
         assert method == "scan"
         assert timeout_ms > 0
         node = self.nodes[int(name)]
@@ -157,7 +154,6 @@ async def unconnected(answer: bytes) -> None:
 
 
 async def silent(answer: bytes) -> None:
-    """It never answers."""
     await trio.sleep_forever()
 
 
@@ -166,13 +162,11 @@ async def lost(answer: bytes) -> None:
 
 
 async def slow(answer: bytes) -> bytes:
-    """It answers, after a stage."""
     await trio.sleep(3 * STAGE_MS / 2000)
     return answer
 
 
 async def busy(answer: bytes) -> Exception:
-    """It has too much to do."""
     return Overloaded("no")
 
 
@@ -182,7 +176,6 @@ async def too_large(answer: bytes) -> Exception:
 
 
 async def elsewhere_now(answer: bytes) -> Exception:
-    """It has dropped it."""
     return NotServed("no")
 
 
@@ -225,7 +218,6 @@ LIES = {
 
 
 async def ask(node: Node, options: Mapping[str, Value] | None = None) -> list[Value]:
-    """The result of a scan."""
     result = node.reads.scan(Arguments(b"scan", msgpack.packb(["db", dict(options or {})])))
     packed = await result.result() if isinstance(result, Waiting) else result
     assert isinstance(packed, Packed)
@@ -386,7 +378,6 @@ async def test_nobody_is_known(autojump_clock, whole, world):
 
 
 async def come(world: World, late: Node, whole: BuiltVersion) -> None:
-    """It has everything soon."""
     await trio.sleep(0.05)
     late.reads.published = publish([(replace(whole, wire_id=IDENTITY), True)])
     late.held = PartitionSet.whole(PARTITIONS)

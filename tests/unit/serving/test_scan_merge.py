@@ -19,7 +19,6 @@ RECORDS = st.lists(st.tuples(KEYS, VALUES, st.integers(0, 3)), unique_by=lambda 
 
 
 def pack(records: list[tuple[bytes, bytes]]) -> bytes:
-    """An array of records."""
     packed: bytes = msgpack.packb([list(record) for record in records])
     return packed
 
@@ -33,7 +32,6 @@ def read(
 
 
 def joined(runs: list[tuple[bytes, int, bool]], limit: int, max_value: int) -> tuple[bytes, bytes | None]:
-    """A page of any size, forwards."""
     return _serving.merge_runs(runs, reverse=False, limit=limit, max_bytes=1 << 20, max_value=max_value)
 
 
@@ -100,7 +98,6 @@ def test_keys_of_other_partitions_are_refused(
 
 
 def home(function: str, key: bytes, count: int) -> int:
-    """The partition of a key, or -1."""
     try:
         return partitioner.partition(function, key, count)
     except ValueError:

@@ -89,7 +89,6 @@ class Ask:
 
 
 def expect(split: Split, asked: Ask) -> tuple[list[list[bytes]], bytes | None]:
-    """What the oracle says."""
     found, more = scan.page(
         split.records,
         asked.start,

@@ -81,7 +81,6 @@ class Served:
         source: str | None = None,
         to: tuple[str, int] | None = None,
     ) -> socket.socket:
-        """A client's socket; it does not block."""
         client = socket.socket(socket.AF_INET6 if to and ":" in to[0] else socket.AF_INET)
         if receive_buffer is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -102,7 +101,6 @@ class Served:
         self.loop.complete(pending, msgpack.packb(result))
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Step until something holds."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             self.step()
@@ -111,7 +109,6 @@ class Served:
             assert time.monotonic() < deadline, "the loop never got there"
 
     def receive(self, client: socket.socket, size: int) -> bytes:
-        """Exactly so many bytes."""
         received = bytearray()
 
         def done() -> bool:
@@ -125,7 +122,6 @@ class Served:
         return bytes(received)
 
     def ends(self, client: socket.socket) -> bytes:
-        """What arrives until the node's end does."""
         received = bytearray()
 
         def done() -> bool:
@@ -140,11 +136,9 @@ class Served:
         return bytes(received)
 
     def counters(self, name: str) -> int:
-        """One counter."""
         return self.core.counters()[name]
 
     def close(self) -> None:
-        """Close both ends."""
         for client in self.clients:
             client.close()
         self.loop.close()

@@ -33,7 +33,6 @@ class Heap(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Bytes that somebody has now, OpenSSL included."""
     gc.collect()
     tell = ctypes.CDLL(None).mallinfo2
     tell.restype = Heap

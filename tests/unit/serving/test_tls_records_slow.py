@@ -46,7 +46,6 @@ def meet(served: Secured) -> tuple[Client, Sealing]:
 
 
 def updated(sealing: Sealing) -> bytes:
-    """New keys, twice."""
     said = b""
     for _ in range(2):
         said += sealing.seal(HANDSHAKE, KEY_UPDATE + b"\0")

@@ -177,7 +177,6 @@ def test_a_drain(served: Secured) -> None:
 
 
 def hello(served: Secured) -> bytes:
-    """What a client says first."""
     client = Client(socket.socket(), served.authority.trusting())
     with contextlib.suppress(ssl.SSLWantReadError):
         client.tls.do_handshake()

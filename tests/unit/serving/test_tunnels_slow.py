@@ -57,7 +57,6 @@ class Server:
         self.has_ended = False
 
     def advance(self) -> None:
-        """Hear, and send."""
         with contextlib.suppress(BlockingIOError):
             data = self.socket.recv(1 << 16)
             self.heard += data

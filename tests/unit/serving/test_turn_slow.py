@@ -55,19 +55,16 @@ def beside() -> Iterator[tuple[Loop, socket.socket]]:
 
 
 def listening() -> socket.socket:
-    """A socket that listens."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0)
     return listener
 
 
 def never(method: object, params: object, _caller: object) -> bytes:
-    """Nothing is handed off."""
     raise AssertionError(method, params)
 
 
 def counted(loop: Loop) -> int:
-    """How many connections it has."""
     assert loop.core.turn is not None
     with loop.core.turn:
         return loop.connection_count

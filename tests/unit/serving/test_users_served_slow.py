@@ -47,7 +47,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def request(client: socket.socket, method: str, *params: Value) -> None:
-    """Ask, under the id 1."""
     client.sendall(rpc.request(1, method, [*params]))
 
 

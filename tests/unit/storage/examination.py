@@ -106,7 +106,6 @@ class Examination:
 
     @staticmethod
     def _ask(file: SortedFile, question: Callable[[object], object], about: object, expected: object) -> bool:
-        """Whether the question met damage."""
         try:
             found = question(about)
         except Corrupt as error:

@@ -70,7 +70,6 @@ def ask_everything(file: SortedFile) -> None:
 
 
 def main() -> None:
-    """Try all."""
     counts: Counter[str] = Counter()
     for compression in (oracle.NONE, oracle.LZ4):
         image = oracle.write(RECORDS, compression=compression, metadata=b"metadata")

@@ -27,7 +27,6 @@ def lose_page(path: Path, page: int) -> None:
 
 
 def pages_of(path: Path) -> range:
-    """The numbers of a file's pages."""
     return range(-(-path.stat().st_size // PAGE))
 
 

@@ -38,7 +38,6 @@ def records(count: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes,
 
 
 def main(directory: str, budget: int, count: int, value_bytes: int, *, compression: str, files: int) -> None:
-    """Build, and say what it took."""
     noise = random.Random(34).randbytes(NOISE_BYTES)
     made = records(count, value_bytes, noise)
     next(made)  # The generator holds its own noise from here on.

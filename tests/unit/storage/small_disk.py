@@ -51,7 +51,6 @@ def told(path: Path, size: str, how: str) -> dict[str, object]:
 
 
 def batch(*operations: tuple[str, *tuple[object, ...]]) -> Batch:
-    """A batch of operations by their names."""
     made = Batch()
     for name, *arguments in operations:
         getattr(made, name)(*arguments)
@@ -59,7 +58,6 @@ def batch(*operations: tuple[str, *tuple[object, ...]]) -> Batch:
 
 
 def fill(path: Path) -> None:
-    """Write until the disk is full."""
     with path.open("ab", buffering=0) as hog:
         for size in (MIB, 4096):
             try:

@@ -39,7 +39,6 @@ Record = tuple[bytes, bytes]
 
 
 def names_in(directory: Path) -> list[str]:
-    """What is in a directory, sorted."""
     return sorted(path.name for path in directory.iterdir())
 
 

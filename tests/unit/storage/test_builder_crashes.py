@@ -40,13 +40,11 @@ class Unsynced(RealFiles):
 
 @cache
 def records() -> list[tuple[bytes, bytes]]:
-    """Several times what the least memory holds."""
     source = random.Random(36)
     return [(source.randbytes(6), source.randbytes(1_000)) for _ in range(4_000)]
 
 
 def build(path: Path, files: Files) -> None:
-    """The build under test."""
     builder.build(path, records(), files=files, memory_bytes=builder.MIN_MEMORY_BYTES)
 
 

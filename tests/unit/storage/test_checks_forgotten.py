@@ -38,12 +38,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def footer_of(path: Path) -> oracle.Footer:
-    """What the file says of itself."""
     return oracle.Footer.unpack(path.read_bytes()[-oracle.Footer.SIZE :])
 
 
 def pages_of(path: Path) -> int:
-    """How many pages have a checksum."""
     return -(-footer_of(path).body_bytes // PAGE)
 
 

@@ -19,12 +19,10 @@ NAME = "NODE"
 
 
 def write(path, body=None, kind="NODE", files=None, **options):
-    """Puts a document at `path`."""
     document.write_document(files or RealFiles(), path, kind, BODY if body is None else body, **options)
 
 
 def read(path, kind="NODE", files=None):
-    """Reads it back."""
     return document.read_document(files or RealFiles(), path, kind)
 
 

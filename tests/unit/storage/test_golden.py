@@ -17,7 +17,6 @@ BUILDABLE = [(name, compression) for name, compression in FILES if make_golden.G
 
 
 def golden(name: str, compression: str) -> bytes:
-    """The bytes that were committed."""
     return (make_golden.HERE / f"{name}-{compression}.gkv").read_bytes()
 
 

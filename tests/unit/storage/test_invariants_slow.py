@@ -64,7 +64,6 @@ def writer_of(
 
 
 def in_order(*keys: bytes, value: bytes = b"") -> OrderedRecords:
-    """Records with these keys."""
     sorter = RecordSorter(lambda: None, ROOMY)
     sorter.add_all([(key, value) for key in keys])
     return sorter.finish_adding()

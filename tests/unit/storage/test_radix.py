@@ -18,7 +18,6 @@ WORDS = st.one_of(
 
 
 def expected(words: list[int], first_byte: int) -> list[int]:
-    """The places in stable order."""
     return sorted(range(len(words)), key=lambda place: words[place] >> 8 * first_byte)
 
 

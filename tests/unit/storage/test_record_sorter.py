@@ -72,7 +72,6 @@ def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: in
 
 
 def expected(records: list[Grouped], groups: int = 1) -> list[bytes]:
-    """The files by the oracle."""
     return [oracle.write([(k, v) for k, v, at in records if at == group]) for group in range(groups)]
 
 

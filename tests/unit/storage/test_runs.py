@@ -24,7 +24,6 @@ class CountingFiles(MemoryFiles):
     read_bytes = 0
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """As it is, and counted."""
         data = super().pread(descriptor, size_bytes, offset)
         self.read_bytes += len(data)
         return data
@@ -71,7 +70,6 @@ def drained(ordered: OrderedRecords, groups: range) -> dict[int, list[tuple[byte
 
 
 def expected(records: list[Grouped], groups: range) -> dict[int, list[tuple[bytes, bytes]]]:
-    """By a dict."""
     found: dict[int, dict[bytes, bytes]] = {}
     for key, value, group in records:
         if group in groups:

@@ -25,7 +25,6 @@ Grouped = tuple[bytes, bytes, int]
 
 
 def names_of(count: int) -> list[str]:
-    """What the files are called."""
     return [f"{number}.gkv" for number in range(count)]
 
 
@@ -62,7 +61,6 @@ def images(files: MemoryFiles, groups: int) -> list[bytes]:
 
 
 def in_one_lane(records: Sequence[Grouped], groups: int) -> tuple[list[BuildReport], list[bytes]]:
-    """What the build is held to."""
     files = MemoryFiles()
     with SortedFileBuilder("d", names_of(groups), files=files, memory_bytes=1 << 30) as building:
         for record in records:
@@ -72,7 +70,6 @@ def in_one_lane(records: Sequence[Grouped], groups: int) -> tuple[list[BuildRepo
 
 
 def split(records: Sequence[Grouped], cuts: Sequence[int]) -> list[Sequence[Grouped]]:
-    """Contiguous parts."""
     at = sorted(cut % (len(records) + 1) for cut in cuts)
     return [records[start:stop] for start, stop in zip([0, *at], [*at, len(records)], strict=True)]
 

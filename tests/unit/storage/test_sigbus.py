@@ -120,14 +120,12 @@ def test_a_file_that_is_cut_while_it_is_opened(path: Path, behind: str) -> None:
             self.left = left
 
         def size(self, descriptor: int) -> int:
-            """Tell the size, then cut the file."""
             found = super().size(descriptor)
             if behind == "size":
                 os.truncate(path, self.left)
             return found
 
         def map(self, descriptor: int, size_bytes: int) -> Buffer:
-            """Map the file, then cut it."""
             found = super().map(descriptor, size_bytes)
             os.truncate(path, self.left)
             return found
@@ -166,10 +164,8 @@ def test_a_lost_map_is_unmapped_as_others_are(path: Path) -> None:
 
 
 def maps() -> list[str]:
-    """What is mapped in this process."""
     return Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
 
 
 def map_of(path: Path) -> str | None:
-    """The addresses of a file's map."""
     return next((line.split()[0] for line in maps() if line.endswith(str(path))), None)

@@ -19,17 +19,14 @@ FILES = RealFiles()
 
 
 def write(files, number, path=PATH):
-    """Has the file say this number."""
     write_slots(files, path, "NODE", {"number": number})
 
 
 def read(files, path=PATH):
-    """The number that it says."""
     return read_slots(files, path, "NODE")["number"]
 
 
 def on_disk(files):
-    """All of the file."""
     return files.pread(files.open(PATH), FILE_BYTES, 0)
 
 

@@ -15,12 +15,10 @@ CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 
 
 def write(files, number, path=PATH):
-    """Has the file say this number."""
     write_slots(files, path, "NODE", {"number": number})
 
 
 def read(files, path=PATH):
-    """The number that it says."""
     return read_slots(files, path, "NODE")["number"]
 
 

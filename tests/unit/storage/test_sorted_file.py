@@ -69,7 +69,6 @@ def test_prefixes_that_end_in_ff() -> None:
 
 
 def written(records: Sequence[Record], compression: str, metadata: bytes = b"") -> bytes:
-    """The oracle's file."""
     return oracle.write(records, compression=COMPRESSIONS.index(compression), metadata=metadata)
 
 

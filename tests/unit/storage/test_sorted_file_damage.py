@@ -80,17 +80,14 @@ def whole(request: pytest.FixtureRequest) -> Sample:
 
 
 def changed(image: bytes, at: int, byte: int) -> bytes:
-    """With another byte."""
     return image[:at] + bytes([byte]) + image[at + 1 :]
 
 
 def outcomes(whole: Sample, images: Iterable[bytes]) -> Counter[str]:
-    """What becomes of each image."""
     return Counter(whole.examine(image) for image in images)
 
 
 def verify(image: bytes) -> None:
-    """Open, verify, close."""
     with SortedFile(image, name=NAME) as file:
         file.verify()
 

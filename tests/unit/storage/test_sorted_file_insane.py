@@ -63,14 +63,12 @@ class Forgery:
 
 
 def refused_at_opening(image: bytes) -> None:
-    """The footer alone shows it."""
     with pytest.raises(Corrupt) as refusal:
         SortedFile(image, name="insane.gkv")
     assert 0 <= refusal.value.offset <= len(image)
 
 
 def met(ask: Callable[[], object]) -> Corrupt | None:
-    """The damage that a question meets."""
     try:
         ask()
     except Corrupt as error:

@@ -83,7 +83,6 @@ def test_a_file_is_closed_with_its_twins(path: Path) -> None:
 
 
 def closes(file: SortedFile) -> bool:
-    """Whether a file lets itself be closed."""
     try:
         file.close()
     except BufferError:
@@ -92,7 +91,6 @@ def closes(file: SortedFile) -> bool:
 
 
 def is_open(file: SortedFile) -> bool:
-    """Whether it is read."""
     try:
         return file.get(b"000001") is not None
     except ValueError:

@@ -36,7 +36,6 @@ class Stands(NamedTuple):
 
     @property
     def may_be(self):
-        """What it may be read as."""
         return self.open | {self.last}
 
 
@@ -57,11 +56,9 @@ class Traffic:
 
     @property
     def token(self):
-        """What all sessions have seen."""
         return b"".join(self._tokens)
 
     async def run(self):
-        """Until cancelled."""
         async with trio.open_nursery() as nursery:
             for number in range(SESSIONS):
                 nursery.start_soon(self._session, number)

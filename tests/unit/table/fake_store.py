@@ -23,16 +23,13 @@ class NoTables:
     """The tables of a node that has none."""
 
     def to_map(self) -> dict[str, Detail]:
-        """As `info` tells it."""
         return {"state": "none", "why": None, "store": None, "life": 0}
 
     async def backup(self, path: PurePath) -> dict[str, Detail]:
-        """Of nothing."""
         raise Unavailable(f"this node has no tables to copy to {path}")
 
 
 def manifest_of(store: int, life: int) -> Manifest:
-    """A manifest of an empty store."""
     first = SegmentName(1, 1)
     return Manifest(
         store=store, life=life, spaces=frozenset(), next_space=1, next_merge=1, recovery_floor=first, log_floor=first
@@ -40,7 +37,6 @@ def manifest_of(store: int, life: int) -> Manifest:
 
 
 def put_store(files, path, store: int, life: int) -> None:
-    """Have a store there, in that life."""
     make_directory(files, path)
     write_manifest(files, path, manifest_of(store, life))
 
@@ -56,26 +52,21 @@ class FakeStore:
         self._failed = trio.Event()
 
     async def failed(self):
-        """When it was told to `fail`."""
         await self._failed.wait()
 
     def fail(self, why):
-        """Close itself."""
         self.closed = why
         self._failed.set()
 
     first_space = None
 
     def get(self, space, key):
-        """Nothing was ever decided."""
         raise AssertionError(f"space {space} has no {key!r}, since it is not there")
 
     def describe(self):
-        """Some numbers."""
         return {"groups": 3, "syncs": 2, "sync_ns": 1_000}
 
     async def backup(self, path):
-        """Noted."""
         self.backups.append(path)
         return BackedUp(str(path), linked_bytes=1, copied_bytes=2, position=3)
 
@@ -93,7 +84,6 @@ class FakeStores:
 
     @contextlib.asynccontextmanager
     async def __call__(self, path, environment, *, expected, create):
-        """Open the store there."""
         if self.refuses:
             raise self.refuses.pop(0)
         files = environment.files

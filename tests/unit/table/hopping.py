@@ -80,11 +80,9 @@ class Hopping:
 
     @property
     def collected(self):
-        """How many tombstones have gone."""
         return sum(one.collected for one in self.collecting.values())
 
     def step(self):
-        """One thing happens."""
         chance = self.chance
         one, other = chance.sample(self.records.nodes, 2)
         what = chance.choices(["feed", "tell", "do", "collect", "settle"], [20, 20, 40, 10, 1])[0]
@@ -131,7 +129,6 @@ class Hopping:
                 return pages, token
 
     def heal(self):
-        """Have everything travel until all have all."""
         for _ in range(20):
             for one in self.records.nodes:
                 for other in self.records.nodes:

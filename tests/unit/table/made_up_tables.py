@@ -19,23 +19,18 @@ class MadeUpTables:
         self.asked: list[object] = []
 
     def tell_seen(self, node: bytes) -> bytes:
-        """Something of it."""
         return b"of " + node
 
     def hear_seen(self, seen: bytes) -> None:
-        """Note it."""
         self.asked.append(seen)
 
     def has(self, name: str) -> bool:
-        """One."""
         return name == "orders"
 
     def read(self, arguments: Arguments) -> Value:
-        """What there is."""
         return [arguments.text("table"), b"token"]
 
     def tables(self) -> list[Value]:
-        """One."""
         return [{"name": "orders", "kind": "hash"}]
 
     async def status(self, name: str | None) -> dict[str, dict[str, Value]]:
@@ -44,7 +39,6 @@ class MadeUpTables:
         return {one: entry for one, entry in told.items() if name in {None, one}}
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
-        """Of that one."""
         if name != "orders":
             raise UnknownDatabase(f"there is no table {name}")
         self.asked.append((start, limit))

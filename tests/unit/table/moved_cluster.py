@@ -28,7 +28,6 @@ class Load:
         self.token = b""
 
     async def run(self):
-        """Until cancelled."""
         number = 0
         while True:
             for machine in [one for one in self.machines if one.runs]:

@@ -27,7 +27,6 @@ FORCED = "unassign by force"
 
 
 def node(number):
-    """A node's uuid."""
     return bytes([number]) * 16
 
 
@@ -70,15 +69,12 @@ class MovedMap:
         self.known = {TABLE: SimpleNamespace(head=head, config=self.config, acceptors=acceptors)}
 
     def tables(self):
-        """As `Catalogue` tells."""
         return {"t": SimpleNamespace(id=TABLE)}
 
     def tree(self, table):
-        """As `Metadata` tells."""
         return Tree.opened(self._pages.__getitem__, self.known[table].head.root, MAP.name)
 
     async def transact(self, table, operations, timeout_s):
-        """Have operations done, as the catalogue does."""
         assert table == TABLE
         self.asked += [(one.name if one.version == 1 else FORCED, one.argument) for one in operations]
         self._judge(operations)
@@ -101,10 +97,8 @@ class MovedMap:
 
     @property
     def partitions(self):
-        """All of them."""
         return [decode_partition(entry.record) for entry in self.tree(TABLE).scan()]
 
     @property
     def versions(self):
-        """Of their entries."""
         return [entry.version for entry in self.tree(TABLE).scan()]

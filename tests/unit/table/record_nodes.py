@@ -123,7 +123,6 @@ class Node:
         return next(self.positions)
 
     def sync(self):
-        """Have all synced that was appended."""
         while self.unsynced:
             changes, dropped, on_synced = self.unsynced.pop(0)
             for space in dropped:
@@ -136,17 +135,14 @@ class Node:
             on_synced()
 
     def synced(self):
-        """Up to where, as nobody asks here."""
         return 1
 
     goes_by = Replication.goes_by
 
     def get(self, space, key):
-        """What is synced."""
         return self.spaces[space].get(key)
 
     def scan(self, space, start, end, *, reverse, limit):
-        """Likewise, a page of it."""
         inside = sorted(key for key in self.spaces[space] if start <= key < end)
         keys = (inside[::-1] if reverse else inside)[:limit]
         self.scanned += len(keys)
@@ -155,15 +151,12 @@ class Node:
         return [(key, self.spaces[space][key]) for key in keys], bound
 
     def reserve_space(self):
-        """Another number."""
         return next(self.reserved)
 
     def now(self):
-        """The time of all."""
         return self.records.now
 
     def now_ms(self):
-        """Likewise."""
         return int(self.records.now * 1000) + 1
 
     def wake(self):
@@ -173,7 +166,6 @@ class Node:
         """Nobody feeds."""
 
     def ask_whole(self, node, method, params, timeout_s, on_answer):
-        """Ask another node, as `Asking.ask_soon` does."""
         other = self.records.node(node)
         if other.is_lost:
             on_answer(None, Unavailable(f"{other.name} is not reached"))
@@ -194,7 +186,6 @@ class Node:
     # What clients and other nodes ask.
 
     def answer(self, method, params, on_result):
-        """Answer as a node does."""
         try:
             arguments = Arguments(method.encode(), msgpack.packb(params))
             known = {**{name.decode(): one for name, one in self.methods.methods.items()}, **self.methods.reads}
@@ -214,14 +205,12 @@ class Node:
         return answer
 
     def call(self, method, *params):
-        """Likewise; an error is raised."""
         answer = self.outcome(method, *params)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def hears(self, copy, theirs, told):
-        """Hear what another node's copy has."""
         peer = self.replicas._peer(next(host.node for host in copy.hosts if host.assignment == theirs.assignment))
         self.replicas._hear(peer, copy, told, Stand(theirs.assignment, theirs.config, can_take=True))
 
@@ -244,7 +233,6 @@ class Records:
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
 
     def node(self, uuid):
-        """Find a node."""
         return next(node for node in self.nodes if node.uuid == uuid)
 
     def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True):
@@ -328,21 +316,17 @@ class Records:
         assert tree.root.config
 
     def drop(self, name):
-        """Drop a table."""
         del self._tables[name]
 
     # As the catalogue and METADATA
 
     def tables(self):
-        """As `Catalogue` tells."""
         return self._tables
 
     def table(self, name):
-        """Likewise."""
         raise UnknownDatabase(f"there is no table {name}")
 
     def tree(self, table):
-        """As `Metadata` tells."""
         if table not in self.known:
             raise NotReady("what is decided of this table is not known here yet")
         return self._trees[table][0]
@@ -350,17 +334,14 @@ class Records:
     # Time
 
     def later(self, after_s, do):
-        """Have something done after a while."""
         self.timers.append((self.now + after_s, len(self.timers), do))
         self.timers.sort()
 
     def run(self):
-        """Do what is to be done now."""
         while self.soon:
             self.soon.pop(0)()
 
     def until(self, holds, *, most_s=10.0):
-        """Have time pass until it holds."""
         end = self.now + most_s
         self.run()
         while not holds():
@@ -375,7 +356,6 @@ class Records:
             self.run()
 
     def pass_s(self, seconds):
-        """Have so much time pass."""
         over = []
         self.later(seconds, lambda: over.append(True))
         self.until(lambda: over)

@@ -43,16 +43,13 @@ class Smeared(Records):
             super().pass_s(1.0)
 
     def put(self, value, key=KEY, **options):
-        """Put at the node that smears."""
         return self.smearer.outcome("put", "t", key, value, *([options] if options else []))
 
     def value(self, key=KEY):
-        """What the host has."""
         return self.host.call("get", "t", key)[0]
 
     @property
     def copy(self):
-        """The host's, of the short range."""
         return next(one for one in self.host.replicas.copies.values() if one.bounds.has(KEY))
 
     def crash(self, node):

@@ -75,7 +75,6 @@ class Node:
         self.begin()
 
     def begin(self):
-        """Live, with what is in the store."""
         environment = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 1), random=random.Random(1))
         self.replication = Replication(
             self.store, lambda *_: None, environment, node(ME), relay_s=0.2, most_waiting_bytes=1 << 20
@@ -90,12 +89,10 @@ class Node:
         await wait_all_tasks_blocked()
 
     async def restart(self):
-        """Another life, that knows no map yet."""
         self.begin()
         await self.replication._find()
 
     async def write(self):
-        """It has a record; of which copy."""
         (copy,) = self.replication.replicas.copies.values()
         self.replication.replicas.originate({copy: [Write(KEY, b"v")]})
         await wait_all_tasks_blocked()
@@ -112,12 +109,10 @@ class Node:
 
     @property
     def aside(self):
-        """Of those that are set aside."""
         return [one.identity.assignment for one in self.replication.replicas.spaces.all_aside()]
 
     @property
     def departed(self):
-        """Of those that are to be dropped."""
         return [copy.assignment for copy in self.replication.departed]
 
 

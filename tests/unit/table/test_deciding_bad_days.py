@@ -152,7 +152,6 @@ async def test_who_was_asked_and_has_not_answered_may_have_done_it():
 
 
 def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Deciding:
-    """A node's part, before it has begun."""
     record = SimpleNamespace(
         cluster_id=CLUSTER_ID.hex(), uuid=UUID.hex(), node="n", drew="", store=store, pinned=pinned
     )

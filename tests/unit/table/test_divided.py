@@ -17,7 +17,6 @@ ROWS = [(b"%c" % letter, b"%d" % letter) for letter in range(ord("a"), ord("z") 
 
 
 def adopt(records, *nodes):
-    """Have nodes hold what the map says."""
     for node in nodes:
         trio.run(node.holding().look)
     records.run()

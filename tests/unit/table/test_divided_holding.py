@@ -32,12 +32,10 @@ class Held:
         self.node.size_bytes = lambda *_: 0
 
     def look(self):
-        """Take up the map."""
         trio.run(self.node.holding().look)
         self.records.run()
 
     def let_go(self, copy, *, why=""):
-        """As `Replication` does."""
         self.aside.append((copy.identity.partition, why))
         self.node.replicas.spaces.set_aside(copy, why)
         self.node.replicas.forget(copy, SimpleNamespace(drop_space=lambda _: None))
@@ -66,7 +64,6 @@ def but(high):
 
 
 def own(child, host, **changed):
-    """The child, with this node's assignment changed."""
     rows = [one._replace(**changed) if one.node == host.uuid else one for one in child.assignments]
     return child._replace(assignments=tuple(rows))
 

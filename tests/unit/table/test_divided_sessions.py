@@ -43,7 +43,6 @@ def confirm(node, copy):
 
 
 def origins(token):
-    """Whose records a token names."""
     return {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
 
 

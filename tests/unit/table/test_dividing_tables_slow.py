@@ -44,10 +44,7 @@ def _has_three(register):
 
 
 async def divided(cluster, machine, count):
-    """Return when there are so many ranges."""
-
     async def holds():
-        """There are so many."""
         return len(await ranges(cluster, machine)) >= count
 
     await cluster.until(holds, within_s=60)

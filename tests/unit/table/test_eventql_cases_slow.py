@@ -78,7 +78,6 @@ async def serves(cluster, machine):
 
 
 def named(cluster, name):
-    """A machine."""
     return next(machine for machine in cluster.machines if machine.name == name)
 
 

@@ -89,7 +89,6 @@ async def running(directory, stores, files=FILES):
 
 
 def refused(record, cluster_id=ID):
-    """Whether that node may not found."""
     return may_not_found(record, cluster_id) is not None
 
 

@@ -13,7 +13,6 @@ from tests.unit.table.record_nodes import Records
 
 
 def held(node):
-    """The copies of a node, by table."""
     return sorted(table for table, _ in node.replicas.copies)
 
 

@@ -13,7 +13,6 @@ RANGES = 3000
 
 
 def tree_of(pages: dict[bytes, bytes], root: bytes) -> Tree:
-    """That map."""
     return Tree.opened(pages.__getitem__, root, MAP.name)
 
 

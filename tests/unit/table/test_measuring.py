@@ -20,7 +20,6 @@ TABLE = bytes(16)
 
 
 def copy_of(partition):
-    """One in a store."""
     return Copy(1, Identity(TABLE, partition, 1), encode_state(0, 0, b"", b""))
 
 
@@ -35,7 +34,6 @@ class Host:
         self.replicas, self.measuring = self, Measuring(self, self._ask, LastHour())
 
     def measure(self, copy):
-        """As `Replication`."""
         self.measured.append(copy.partition[1])
         if copy.partition[1] == 13:
             raise StorageError("a page")
@@ -49,7 +47,6 @@ class Host:
         return answer
 
     def count(self, times=1, **requests):
-        """Have copies asked, each time so often."""
         for _ in range(times):
             for name, number in requests.items():
                 self.copies[TABLE, int(name[1:])].requests += number

@@ -257,7 +257,6 @@ async def grown_to(cluster, machine, count, table=None):
     """Returns when so many decide on the catalogue, or on a table."""
 
     async def holds():
-        """So many decide on it."""
         told = await cluster.ask(machine, "metadata_status", table)
         return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
 

@@ -25,7 +25,6 @@ ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 def anything(draw, depth=2):
-    """Some value that can be sent."""
     kind = draw.randrange(9 if depth else 7)
     if kind < 2:
         return draw.choice((None, True, 0, 1, -1, 2**63, 1 << 48, 0.5))
@@ -162,7 +161,6 @@ async def grown_to(cluster, machine, count, table=None):
     """Returns when so many decide on the catalogue, or on a table."""
 
     async def holds():
-        """So many decide on it."""
         told = await cluster.ask(machine, "metadata_status", table)
         return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
 

@@ -45,7 +45,6 @@ class Mover:
 
 
 def looks(mover, times=1):
-    """Likewise, at once."""
     return trio.run(mover.looks, times)
 
 
@@ -57,7 +56,6 @@ def assigned(asked):
 
 
 def remove(world, number):
-    """Have a node hold nothing any more."""
     world.named[node(number)] = world.named[node(number)]._replace(weight=0)
 
 

@@ -26,7 +26,6 @@ TWO = {**THREE, "replication": 2}
 
 
 def nodes_of(found):
-    """Which nodes hold a partition."""
     return {node for node, _ in found}
 
 

@@ -12,7 +12,6 @@ ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 async def state_of(cluster, machine):
-    """What a node says of its tables."""
     return (await cluster.ask(machine, "info"))["tables"]
 
 

@@ -14,7 +14,6 @@ from tests.world.nodes.whole_cluster import USUAL, simulated
 
 
 async def holding(cluster, machine, table):
-    """Who holds a partition of a table."""
     told = await cluster.ask(machine, "partition_map", table)
     return {one["node"] for partition in told["partitions"] for one in partition["assignments"]}
 

@@ -68,7 +68,6 @@ class Ranges(MovedMap):
 
     @property
     def held(self):
-        """How many ranges each node has."""
         return Counter(one.node[0] for partition in self.partitions for one in partition.assignments)
 
 
@@ -93,7 +92,6 @@ class Planner:
 
     @property
     def known(self):
-        """As `Metadata` tells."""
         return self.world.known
 
     async def _measures(self, table, nodes):

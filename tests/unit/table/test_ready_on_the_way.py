@@ -22,7 +22,6 @@ def world():
 
 
 def moves(world, *nodes, former=(), ends=()):
-    """These adopt a newer map."""
     for one in nodes:
         (copy,) = one.replicas.copies.values()
         rules = copy.rules._replace(former=former, ends=ends)

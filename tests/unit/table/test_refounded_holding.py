@@ -33,7 +33,6 @@ class Lost(Held):
         assert why.endswith("began anew without it")
 
     def lose(self):
-        """It begins anew elsewhere."""
         self.records.change("t", lambda _: Partition(GONE, (self.seat(90, OTHER),), (), self.ends))
         self.look()
 
@@ -42,13 +41,11 @@ class Lost(Held):
         return Assignment(assignment, node or self.node.uuid, 0, State.AVAILABLE)
 
     def anew(self, kept=None):
-        """The range begins anew here."""
         kept = self.parent.assignment if kept is None else kept
         self.records.change("t", lambda _: Partition(NEW, (self.seat(91),), (), self.ends, kept))
         self.look()
 
     def get(self, key):
-        """What a client reads here."""
         return self.node.call("get", "t", key, {"local": True})[0]
 
     @property
@@ -59,7 +56,6 @@ class Lost(Held):
 
     @property
     def beside(self):
-        """The bounds of what is set aside."""
         return [tuple(one.identity.bounds) for one in self.node.replicas.spaces.all_aside()]
 
 

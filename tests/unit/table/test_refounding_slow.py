@@ -31,15 +31,12 @@ class Lost:
 
     @property
     def living(self):
-        """The nodes that live."""
         return [name for name, machine in self.machines.items() if machine.runs]
 
     async def ask(self, method, *params, of=None):
-        """Ask a node, for long enough."""
         return await self.cluster.ask(self.machines[of or self.living[0]], method, *params, timeout_s=60)
 
     async def refused(self, method, *params):
-        """An error that is answered."""
         return await refused(self.cluster, self.machines[self.living[0]], method, *params)
 
     async def until(self, ask):
@@ -52,7 +49,6 @@ class Lost:
                     await trio.sleep(0.5)
 
     async def put(self, value, of=None):
-        """Write at all hosts; the token."""
         return await self.until(lambda: self.ask("put", "t", b"k", value, ALL, of=of))
 
     async def decided_by_all(self):
@@ -62,7 +58,6 @@ class Lost:
                 await trio.sleep(0.5)
 
     async def lose(self, *names):
-        """Kill nodes."""
         for name in names:
             await die(self.cluster, self.machines[name])
 

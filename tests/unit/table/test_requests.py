@@ -15,7 +15,6 @@ ID = bytes(range(20))
 
 
 def arguments(*params: object) -> Arguments:
-    """The arguments of a method `m`."""
     return Arguments(b"m", msgpack.packb(params))
 
 

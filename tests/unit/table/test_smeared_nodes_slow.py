@@ -38,7 +38,6 @@ async def laid(cluster):
 
 
 async def put(cluster, machine, first, count=PUTS):
-    """Have a node accept puts."""
     for number in range(first, first + count):
         assert await cluster.ask(machine, "put", "t", key(number), b"%d" % number) == ACCEPTED
 
@@ -55,7 +54,6 @@ async def arrived(cluster, machine, count, within_s=140):
 
 
 async def waiting(cluster, machine):
-    """How many puts wait at a node."""
     told = (await cluster.ask(machine, "status", {"local": True}))["t"]["smeared"]
     return 0 if told is None else told["puts"]
 

@@ -42,11 +42,9 @@ class Ranges(MovedMap):
         self._take(first_body(Table(TABLE, "t", RANGE, 3, 0), ranges, FIRST))
 
     def tables(self):
-        """As `Catalogue` tells."""
         return {"t": SimpleNamespace(id=TABLE, kind=self.kind)}
 
     async def transact(self, table, operations, timeout_s):
-        """Have operations judged."""
         self.asked += [(one.name, one.version, one.argument) for one in operations]
         judgement = judge(self.tree(table), operations, self.config + 1, OPERATIONS)
         self.config += 1
@@ -59,7 +57,6 @@ class Ranges(MovedMap):
 
     @property
     def firsts(self):
-        """Where ranges begin, and their ids."""
         return {entry.key: one.id for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
 
 
@@ -72,7 +69,6 @@ class Sizes:
         self.measured = []
 
     def measure(self, copy):
-        """As `Replication`."""
         self.measured.append(copy.partition[1])
         found = self.of[copy.partition[1]]
         if isinstance(found, Exception):
@@ -80,7 +76,6 @@ class Sizes:
         return found
 
     def middle_of(self, copy):
-        """As `Replication`."""
         return self.middles[copy.partition[1]]
 
 
@@ -104,7 +99,6 @@ class Splitter:
         )
 
     def adopt(self):
-        """Hold what the map says."""
         copies = {}
         for partition in self.world.partitions:
             own = next((one.id for one in partition.assignments if one.node == node(self.number)), None)
@@ -115,7 +109,6 @@ class Splitter:
         self.replicas.copies = copies
 
     async def looks(self, times=1):
-        """It looks, time and again."""
         for _ in range(times):
             await self.splitting.look()
             await trio.sleep(LOOK_S)

@@ -54,19 +54,15 @@ class Scene:
 
     @property
     def known(self):
-        """Of the map that is known here."""
         return self._known.known
 
     def tree(self, table):
-        """Likewise."""
         return self._known.tree(table)
 
     def look(self):
-        """Know here what the register has."""
         self._known = copied(self.register)
 
     async def quorum_read(self, table):
-        """A full round."""
         assert table == TABLE
         if not self.has_majority:
             raise NotReady("no majority answers")

@@ -54,7 +54,6 @@ def test_what_becomes_of_a_store(store, life, found, expected):
 
 @contextlib.contextmanager
 def directory_in(path, files=WORLD.files):
-    """A start of a node."""
     with DataDirectory.open(path, files, cluster="test", random=random.Random(1)) as directory:
         yield directory
 
@@ -200,7 +199,6 @@ EIO = "/t/log/1: cannot be synced: Input/output error"
 
 
 async def state_after(tables, seconds):
-    """How the store is then."""
     await trio.sleep(seconds)
     return tables.state
 
@@ -348,8 +346,6 @@ async def test_a_backup_of_what_is_open(tmp_path):
 
 
 def raising(error):
-    """A backup that fails."""
-
     async def backup(path):
         await trio.lowlevel.checkpoint()
         raise error

@@ -57,7 +57,6 @@ def records():
 
 
 def status(records, by=0):
-    """What a node tells of the table."""
     return trio.run(of(records, by).status, "t")
 
 
@@ -75,8 +74,6 @@ def of(records, by=0):
 
 
 def raising(error):
-    """A function that fails."""
-
     def fails(*_):
         raise error
 
@@ -308,7 +305,6 @@ def test_copies_that_are_missing(records):
 
 
 def set_aside(node, *parts):
-    """These lie at a node."""
     for one in parts:
         node.replicas.spaces.aside[one.space] = (*node.replicas.spaces.aside.get(one.space, ()), one)
 

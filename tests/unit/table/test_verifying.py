@@ -38,7 +38,6 @@ class Asked:
         self.cluster.pass_s(1.0)
 
     def deciding(self, node):
-        """What a node knows of others."""
         return SimpleNamespace(
             replicating=lambda: node,
             name_of=lambda uuid: f"n{uuid[0]}",
@@ -53,7 +52,6 @@ class Asked:
         return SimpleNamespace(table=SimpleNamespace(id=TABLE), places=lambda: iter(places))
 
     async def ask(self, node, method, params, timeout_s):
-        """Have a node answer."""
         assert timeout_s > 0
         self.asked.append(node[0])
         self.before_answer()
@@ -66,7 +64,6 @@ class Asked:
         return answer
 
     async def verify(self, timeout_ms=5000, **options):
-        """What the first node answers."""
         params = ["t", {"timeout_ms": timeout_ms, **options}]
         return (
             await self.verifying[self.nodes[0].uuid].verify(Arguments(b"verify_table", msgpack.packb(params))).result()
@@ -74,7 +71,6 @@ class Asked:
 
 
 def told(asked, **options):
-    """What it answers, in no time."""
     return trio.run(lambda: asked.verify(**options), clock=MockClock(autojump_threshold=0))
 
 

@@ -34,7 +34,6 @@ def records():
 
 
 def values(records, key):
-    """What each holder has under a key."""
     return [node.call("get", "t", key)[0] for node in records.nodes[:2]]
 
 
@@ -280,5 +279,4 @@ def test_a_node_without_tables():
 
 
 def refuse():
-    """As `Deciding.taking_part` does."""
     raise NotReady("no table was ever made here")

@@ -14,7 +14,6 @@ KEY = TimeKey(1, 4, "s")
 
 
 def write(time, prefix=b"a", value=b"v"):
-    """A write of that time."""
     return Write(prefix + time.to_bytes(4, "big"), value)
 
 
@@ -22,7 +21,6 @@ TABLE = bytes(16)
 
 
 def new():
-    """Of a table with that key."""
     hour = LastHour()
     hour.keys[TABLE] = KEY
     return hour

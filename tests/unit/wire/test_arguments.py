@@ -12,7 +12,6 @@ from gossipkv.wire.arguments import MAX_NAME_BYTES, Arguments, Options
 
 
 def arguments(*params: object) -> Arguments:
-    """The arguments of a method `m`."""
     return Arguments(b"m", msgpack.packb(params))
 
 

@@ -59,7 +59,6 @@ def scan(pieces: Iterable[bytes]) -> int | tuple[str, int] | None:
 
 
 def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """`data` in pieces."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[begin:end] for begin, end in itertools.pairwise(places)]
 

@@ -23,7 +23,6 @@ SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.99, 0.999, 1.0]) | st.floats(0, 1)
 
 
 def both(counted: list[tuple[int, int]]) -> tuple[LatencyHistogram, oracle.Durations]:
-    """The same durations in the two."""
     ours, plain = LatencyHistogram(), oracle.Durations()
     for ns, count in counted:
         ours.record(ns, count)

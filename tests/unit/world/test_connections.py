@@ -86,7 +86,6 @@ LAST = 999_999  # The number of a message after all faults.
 
 
 def numbered(first, count):
-    """Messages that tell their place."""
     return [b"%d" % number for number in range(first, first + count)]
 
 

@@ -43,7 +43,6 @@ def damage(disk):
 
 
 def content(disk):
-    """What is in NODE."""
     return disk._files.pread(disk._files.open(NODE), 10_000, 0)
 
 

@@ -11,7 +11,6 @@ from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 
 def workload(files, directory):
-    """Two files, one renamed and one removed."""
     for name in ("a", "b"):
         descriptor = files.open(directory / name, READ_WRITE_NEW)
         try:

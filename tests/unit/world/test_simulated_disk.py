@@ -84,7 +84,6 @@ def outcome(operation, *arguments):
 
 
 def sync_all(disks):
-    """Whatever is open, and the directories."""
     for number in range(len(disks.opened)):
         disks.sync(number)
     for path in ("/", "/d", "/e", "/d/f"):
@@ -92,13 +91,11 @@ def sync_all(disks):
 
 
 def write_all(disks):
-    """Over what is there."""
     for number in range(len(disks.opened)):
         disks.write(number, 0, b"elsewhere")
 
 
 def remove_all(disks):
-    """The files."""
     for path in ("/a", "/b", "/d/a", "/d/b", "/e/a"):
         disks.unlink(path)
 
@@ -138,7 +135,6 @@ class Disks(RuleBasedStateMachine):
         self.opened = []
 
     def both(self, operation, *paths):
-        """The same on all three."""
         expected = outcome(getattr(self.plain, operation), *paths)
         assert outcome(getattr(self.files, operation), *paths) == expected
         assert outcome(getattr(self.real, operation), *(self.root + path for path in paths)) == expected
@@ -259,7 +255,6 @@ class Disks(RuleBasedStateMachine):
 
     @rule()
     def copy_it(self):
-        """The copy holds durably what was seen."""
         self.start_from(self.files.copied())
 
     def start_from(self, files):

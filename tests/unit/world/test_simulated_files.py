@@ -16,7 +16,6 @@ SEEDS = range(200)
 
 
 def put(files, path, data, *, sync=True):
-    """A file with `data`."""
     descriptor = files.open(path, READ_WRITE_NEW)
     files.pwrite(descriptor, data, 0)
     if sync:
@@ -25,7 +24,6 @@ def put(files, path, data, *, sync=True):
 
 
 def get(files, path):
-    """What is in a file, or None."""
     try:
         descriptor = files.open(path, READ)
     except FileNotFoundError:
@@ -70,7 +68,6 @@ def check_links(files, root, descriptor):
 
 
 def check_files(files, root):
-    """The conformance suite: what every `Files` does."""
     root = str(root)
     assert files.list_directory(root) == []
     put(files, f"{root}/b", b"hello")

@@ -9,13 +9,11 @@ from tests.world.nodes.whole_cluster import Violation
 
 
 async def fine(cluster):
-    """Ends well."""
     cluster.struck["cut"] += 2
     await cluster.machines[0].start()
 
 
 async def broken(cluster):
-    """Does not."""
     await fine(cluster)
     raise Violation("as planted")
 

@@ -102,7 +102,6 @@ class Building:
         self._later(files * content.file_ms * MS, do)
 
     def _read(self, serial: int, content: Content, stored: Stored, missing: list[int]) -> None:
-        """Files were read to their ends."""
         version = content.version
         life = self._lives.get(version)
         if serial != self._serial or life is None or life.copy is None or not life.is_building:
@@ -129,7 +128,6 @@ class Building:
         self._changed(version)
 
     def stop(self, version: str) -> None:
-        """Break a build off."""
         self._serial += 1
         copy = self._lives[version].copy
         assert copy is not None, version

@@ -54,7 +54,6 @@ class AnswerCheckers:
         self._contents = {known: some for known, some in self._contents.items() if known[0] != machine}
 
     def found(self, checker: str, machine: str, what: str) -> None:
-        """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             self.violations.append(BrokenPromise(checker, self._now_us(), machine, what))
 
@@ -66,7 +65,6 @@ class AnswerCheckers:
         return told
 
     def answered(self, answer: Answer) -> None:
-        """Look at what a client got."""
         self._look_at_truth(answer)
         self._look_at_order(answer)
         if answer.identity is not None:

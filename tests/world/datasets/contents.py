@@ -37,7 +37,6 @@ class Content:
     file_ms: int = 500  # What reading one file takes.
 
     def partition(self, key: bytes) -> int:
-        """Return where the function puts a key."""
         return partition(FUNCTION, key, self.partitions)
 
     def file_of(self, key: bytes) -> int:
@@ -61,7 +60,6 @@ class Content:
 
     @property
     def source(self) -> SourceVersion:
-        """The version as it is listed."""
         size_bytes = 1000 * int(self.version) + self.batch % ALIKE
         files = tuple(
             SourceFile(f"part-{number:05}", f"/source/{number}", size_bytes, 1) for number in range(self.partitions)
@@ -97,16 +95,13 @@ class Sources:
             self._note(content)
 
     def share(self, machine: Named) -> None:
-        """Have a machine see what all see."""
         self._own.pop(machine.name, None)
 
     def seen(self, machine: Named) -> Mapping[str, Content]:
-        """Return what a machine sees."""
         own = self._own.get(machine.name, self._shared)
         return {} if own is None else own
 
     def has(self, machine: Named) -> bool:
-        """Whether a machine has a source."""
         return self._own.get(machine.name, self._shared) is not None
 
     def _note(self, content: Content) -> None:

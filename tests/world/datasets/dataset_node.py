@@ -177,14 +177,12 @@ class DatasetNode:
     # A place beside gossip
 
     def start(self, *, now_ms: int) -> None:
-        """Begin: claim a place in the ring."""
         self._place.start(now_ms=now_ms)
 
     def _wake(self) -> None:
         self.wakes_at_ms = 0
 
     def wake(self) -> None:
-        """Have `step` called after this input."""
         self._decides = True
         self.wakes_at_ms = 0
 
@@ -324,7 +322,6 @@ class DatasetNode:
     # The source, and what is here
 
     def look(self) -> None:
-        """List the source."""
         seen = {version: content.source for version, content in self.sources.seen(self.machine).items()}
         for version in seen:
             if self.active is None or version > self.active or version in self.lives or version == self.hold:
@@ -392,7 +389,6 @@ class DatasetNode:
             self._building.begin(self.sources.seen(self.machine)[decision.build])
 
     def _hear_of_versions(self) -> None:
-        """Note versions that only others have."""
         for version, identity in self.core.heard().items():
             if version not in self.lives and (self.active is None or version > self.active or version == self.hold):
                 self.lives[version] = Life(version)
@@ -500,6 +496,5 @@ class DatasetNode:
 
 
 def unpack(packed: bytes) -> Packed:
-    """Return what was sent."""
     found: Packed = msgpack.unpackb(packed, strict_map_key=False)
     return found

@@ -26,17 +26,14 @@ class Stored:
     seals: Seals = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at what is there."""
         self.ready = PartitionSet.of(self.identity.partitions, self.files)
         self.seals = {"1/none": {part: content.seal(part) for part, content in self.files.items()}}
 
     def add(self, part: int, content: Content) -> None:
-        """Have a partition enter."""
         self.files[part] = content
         self.__post_init__()
 
     def drop(self, partitions: PartitionSet) -> None:
-        """Have partitions go."""
         self.files = {part: content for part, content in self.files.items() if part not in partitions}
         self.__post_init__()
 

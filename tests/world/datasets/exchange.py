@@ -42,7 +42,6 @@ class Exchange(Generic[Reply]):
         self._is_over = False
 
     def begin(self, timeout_ms: int) -> None:
-        """Send it."""
         self._world.scheduler.after(timeout_ms * MS, lambda: self._finish(None))
         target = next((machine for machine in self._world.machines if machine.address == self._to), None)
         if target is not None:

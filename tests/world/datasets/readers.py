@@ -46,8 +46,6 @@ class Readers:
         self.pins = True  # Some clients name the version that others got last.
 
     def begin(self, every_ms: int) -> None:
-        """Ask somebody something again and again."""
-
         def ask() -> bool:
             if self.is_over:
                 return False
@@ -62,7 +60,6 @@ class Readers:
         self._world.scheduler.every(every_ms * MS, ask)
 
     def ask(self, machine: Machine, key: bytes, pinned: str | None = None) -> None:
-        """Ask a machine for a key."""
         node = self._shared.nodes[machine.name]
         version = pinned or node.active
         identity = None if version is None else node.core.identity(version)
@@ -74,16 +71,13 @@ class Readers:
 
     @property
     def shared(self) -> Shared:
-        """What the nodes have in common."""
         return self._shared
 
     def answered(self, answer: Answer) -> None:
-        """Take in what a client got."""
         self.answers.append(answer)
         self._checkers.answered(answer)
 
     def failed(self, node: DatasetNode, identity: Identity, key: bytes, pinned: str | None) -> None:
-        """Take in that nobody answered."""
         at_s = self._world.now_us / 1_000_000
         pin = " by its name" if pinned else ""
         self.failures.append(f"{at_s:.3f} s {node.machine.name}: {key!r} of {identity.version}{pin}")
@@ -108,7 +102,6 @@ class _Read:
         self._ahead: list[str] = []
 
     def begin(self) -> None:
-        """Answer, or ask the owners."""
         reply = look_up(self._node, self._identity, self._part, self._key)
         if reply is not None:
             self._finish(reply)

@@ -62,11 +62,9 @@ class SharingCluster:
 
     @property
     def machines(self) -> list[Machine]:
-        """All of them, running or not."""
         return self.world.machines
 
     def add(self, *, told: bool = True) -> Machine:
-        """Have one machine more, which is off."""
         machine = self.world.add(f"m{len(self.machines)}", program(LOCAL))
         if told:
             machine.joins += [other.address for other in self.machines[:-1]][:2]
@@ -107,7 +105,6 @@ class SharingCluster:
         return content
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
         self.world.run(int(seconds * SECOND))
 
     def active(self) -> list[str | None]:
@@ -145,7 +142,6 @@ class SharingCluster:
 
 
 def content_of(version: str, partitions: int = 6, **more: int | bytes | None) -> Content:
-    """Return a content by its version's name."""
     batch, file_ms, stray = more.get("batch", 0), more.get("file_ms", 500), more.get("stray")
     assert isinstance(batch, int)
     assert isinstance(file_ms, int)

@@ -63,7 +63,6 @@ class _Run:
         self._differs = False
 
     def run(self) -> DatasetOutcome:
-        """Safety, healing, liveness."""
         cluster, chance = self.cluster, self._chance
         self._offer()
         cluster.start(within_ms=3_000)

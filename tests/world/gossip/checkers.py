@@ -55,7 +55,6 @@ class Checkers:
         world.on_ended.append(self.forget)
 
     def look(self, machine: Machine) -> None:
-        """Look at what one machine shows now."""
         core = core_of(machine)
         if core is None:
             return
@@ -89,7 +88,6 @@ class Checkers:
 
     @property
     def violations(self) -> list[BrokenPromise]:
-        """What was found."""
         return self.promises.violations
 
     def _hear_complaint(self, machine: Machine, complaint: object) -> None:
@@ -274,7 +272,6 @@ def shows_the_truth(world: World, history: History) -> str | None:
 
 
 def _places(machine: Machine) -> list[str]:
-    """What a machine claims below `nodes`."""
     core, begin = core_of(machine), f"{NODES}/"
     assert core is not None
     return [path.removeprefix(begin) for path in core.tree.published() if path.startswith(begin)]

@@ -40,7 +40,6 @@ class SelfStatements(NamedTuple):
 
 
 def core_of(machine: Machine) -> Gossip | None:
-    """The member that runs on a machine."""
     core = machine.core
     assert core is None or isinstance(core, Gossip)
     return core
@@ -80,7 +79,6 @@ class History:
         return dict(self._mine(machine))
 
     def now(self, name: str) -> BranchState | None:
-        """The last state of a member's branch."""
         states = self.branches.get(name)
         return states[-1] if states else None
 

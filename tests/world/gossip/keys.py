@@ -55,7 +55,6 @@ class Keys:
         world.network.tap(self._sent)
 
     def sealing(self, boot: Boot) -> Sealing:
-        """What a process that starts seals with."""
         session = self._world.streams[f"session/{boot.name}"].randbytes(SESSION_BYTES)
         made = self._running[boot.name] = sealing(self._file(boot.name), session)
         return made

@@ -98,6 +98,5 @@ def gossip(machine: Machine) -> Gossip:
 
 
 def state_of(machine: Machine, other: Machine) -> State | None:
-    """How a member is known to another."""
     found = next((each for each in gossip(machine).members.list() if each.name == other.name), None)
     return None if found is None else found.state

@@ -59,7 +59,6 @@ class Call:
         self._is_over = False
 
     def begin(self) -> None:
-        """Open the connection and send the request."""
         self._scheduler.after(self._ask.timeout_ms * MS, self._time_out)
         refuses = self._network.refuses
         if refuses is not None and refuses(self._ask.request):
@@ -175,13 +174,11 @@ class GossipRig:
 
     @property
     def wakes_at_ms(self) -> int:
-        """When to call `wake` next."""
         return NEVER_MS if self._driver is None else self._driver.wakes_at_ms
 
     # The process
 
     def boot(self) -> None:
-        """Make the epoch durable, then run."""
         machine, chance = self._machine, self._machine.world.streams[f"program/{self._machine.name}"]
         try:
             kept, is_new = self.disk.next_life(machine.name, chance, least_epoch=machine.clocks.wall_ms())
@@ -243,7 +240,6 @@ class GossipRig:
         machine.after_input()
 
     def end(self) -> None:
-        """Forget the member."""
         if self._driver is not None:
             self._driver.is_over = True
         self.core = self._driver = self._place = None
@@ -252,7 +248,6 @@ class GossipRig:
     # What happens to the process
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> int:
-        """Take a datagram."""
         assert self.core is not None
         assert self._driver is not None
         self.core.receive(packet, source, now_ms=now_ms)
@@ -264,32 +259,26 @@ class GossipRig:
         return self._driver.wake(now_ms)
 
     def act(self, *, now_ms: int) -> int:
-        """Perform what the core asks for."""
         return NEVER_MS if self._driver is None else self._driver.act(now_ms)
 
     def poke(self, *, now_ms: int) -> None:
-        """Wake the core, due or not."""
         assert self.core is not None
         self.core.wake(now_ms=now_ms)
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Have the core join members there."""
         assert self.core is not None
         self.core.join(addresses, now_ms=now_ms)
 
     def leave(self, *, now_ms: int) -> None:
-        """Say goodbye."""
         assert self.core is not None
         self.core.leave(now_ms=now_ms)
 
     # Effects
 
     def send(self, to: Address, packet: bytes) -> None:
-        """Send one datagram."""
         self._machine.send(to, packet)
 
     def perform(self, effect: Effect) -> None:
-        """Do anything but send a datagram."""
         machine = self._machine
         match effect:
             case Ask():
@@ -306,7 +295,6 @@ class GossipRig:
                 machine.stop()
 
     def take_place(self, shard_id: int) -> None:
-        """Keep this node's place in the ring."""
         self._keep_soon(lambda kept: kept._replace(shard_id=shard_id), None)
 
     def _keep_soon(self, change: Callable[[NodeRecord], NodeRecord], told: Store | None) -> None:
@@ -356,7 +344,6 @@ class GossipRig:
 
 
 def running(program: Callable[[Boot], Core]) -> Callable[[Machine], GossipRig]:
-    """What makes rigs that run this."""
     return partial(GossipRig, program=program)
 
 

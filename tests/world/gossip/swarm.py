@@ -66,7 +66,6 @@ class Workload:
         self._world.scheduler.after(int(self._chance.expovariate(1 / self._period_s) * SECOND), act)
 
     def act(self) -> None:
-        """One user does one thing."""
         chance = self._chance
         machine = chance.choice(self._world.machines)
         what = chance.choices(("burst", "clear", "withdraw", "publish"), (1, 1, 6, 12))[0]
@@ -112,7 +111,6 @@ class SwarmPlan(Plan):
 
     @property
     def options(self) -> list[str]:
-        """What else the command says."""
         return ["--sealed"] if self.sealed else []
 
     def run(self) -> Outcome:
@@ -175,15 +173,12 @@ class _Members:
         return Limits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
 
     def look(self) -> None:
-        """Look at every machine."""
         self.checkers.look_at_all()
 
     def rest(self) -> None:
-        """Publish nothing any more."""
         self.workload.is_over = True
 
     def wrong(self) -> str | None:
-        """Say who does not show the truth."""
         return shows_the_truth(self.world, self.history)
 
     def settle(self) -> None:

@@ -42,7 +42,6 @@ class Clients:
     """The clients of one run."""
 
     def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random, ids: Random) -> None:
-        """`ids`: draws which ids are used again."""
         self._nodes = nodes
         self._witness = witness
         self._random = random
@@ -53,7 +52,6 @@ class Clients:
         self.unknown: list[tuple[bytes, bytes, int]] = []  # Register, operation, base.
 
     async def run(self, *, pause_s: float) -> None:
-        """Want something, again and again."""
         wishes = (
             *4 * (self.change,), self.create, self.drop, self.move, self.replace, self.inquire
         )  # fmt: skip
@@ -159,7 +157,6 @@ class Clients:
             self.unknown.append((register, operation.id, operation.base))
 
     async def inquire(self, life: Life) -> None:
-        """Ask what became of operations."""
         self._random.shuffle(self.unknown)
         for register, id_, base in self.unknown[:3]:
 
@@ -200,7 +197,6 @@ class Clients:
         self._witness.told.append(Answered(CATALOGUE, id_, outcome, by, digest))
 
     async def drop(self, life: Life) -> None:
-        """Drop a table."""
         tables = sorted(life.catalogue.tables())
         if not tables or happens(self._random, 0.5):
             return

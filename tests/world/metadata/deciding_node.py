@@ -56,7 +56,6 @@ class Heard(NamedTuple):
     acceptors: Acceptors
 
     def is_news_to(self, known: Known | None) -> bool:
-        """Whether it is worth a look."""
         if known is None:
             return True
         return self.place > known.place[:2] or (self.place == known.place[:2] and self.acceptors != known.acceptors)
@@ -87,7 +86,6 @@ class Life:
         self._news = trio.Event()
 
     async def run(self) -> None:
-        """Live, until `end`."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             if self.is_over:
@@ -101,7 +99,6 @@ class Life:
                 nursery.start_soon(self._gossip)
 
     def end(self) -> None:
-        """Crash."""
         self.is_over = self.store.is_over = True
         self._of.witness.forgets(self.store.disk)
         self._network.lives.pop(self.node, None)
@@ -140,18 +137,15 @@ class Life:
     # -- how others are asked ----------------------------------------------------------------------------------------
 
     async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
-        """Ask a node, see `AskNode`."""
         return await self._network.ask(self, node, Question(method, params, timeout_s))
 
     async def beside(self, do: Callable[[], _Result]) -> _Result:
-        """Do what takes long, see `Beside`."""
         await trio.sleep(self._random.uniform(0, 0.05))
         return do()
 
     def ask_acceptor(
         self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
     ) -> None:
-        """Ask an acceptor, see `AskAcceptor`."""
         params: list[Value] = [request, seen]
         if isinstance(offer, Offer):
             params += offer.values()
@@ -177,7 +171,6 @@ class Life:
         return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
-        """Have a node take part, see `Members`."""
         store = self.store.disk.store if node == self.node else await self.ask(node, "metadata_invite", [], 2.0)
         if not isinstance(store, int):
             raise Unavailable("no answer to an invitation")
@@ -186,8 +179,6 @@ class Life:
     # -- what others ask ---------------------------------------------------------------------------------------------
 
     def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
-        """Answer a question, see `network.Life`."""
-
         async def run() -> None:
             try:
                 if refused is not None:
@@ -330,7 +321,6 @@ class Life:
             self._of.witness.shown(self.store.disk, self.metadata)
 
     def _strike(self, when: str) -> None:
-        """Crash around a sync, now and then."""
         if not self.is_over and happens(self._of.random, self._of.crashes):
             self._of.witness.counts[f"crash {when}"] += 1
             self.end()
@@ -362,7 +352,6 @@ class Node:
         self._wanted = trio.Event()
 
     async def run(self) -> None:
-        """Live, and live again."""
         while True:
             if not self.is_wanted:
                 self._wanted = trio.Event()
@@ -374,13 +363,11 @@ class Node:
             await trio.sleep(self.random.uniform(0.05, 1.0))
 
     def stop(self) -> None:
-        """Crash, and stay down."""
         self.is_wanted = False
         if self.life is not None:
             self.life.end()
 
     def start(self) -> None:
-        """Be up again."""
         self.is_wanted = True
         self._wanted.set()
 

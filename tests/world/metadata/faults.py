@@ -71,7 +71,6 @@ class Faults:
         self._copies: list[tuple[Node, int, dict[bytes, bytes]]] = []  # Of disks, with the ids of their stores.
 
     async def run(self, *, pause_s: float) -> None:
-        """Strike, again and again."""
         while True:
             await trio.sleep(self._random.expovariate(1 / pause_s))
             kind = self._random.choice(self.kinds)
@@ -161,7 +160,6 @@ class Faults:
             await trio.sleep(1)
 
     def heal(self) -> None:
-        """End all that lasts."""
         self._network.cuts.clear()
         self._network.loss, self._network.delay_s = 0.0, 0.001
         for node in self._nodes:

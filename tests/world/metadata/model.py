@@ -28,7 +28,6 @@ class Content(NamedTuple):
 
 
 def content_of(tree: Tree) -> Content:
-    """Read all of a map."""
     return Content(tree.root.meta, tree.root.version, {entry.key: entry for entry in tree.scan()})
 
 

@@ -37,14 +37,10 @@ class Life(Protocol):
     """One life of a node, as the network sees it."""
 
     @property
-    def node(self) -> bytes:
-        """Its uuid."""
-        ...
+    def node(self) -> bytes: ...
 
     @property
-    def is_over(self) -> bool:
-        """Whether it ended."""
-        ...
+    def is_over(self) -> bool: ...
 
     def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         """Answer a question by and by, unless this life ends first."""
@@ -115,7 +111,6 @@ class Network:
             told(_copied(value), None if error is None else from_wire(error.code, error.message, {}))
 
     async def _passes(self, source: bytes, to: bytes) -> bool:
-        """Let a message travel; whether it arrives."""
         self.messages += 1
         delay_s = self._random.expovariate(1 / self.delay_s)
         if happens(self._random, LATE):

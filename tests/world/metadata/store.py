@@ -71,7 +71,6 @@ class SimulatedStore:
 
     @property
     def first_space(self) -> int | None:
-        """The space, once it was made."""
         return SPACE if self.disk.has_space else None
 
     def reserve_space(self) -> int:
@@ -79,7 +78,6 @@ class SimulatedStore:
         return SPACE
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """Return what is synced under a key."""
         assert space == SPACE, space
         return self.disk.records.get(key)
 

@@ -109,11 +109,9 @@ class Witness:
         self._named: frozenset[bytes] = frozenset()  # The tables of the committed catalogue.
 
     def found(self, checker: str, what: str) -> None:
-        """Write a violation down."""
         self.violations.append(Violation(checker, trio.current_time(), what))
 
     def chain(self, register: bytes) -> Chain:
-        """What was committed in a register."""
         return self.chains.setdefault(register, Chain())
 
     # -- what is synced ----------------------------------------------------------------------------------------------
@@ -244,7 +242,6 @@ class Witness:
             self.found("held", f"{register.hex()[:8]}: {who} accepted {_said(head)}, and does not hold it")
 
     def page(self, register: bytes, name: bytes) -> bytes:
-        """A page, from any disk.  Raises MissingPage."""
         key = MAP + register + PAGE + name
         for disk in self.disks.values():
             if key in disk.records:
@@ -252,12 +249,10 @@ class Witness:
         raise MissingPage(name)
 
     def tree(self, register: bytes, root: bytes) -> Tree:
-        """A map, from any disks."""
         kind = tables.CATALOGUE if register == self._catalogue else partitions.MAP
         return Tree.opened(lambda name: self.page(register, name), root, kind.name)
 
     def tables(self) -> dict[str, NamedTable]:
-        """The committed catalogue."""
         chain = self.chain(self._catalogue)
         entries = chain.content.entries.values() if chain.content is not None else ()
         return {one.key.decode(): decode_named(one.record) for one in entries if one.key >= tables.END_OF_NODES}
@@ -330,7 +325,6 @@ class Witness:
     # -- what nodes show ---------------------------------------------------------------------------------------------
 
     def shown(self, disk: Disk, metadata: Metadata) -> None:
-        """Look at what a node knows."""
         who = AcceptorId(disk.node, disk.store)
         for register, known in metadata.known.items():
             head = known.head

@@ -54,7 +54,6 @@ class Run(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Repeats it."""
         return f"python -m tests.world --metadata --seed {self.seed}"
 
 
@@ -196,7 +195,6 @@ def check_right(nodes: list[Node], witness: Witness) -> None:
 
 
 async def _operate(life: Life, clients: Clients, witness: Witness, register: bytes, random: Random) -> bool:
-    """Have an operation done that changes nothing."""
     hints = {table.id: Acceptors.of(table.acceptors) for table in witness.tables().values()}
 
     async def look(life: Life) -> Known:

@@ -28,7 +28,6 @@ class MachineLife(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it has not ended."""
         return self.machine.runs and self.machine.lives == self.number
 
 
@@ -45,7 +44,6 @@ class Publishing:
         self.reads = 0
 
     def step(self, machine: NodeMachine) -> None:
-        """Publish something new, or withdraw something."""
         gossiping, chance = machine.gossiping, self._cluster.chance
         if not machine.runs or gossiping is None:
             return
@@ -61,11 +59,9 @@ class Publishing:
         self._cluster.trace.note(machine.name, "withdraw" if key in self._withdrawn else "publish", key)
 
     def published(self) -> set[str]:
-        """What is there, in truth."""
         return {key for key, life in self._owners.items() if life.goes_on and key not in self._withdrawn}
 
     async def run(self) -> None:
-        """Read everywhere, until cancelled."""
         while True:
             for machine in self._cluster.machines:
                 if machine.runs:

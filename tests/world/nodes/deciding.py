@@ -252,7 +252,6 @@ async def _shows(cluster: SimulatedCluster, table: str, config: int, *, within_s
     """Return when all nodes show a table's map of that config id, or a later one."""
 
     async def holds() -> bool:
-        """All nodes show the map."""
         return all([await config_of(cluster, machine, table) >= config for machine in cluster.machines])
 
     await cluster.until(holds, within_s=within_s, every_s=0.05)
@@ -275,10 +274,7 @@ async def _founder(cluster: SimulatedCluster) -> NodeMachine:
 
 
 async def _until_done(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: str | None) -> None:
-    """Ask until it is done."""
-
     async def holds() -> bool:
-        """It is done."""
         try:
             await cluster.ask(machine, method, *params, timeout_s=30)
         except BadRequest:

@@ -104,7 +104,6 @@ async def all_cut_off(cluster: SimulatedCluster) -> None:
 
 
 def cut_all(cluster: SimulatedCluster) -> None:
-    """Nobody hears anybody; clients reach all."""
     cluster.network.partition(*([machine.host] for machine in cluster.machines))
 
 

@@ -62,7 +62,6 @@ class BuildHere:
         on_progress: Callable[[Progress], None],
         waits_since_s: float,
     ) -> int:
-        """Builds; raises what `build_in_child` raises."""
         assert min(memory_bytes, most_lanes) > 0
         assert loads is not None
         assert waits_since_s >= 0
@@ -142,17 +141,14 @@ class NodeMachine:
 
     @property
     def address(self) -> Address:
-        """Where the node listens."""
         return self.config.listen
 
     @property
     def host(self) -> str:
-        """The machine's address."""
         return self.config.listen.host
 
     @property
     def runs(self) -> bool:
-        """Whether there is a process."""
         return self._process is not None
 
     # Its lives
@@ -175,23 +171,19 @@ class NodeMachine:
         await started.event.wait()
 
     async def ended(self) -> None:
-        """Returns when the life has ended."""
         await self._ended.wait()
 
     def tell(self, number: signal.Signals) -> None:
-        """A signal."""
         assert self._process is not None, f"{self.name} is off"
         self._network.trace.note(self.name, "signal", number.name)
         self.is_leaving = self.is_leaving or number == signal.SIGTERM
         self._process.signals.send(number)
 
     async def stop(self) -> None:
-        """SIGTERM; returns when the node has ended."""
         self.tell(signal.SIGTERM)
         await self.ended()
 
     def kill(self) -> None:
-        """The process is gone, as after SIGKILL."""
         self._end(silently=False)
 
     def lose_power(self) -> None:
@@ -254,7 +246,6 @@ class NodeMachine:
 
 
 def speaker() -> str:
-    """Whose task this is, by name."""
     machine = SPEAKER.get()
     return "client" if machine is None else machine.name
 
@@ -276,7 +267,6 @@ class _Started:
         self.event = trio.Event()
 
     def started(self, value: object = None) -> None:
-        """Say that it is ready."""
         del value
         self.event.set()
 

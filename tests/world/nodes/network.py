@@ -54,17 +54,13 @@ _US: Final = 1e-6
 class Listening(Protocol):
     """A listening socket, as the wire sees it."""
 
-    def knock(self, stream: StreamEnd) -> None:
-        """Somebody has connected."""
-        ...
+    def knock(self, stream: StreamEnd) -> None: ...
 
 
 class Receiving(Protocol):
     """A datagram socket, as the wire sees it."""
 
-    def arrive(self, packet: bytes, source: Address) -> None:
-        """A datagram came."""
-        ...
+    def arrive(self, packet: bytes, source: Address) -> None: ...
 
 
 @final
@@ -103,7 +99,6 @@ class SimulatedNetwork:
         self.trace.note("network", "partition", f"{groups} {one_way} {datagrams_only}")
 
     def heal(self) -> None:
-        """Every link is as good as new."""
         self.usual = NetworkLink()
         self._links.clear()
         self.trace.note("network", "heal")
@@ -111,7 +106,6 @@ class SimulatedNetwork:
     # Delivering
 
     async def run(self) -> None:
-        """Deliver, until cancelled."""
         while True:
             while self._events and self._events[0][0] <= trio.current_time():
                 heappop(self._events)[2]()
@@ -120,7 +114,6 @@ class SimulatedNetwork:
                 await self._earlier.wait()
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Do it a little later."""
         at = trio.current_time() + delay_s
         if not self._events or at < self._events[0][0]:
             self._earlier.set()
@@ -214,14 +207,12 @@ class StreamEnd:
         self.give_up_s = GIVE_UP_S  # How long one segment is sent again.
 
     def join(self, peer: StreamEnd) -> None:
-        """The other end is that one."""
         self.peer, peer.peer = peer, self
 
     # What both kinds of user do
 
     @property
     def room_bytes(self) -> int:
-        """How much `send` takes now."""
         if self._closed or self.is_broken:
             return 0
         return WINDOW_BYTES - self.unread_bytes
@@ -273,7 +264,6 @@ class StreamEnd:
                 self.reset_peer(LEAST_AGAIN_S, 0.0)
 
     def lose(self) -> None:
-        """Be gone without a word."""
         self._closed = self.is_lost = True
         self._sending.clear()
         self._arrived.clear()
@@ -326,7 +316,6 @@ class StreamEnd:
             self._transmit(LEAST_AGAIN_S, 0.0)
 
     def take_in(self, segment: bytes) -> None:
-        """A segment has arrived here."""
         if segment == _END:
             self._ended = True
         elif self._closed:

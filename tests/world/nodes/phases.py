@@ -85,7 +85,6 @@ async def settle(cluster: SimulatedCluster, within_s: float) -> float:
     """Returns when all nodes that run show the same, which is the truth: after how many seconds."""
 
     async def holds() -> bool:
-        """All show the truth."""
         return await views.agree(cluster)
 
     return await cluster.until(holds, within_s=within_s)
@@ -95,7 +94,6 @@ async def shown(cluster: SimulatedCluster, who: NodeMachine, state: str, within_
     """Returns when all others that run show a member in this state."""
 
     async def holds() -> bool:
-        """Everybody shows it so."""
         for machine in cluster.machines:
             if machine.runs and machine is not who:
                 seen = (await views.members(cluster, machine)).get(who.name)
@@ -107,7 +105,6 @@ async def shown(cluster: SimulatedCluster, who: NodeMachine, state: str, within_
 
 
 async def start_later(machine: NodeMachine, delay_s: float) -> None:
-    """Start a machine after a while."""
     await trio.sleep(delay_s)
     await machine.start()
 

@@ -112,7 +112,6 @@ class SimulatedSignals:
             self._receivers.remove(entry)
 
     def send(self, number: signal.Signals) -> None:
-        """Somebody says this to the process."""
         receivers = [channel for numbers, channel in self._receivers if number in numbers]
         for channel in receivers:
             channel.send_nowait(number)

@@ -45,7 +45,6 @@ class Choice(NamedTuple):
 
     @property
     def options(self) -> dict[str, Value]:
-        """The same as options of a read."""
         told = {"version": self.pinned, "min_version": self.least}
         return {name: version for name, version in told.items() if version is not None}
 
@@ -76,7 +75,6 @@ class Readers:
         self.names_versions = True  # Some clients do.
 
     async def run(self) -> None:
-        """Read, until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(CLIENTS):
                 nursery.start_soon(self._read_on)
@@ -96,7 +94,6 @@ class Readers:
         self._forgiven_s = trio.current_time()
 
     async def read_all(self, machine: NodeMachine) -> None:
-        """Read every key from a node."""
         await self._many(self._begin(machine, Choice()), KEY_NAMES)
 
     # The ways to read

@@ -43,7 +43,6 @@ class Writer:
             await trio.sleep(PACE_S)
 
     async def write(self, machine: NodeMachine) -> None:
-        """Put or delete one key.  Raises GossipKVError."""
         self._count += 1
         key = b"key %d" % (self._count % KEYS)
         value = None if self._cluster.chance.random() < 0.2 else b"value %d" % self._count

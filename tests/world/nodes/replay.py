@@ -24,7 +24,6 @@ class WholePlan(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Repeats it."""
         return (
             f"python -m tests.world --whole {self.scenario} --members {self.members} --seed {self.seed}"
             f"{' --cold' if self.cold else ''}"

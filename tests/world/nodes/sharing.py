@@ -83,7 +83,6 @@ class SharedDatabase:
         machine.config = replace(machine.config, join=addresses)
 
     async def start(self, *machines: NodeMachine, within_s: float = 1.0) -> None:
-        """Start these, or all."""
         async with trio.open_nursery() as nursery:
             for machine in machines or self.machines:
                 nursery.start_soon(start_later, machine, self.cluster.chance.uniform(0, within_s))
@@ -115,7 +114,6 @@ class SharedDatabase:
         return {str(name): value for name, value in found.items()}
 
     async def versions(self, machine: NodeMachine, *, local: bool = True) -> dict[str, dict[str, Value]]:
-        """The same of each version."""
         try:
             found = (await self.status(machine, local=local))["versions"]
         except GossipKVError:
@@ -193,7 +191,6 @@ class SharedDatabase:
         self.readers.forgive()
 
     def must(self, holds: object, what: str) -> None:
-        """Raise `Violation` unless it holds."""
         if not holds:
             raise Violation(what)
 

@@ -39,11 +39,9 @@ class Readiness:
         self._changed = trio.Event()
 
     def set(self) -> None:
-        """Something has come."""
         self._changed.set()
 
     async def wait(self) -> None:
-        """Returns when it is."""
         await trio.lowlevel.checkpoint()
         while not self._changed.is_set() if self._is_so is None else not self._is_so():
             await self._changed.wait()
@@ -82,7 +80,6 @@ class SimulatedSockets:
         """None: in virtual time nobody sleeps."""
 
     def datagrams(self, host: str, port: int) -> SimulatedDatagrams:
-        """A UDP socket."""
         address = self._own_address(host, port)
         if address in self.network.receiving:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -92,7 +89,6 @@ class SimulatedSockets:
         return datagrams
 
     async def connect(self, to: Address) -> SimulatedStream:
-        """A connection.  Raises OSError."""
         end = await connect(self.network, self.host, to)
         end.give_up_s = UNCONFIRMED_S
         self._ends.append(end)
@@ -108,18 +104,15 @@ class SimulatedSockets:
         return [Address(host, name.port) for host in self.network.names[name.host]]
 
     def source_towards(self, to: Address) -> str:
-        """This machine's address."""
         assert to.host
         return self.host
 
     def new_descriptor(self, is_so: Callable[[], bool] | None = None) -> tuple[int, Readiness]:
-        """A descriptor for a socket."""
         descriptor = len(self._descriptors) + 3
         self._descriptors[descriptor] = Readiness(is_so)
         return descriptor, self._descriptors[descriptor]
 
     def knocked(self, end: StreamEnd) -> None:
-        """This process has one more connection."""
         self._ends.append(end)
 
     def end(self, *, silently: bool) -> None:
@@ -156,15 +149,12 @@ class SimulatedListener:
         self._closed = False
 
     def fileno(self) -> int:
-        """Descriptor of this socket."""
         return self._descriptor
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens."""
         return self._address
 
     def knock(self, stream: StreamEnd) -> None:
-        """Somebody has connected."""
         if len(self._waiting) >= self._backlog:
             stream.abort()
             return
@@ -175,11 +165,9 @@ class SimulatedListener:
 
     @property
     def is_readable(self) -> bool:
-        """Whether somebody waits."""
         return bool(self._waiting)
 
     def accept(self) -> StreamEnd | None:
-        """The next connection, if there is one."""
         return self._waiting.popleft() if self._waiting else None
 
     def watch(self, stream: StreamEnd) -> None:
@@ -187,7 +175,6 @@ class SimulatedListener:
         stream.on_move = self._readiness.set
 
     def wake(self) -> None:
-        """Make the descriptor readable."""
         self._readiness.set()
 
     def close(self) -> None:
@@ -213,20 +200,16 @@ class SimulatedDatagrams:
         self.lost = 0
 
     def fileno(self) -> int:
-        """Descriptor of this socket."""
         return self._descriptor
 
     def reaches(self, to: Address) -> bool:
-        """Whatever is of its own family."""
         return (":" in to.host) == (":" in self._address.host)
 
     def send(self, packet: bytes, to: Address) -> None:
-        """Send it; it may be lost."""
         if not self._closed:
             self._sockets.network.send_datagram(self._address, to, packet)
 
     def arrive(self, packet: bytes, source: Address) -> None:
-        """A datagram came."""
         size_bytes = len(packet) + DATAGRAM_OVERHEAD_BYTES
         if self._waiting_bytes + size_bytes > RECEIVE_BUFFER_BYTES:
             self.lost += 1
@@ -244,7 +227,6 @@ class SimulatedDatagrams:
         return packet[:MOST_DATAGRAM_BYTES], source
 
     def close(self) -> None:
-        """Stop receiving; again does nothing."""
         if not self._closed:
             self._closed = True
             del self._sockets.network.receiving[self._address]
@@ -284,6 +266,5 @@ class SimulatedStream:
         return self._end
 
     async def aclose(self) -> None:
-        """End it."""
         self._end.close()
         await trio.lowlevel.checkpoint()

@@ -47,7 +47,6 @@ class LaidOutSources:
         self.lay_out()
 
     def share(self, machine: NodeMachine) -> None:
-        """Have a machine see what all see."""
         self.contents.share(machine)
         self.lay_out()
 

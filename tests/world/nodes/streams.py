@@ -21,9 +21,7 @@ class ServedStream(Protocol):
     """The server's end of a connection; nothing here waits."""
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the peer is gone."""
-        ...
+    def is_broken(self) -> bool: ...
 
     @property
     def is_readable(self) -> bool:
@@ -31,9 +29,7 @@ class ServedStream(Protocol):
         ...
 
     @property
-    def room_bytes(self) -> int:
-        """How much `send` takes now."""
-        ...
+    def room_bytes(self) -> int: ...
 
     def receive(self, most_bytes: int) -> bytes | None:
         """What has arrived; nothing at its end; None: not yet.
@@ -51,9 +47,7 @@ class ServedStream(Protocol):
         """End it behind what was sent; what still comes is thrown away, but for the peer's end.  Again does nothing."""
         ...
 
-    def abort(self) -> None:
-        """End it at once."""
-        ...
+    def abort(self) -> None: ...
 
 
 @runtime_checkable
@@ -61,21 +55,15 @@ class StreamListener(Listener, Protocol):
     """A listener whose connections are streams; its descriptor is readable when one of them has moved as well."""
 
     @property
-    def is_readable(self) -> bool:
-        """Whether `accept` has a connection to give."""
-        ...
+    def is_readable(self) -> bool: ...
 
-    def accept(self) -> ServedStream | None:
-        """The next connection, if there is one."""
-        ...
+    def accept(self) -> ServedStream | None: ...
 
     def watch(self, stream: ServedStream) -> None:
         """Make the descriptor readable when that one moves, too."""
         ...
 
-    def wake(self) -> None:
-        """Make the descriptor readable."""
-        ...
+    def wake(self) -> None: ...
 
 
 def over_streams(clock: Clock) -> MakeTransport:

@@ -68,7 +68,6 @@ class TableClients:
             await trio.sleep(chance.expovariate(1 / pause_s))
 
     def finish(self) -> None:
-        """Have clients begin nothing more."""
         self._is_over = True
 
     async def create(self, name: str, *, at: NodeMachine | None = None, replication: int = 1) -> str:
@@ -97,7 +96,6 @@ class TableClients:
         return made
 
     async def drop(self, name: str) -> None:
-        """Drop a table, by any node."""
         is_first = True
         while True:
             try:
@@ -231,7 +229,6 @@ async def config_of(cluster: SimulatedCluster, machine: NodeMachine, table: str)
 
 
 def names_of(count: int) -> Iterable[str]:
-    """So many names of tables."""
     return [f"table-{number}" for number in range(count)]
 
 

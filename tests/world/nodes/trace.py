@@ -35,7 +35,6 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """The fold: equal runs have equal ones."""
         return self._hash.hexdigest()
 
     def lines_with(self, what: str) -> list[str]:

@@ -51,7 +51,6 @@ async def everything(cluster: SimulatedCluster, machine: NodeMachine, path: str)
 
 
 async def epoch(cluster: SimulatedCluster, machine: NodeMachine) -> int:
-    """A node's own.  Raises what `SimulatedCluster.ask` raises."""
     return _whole(await cluster.ask(machine, "info", timeout_s=PATIENCE_S), "epoch")
 
 
@@ -88,7 +87,6 @@ class Observer:
         self.looks = 0
 
     async def run(self) -> None:
-        """Look, until cancelled."""
         while True:
             for machine in self._cluster.machines:
                 if machine.runs:

@@ -62,7 +62,6 @@ class Connection:
         self.sent = 0
 
     async def send(self, method: str, *params: Value) -> None:
-        """A request; its answer is read later."""
         self.sent += 1
         await self._stream.send_all(rpc.request(self.sent, method, params))
 

@@ -47,7 +47,6 @@ class Checkers:
     # While the run goes on
 
     def kept(self, machine: Machine, register: bytes, record: Record) -> None:
-        """An acceptor appends a record."""
         if record.accepted is None or record.value is None:
             return
         if record.promise < record.accepted:
@@ -62,7 +61,6 @@ class Checkers:
             self._promises.found("log_is_linked", machine, f"after {log.parent!r} in {record.accepted}")
 
     def synced(self, machine: Machine, acceptor: AcceptorId, register: bytes, record: Record) -> None:
-        """A record is on an acceptor's disk."""
         before = self._synced.get((acceptor, register))
         if before is not None and record.promise < before.promise:
             self._promises.found("promise_never_falls", machine, f"from {before.promise} to {record.promise}")
@@ -80,7 +78,6 @@ class Checkers:
             self._promises.found("answered_is_synced", machine, f"{told} told, {synced} on the disk")
 
     def told(self, register: bytes, ballot: Ballot, value: Value) -> None:
-        """A client is told of a value."""
         if self._histories[register].committed.get(ballot) != value:
             self._promises.found("told_is_committed", None, f"{value} in {ballot}, which no quorum has on its disks")
 
@@ -117,7 +114,6 @@ def _accepted(record: Record) -> tuple[int, ...]:
 
 
 def _path(names: Iterable[bytes], logs: Mapping[bytes, Log]) -> set[bytes]:
-    """These and all before them."""
     path: set[bytes] = set()
     for name in names:
         at: bytes | None = name
@@ -128,7 +124,6 @@ def _path(names: Iterable[bytes], logs: Mapping[bytes, Log]) -> set[bytes]:
 
 
 def _as_seen(history: History, branch: Branch, path: set[bytes]) -> Iterable[Asked]:
-    """What a branch is held against."""
     forced_us = history.forces.get(branch, 0)
     for one in history.asked.values():
         is_before = one.completed_us < forced_us and one.branch is not None and one.branch < branch

@@ -43,7 +43,6 @@ class History:
         self.forces_asked = 0
 
     def note_synced(self, acceptor: AcceptorId, record: Record) -> None:
-        """An acceptor's record is on its disk."""
         ballot, value = record.accepted, record.value
         if ballot is None or value is None:
             return

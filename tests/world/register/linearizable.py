@@ -157,7 +157,6 @@ class _Search:
         self.steps = 0
 
     def run(self) -> Kind:
-        """Return what the search comes to."""
         if not self._all_known:
             return Kind.LINEARIZABLE
         seen: dict[tuple[int, State], list[int]] = {}  # By what must happen and did, and the state: what else did.

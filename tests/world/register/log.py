@@ -39,7 +39,6 @@ EMPTY: Final = Log(CREATED, None, 0, (), {}, is_linked=True)
 
 
 def change_of(call: Call, operation: int) -> Change:
-    """The change that a proposer is given."""
     match call:
         case Read():
             return Change("read", 1)
@@ -50,12 +49,10 @@ def change_of(call: Call, operation: int) -> Change:
 
 
 def encode_state(state: State) -> bytes:
-    """A state as bytes."""
     return b"".join(item.to_bytes(2, "little") for item in state)
 
 
 def decode_state(data: bytes) -> State:
-    """A state from bytes."""
     return tuple(int.from_bytes(data[at : at + 2], "little") for at in range(0, len(data), 2))
 
 
@@ -82,7 +79,6 @@ class Logs:
         return log
 
     def all(self) -> list[Log]:
-        """Every one that was read or made."""
         return list(self._read.values())
 
     def _append(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:

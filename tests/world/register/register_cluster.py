@@ -43,11 +43,9 @@ class Cluster:
         self.seen: dict[AcceptorId, dict[AcceptorId, set[Position]]] = {}  # By whom, of whom.
 
     def create(self, register: bytes, members: Acceptors) -> None:
-        """Know of a register."""
         self.histories[register] = History(members)
 
     def began(self, machine: Machine, identity: Identity) -> None:
-        """A process tells who it is."""
         uuid, store, _ = identity
         self._where[uuid] = machine
         self._acceptors[machine.number] = AcceptorId(uuid, store), disk_of(machine).number
@@ -58,7 +56,6 @@ class Cluster:
         return self.world.streams["hints"].choice((history.acceptors, history.created))
 
     def where(self, node: bytes) -> Machine | None:
-        """The machine of a node."""
         return self._where.get(node)
 
     def saw(self, who: AcceptorId, rows: Iterable[tuple[AcceptorId, Position]]) -> None:
@@ -80,7 +77,6 @@ class Cluster:
         )
 
     def alive(self) -> set[AcceptorId]:
-        """Whose disks are what they were."""
         return {
             acceptor
             for number, (acceptor, disk) in self._acceptors.items()

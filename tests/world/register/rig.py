@@ -100,7 +100,6 @@ class RegisterRig:
         self._keeping: deque[Kept] = deque()
 
     def end(self) -> None:
-        """Forget the process."""
         self._forget()
 
     # The process
@@ -141,7 +140,6 @@ class RegisterRig:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it knows that its store is."""
         return self._seen is not None and bool(self._seen.behind)
 
     def take_snapshot(self) -> None:
@@ -152,23 +150,19 @@ class RegisterRig:
 
     @property
     def wakes_at_ms(self) -> int:
-        """When anything is due."""
         return min([core.wakes_at_ms for core in self._cores], default=NEVER_MS)
 
     def wake(self, *, now_ms: int) -> int:
-        """Do what is due."""
         for core in [*self._cores]:
             if core.wakes_at_ms <= now_ms:
                 core.wake(now_ms)
         return self.act(now_ms=now_ms)
 
     def poke(self, *, now_ms: int) -> None:
-        """Wake all, due or not."""
         for core in self._cores:
             core.wake(now_ms)
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> int:
-        """Nobody sends datagrams here."""
         raise AssertionError((packet, source, now_ms))
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
@@ -222,7 +216,6 @@ class RegisterRig:
     # Effects
 
     def act(self, *, now_ms: int) -> int:
-        """Perform what the cores have left behind."""
         acceptor = self._acceptor
         if acceptor is None:
             return NEVER_MS
@@ -272,7 +265,6 @@ class RegisterRig:
         self._heard = []
 
     def _hear(self, seen: bytes, now_ms: int) -> None:
-        """Take in what somebody tells of stores."""
         assert self._seen is not None
         was_behind = self._seen.behind
         self._heard += [row for row in positions_in(seen) if row[1].batches]
@@ -337,7 +329,6 @@ class RegisterRig:
     # Connections
 
     def on_connected(self, peer: Peer) -> None:
-        """Say hello."""
         self._peers[peer.address] = peer
         if self._seen is not None:
             self._connections.answer(self.machine, peer, HELLO + self._seen.tell([AcceptorId(peer.uuid, peer.store)]))
@@ -353,7 +344,6 @@ class RegisterRig:
         return bool(peers)
 
     def on_message(self, peer: Peer, message: bytes) -> None:
-        """Take in a request or a reply."""
         kind, data, now_ms = message[:1], message[1:], self.machine.now_ms
         assert self._seen is not None
         if kind == HELLO:
@@ -393,6 +383,5 @@ class RegisterRig:
 
 
 def _holds(register: bytes, payload: bytes) -> bool:
-    """Nothing belongs to a payload but itself."""
     del register, payload
     return True

@@ -191,7 +191,6 @@ class _Registers:
         )
 
     def wrong(self) -> str | None:
-        """Say which register has not changed yet."""
         # What was under way when the faults ended may have put acceptors on top that were lost before that.
         late = [
             probe.register.hex()

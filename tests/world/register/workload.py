@@ -46,7 +46,6 @@ class Style(NamedTuple):
 
     @classmethod
     def drawn(cls, chance: Random) -> Style:
-        """One of many."""
         think_s = chance.choice((0.002, 0.01, 0.05, 0.5))
         return cls(
             clients=chance.choice((1, 2, 2, 3, 4)),
@@ -60,12 +59,10 @@ class Style(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it takes, about."""
         return self.operations / self.clients * (self.think_s + ROUND_S) * 2
 
 
 def rig_of(machine: Machine) -> RegisterRig:
-    """The registers of a machine."""
     assert isinstance(machine.rig, RegisterRig)
     return machine.rig
 
@@ -82,7 +79,6 @@ class Workload:
         self._asked = 0
 
     def begin(self) -> None:
-        """Use the registers from now on."""
         machines, style = self.cluster.world.machines, self.style
         for register, history in self.cluster.histories.items():
             for number in range(style.clients):
@@ -93,13 +89,11 @@ class Workload:
                 self._now_and_then(style.forces_s, partial(self._force, register, history))
 
     def next_operation(self) -> int:
-        """The number of another operation."""
         self._asked += 1
         return self._asked
 
     @property
     def is_enough(self) -> bool:
-        """Whether no client asks for anything more."""
         return self.is_over or self._asked >= self.style.operations
 
     def machine(self, home: Machine | None = None, share: float = 0.0) -> Machine | None:
@@ -148,7 +142,6 @@ class Workload:
         rig_of(machine).force(register, survivors, told)
 
     def _lose(self, acceptors: list[AcceptorId]) -> None:
-        """Have their disks be lost."""
         self.cluster.world.struck["lose_majority"] += 1
         for acceptor in acceptors:
             machine = self.cluster.where(acceptor.node)
@@ -171,7 +164,6 @@ class Client:
         self._seen: State = ()  # What it was told last.
 
     def think(self) -> None:
-        """Ask for something after a while."""
         workload = self._workload
         delay_us = int(workload.chance.expovariate(1 / workload.style.think_s) * SECOND)
         self._world.scheduler.after(delay_us, self._begin)
@@ -219,7 +211,6 @@ class Client:
             rig_of(machine).submit(self._register, change, workload.style.timeout_ms, end)
 
     def _tell(self, number: int, call: Call, outcome: Outcome) -> None:
-        """Write down what it was told."""
         cluster, asked = self._workload.cluster, self._history.asked[number]
         told: Done | Refused = Refused(None)
         name = branch = None

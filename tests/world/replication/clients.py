@@ -68,7 +68,6 @@ class Answer:
         self.token = b""
 
     def fails(self, result: Value, error: GossipKVError | None) -> None:
-        """Have it be an error."""
         del result
         self.is_there, self.error = True, error
 

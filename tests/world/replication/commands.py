@@ -46,7 +46,6 @@ class Operator:
         self._random = random
 
     def named(self) -> Mapping[bytes, NamedNode]:
-        """The nodes that the catalogue names."""
         found = self._cluster.register.tree(CATALOGUE).scan(NODE, END_OF_NODES)
         return {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
 
@@ -71,17 +70,14 @@ class Operator:
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", 1, None, 0))
 
     async def remove(self, node: Node, *, is_gone: bool = False) -> bool:
-        """Have it be none any more."""
         return await self._ask("remove_node", (node.uuid, is_gone, self._cluster.slots))
 
     async def replace(self, node: Node, newcomer: Node, *, is_gone: bool = False) -> bool:
-        """Have a node take another's place."""
         instead = node.uuid, is_gone
         argument = newcomer.uuid, newcomer.uuid.hex(), "", 1, instead, self._cluster.slots
         return await self._ask("set_node", argument)
 
     async def weigh(self, node: Node) -> bool:
-        """Have it hold more, or less."""
         weight = self._random.randint(1, MOST_WEIGHT)
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", weight, None, 0))
 
@@ -137,17 +133,14 @@ class Operator:
         return self._random.choice(free) if free else None
 
     async def strike_add(self, _: Node) -> None:
-        """A newcomer is added."""
         newcomer = self._newcomer()
         if newcomer is not None and await self.add(newcomer):
             self._has_come(newcomer)
 
     async def strike_remove(self, node: Node) -> None:
-        """A node is removed."""
         await self.remove(node)
 
     async def strike_replace(self, node: Node) -> None:
-        """A newcomer takes a node's place."""
         newcomer = self._newcomer()
         if newcomer is not None and node.uuid in self._of_weight() and await self.replace(node, newcomer):
             self._has_come(newcomer)
@@ -157,7 +150,6 @@ class Operator:
             self._cluster.lost.discard(newcomer.uuid)
 
     async def strike_weigh(self, node: Node) -> None:
-        """A node has another weight."""
         if node.uuid in self._of_weight():
             await self.weigh(node)
 
@@ -250,7 +242,6 @@ class Operator:
                 await trio.sleep(0.1)
 
     def _gone(self) -> list[Part]:
-        """The ranges whose hosts are all lost."""
         table, lost = self._cluster.table, self._cluster.lost
         parts = parts_of(self._cluster.register.tree(table)) if self._cluster.is_range else ()
         return [

@@ -31,7 +31,6 @@ class Bounds(NamedTuple):
     end: bytes | None = None
 
     def has(self, key: bytes) -> bool:
-        """Whether a key is among them."""
         return self.first <= key and (self.end is None or key < self.end)
 
 
@@ -55,7 +54,6 @@ class Span(NamedTuple):
     after: Clock
 
     def has(self, dot: tuple[int, int]) -> bool:
-        """Whether a record is in it."""
         return self.before.get(dot[0], 0) < dot[1] <= self.after.get(dot[0], 0)
 
 
@@ -70,24 +68,20 @@ NOTHING: Final = State(0, {}, {})
 
 
 def order_of(data: bytes) -> bytes:
-    """By which the later record wins."""
     return data[:24]
 
 
 def dot_of(data: bytes) -> Dot:
-    """Origin and counter of a record."""
     return int.from_bytes(data[8:16], "big"), int.from_bytes(data[16:24], "big")
 
 
 def clock_of(packed: bytes) -> Clock:
-    """A packed clock, without what is 0."""
     pairs = (packed[at : at + 16] for at in range(0, len(packed), 16))
     numbers = ((int.from_bytes(pair[:8], "big"), int.from_bytes(pair[8:], "big")) for pair in pairs)
     return {origin: count for origin, count in numbers if count}
 
 
 def state_of(value: bytes) -> State:
-    """Read it."""
     half = (len(value) - 16) // 2
     after, before = value[16 : 16 + half], value[16 + half :]
     named = tuple(int.from_bytes(after[at : at + 8], "big") for at in range(0, half, 16))
@@ -101,7 +95,6 @@ def identity_of(value: bytes) -> tuple[int, Bounds]:
 
 
 def joining_of(value: bytes) -> Joining:
-    """Read it."""
     is_loaded, rows = msgpack.unpackb(value)
     return Joining(is_loaded, tuple(Span(one, clock_of(before), clock_of(after)) for one, before, after in rows))
 
@@ -112,7 +105,6 @@ def covers(one: Clock, other: Clock) -> bool:
 
 
 def needed(level: str, slots: int) -> int:
-    """How many slots a write needs."""
     return {"one": 1, "majority": slots // 2 + 1, "all": slots}[level]
 
 

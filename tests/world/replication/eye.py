@@ -50,7 +50,6 @@ def rows_of(store: RunningStore, space: int) -> Mapping[bytes, Mapping[bytes, by
 
 
 def records_of(store: RunningStore, space: int) -> Records:
-    """The records that stand in a space."""
     return {key[1:]: data for key, data in store.scan(space, RECORD, b"\2", limit=1 << 16)[0]}
 
 
@@ -90,7 +89,6 @@ class Eye:
     # -- batches -------------------------------------------------------------------------------------------------------
 
     def appended(self, position: int, batch: Batch) -> None:
-        """See a batch that is appended."""
         puts: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         gone: defaultdict[int, list[bytes]] = defaultdict(list)
         for kind, space, key, value in operations(batch.payload):
@@ -207,6 +205,5 @@ class Eye:
                 self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="dropped"))
 
     def synced(self, position: int) -> None:
-        """All up to a position is synced."""
         while self.pending and self.pending[0].position <= position:
             self.witness.applies(self.pending.pop(0), self.node)

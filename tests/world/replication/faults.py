@@ -199,7 +199,6 @@ class Faults:
         self._network.wrongly_dead.discard(node.uuid)
 
     def heal(self) -> None:
-        """End all that lasts."""
         self._cluster.register.deaf.clear()
         self._cluster.register.is_unwell = False
         self._cluster.register.withholds = lambda _: False

@@ -91,7 +91,6 @@ class Lineage:
         self._before: dict[int, int] = {}  # By assignment that of its node in the parent.
 
     def divides(self, parent: Partition, children: Sequence[Partition]) -> None:
-        """A partition was divided."""
         self.children[parent.id] = tuple(child.id for child in children)
         at = {one.node: one.id for one in parent.assignments}
         for child in children:
@@ -99,7 +98,6 @@ class Lineage:
             self._before |= {one.id: at[one.node] for one in child.assignments if one.node in at}
 
     def forebears(self, partition: int) -> tuple[int, ...]:
-        """A partition, its parent, and so on."""
         return self._forebears.get(partition, (partition,))
 
     def line(self, assignment: int) -> Iterator[int]:
@@ -149,7 +147,6 @@ class Moves:
     # -- what is decided ---------------------------------------------------------------------------------------------
 
     def changed(self, register: bytes, before: Tree, after: Tree, done: Sequence[Operation]) -> None:
-        """A map was changed by these operations."""
         if register == CATALOGUE:
             return
         settled = _settled(done)
@@ -238,17 +235,14 @@ class Moves:
         return None if is_parent_left else found
 
     def current(self) -> list[int]:
-        """The partitions that are there by now."""
         return sorted(self.maps.keys() - self.dropped - self.lineage.children.keys() - self.refounded.replaced)
 
     def last(self, partition: int) -> Partition | None:
-        """A partition, by the last map."""
         return next(reversed(self.maps[partition].values()), None)
 
     # -- what clocks mean --------------------------------------------------------------------------------------------
 
     def map_of(self, model: Model) -> Partition | None:
-        """The record that a copy goes by."""
         return self.maps[model.partition].get(model.config)
 
     def meaning(self, model: Model) -> Clock:

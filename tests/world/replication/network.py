@@ -31,23 +31,15 @@ class Life(Protocol):
     """One life of a node, as the network sees it."""
 
     @property
-    def node(self) -> bytes:
-        """Its uuid."""
-        ...
+    def node(self) -> bytes: ...
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        ...
+    def is_over(self) -> bool: ...
 
     @property
-    def measuring(self) -> Measuring:
-        """What its copies have."""
-        ...
+    def measuring(self) -> Measuring: ...
 
-    def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
-        """Answer a question.  Raises GossipKVError."""
-        ...
+    def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None: ...
 
     def disconnected(self, node: bytes) -> None:
         """Hear that the connection to a node is broken."""
@@ -84,7 +76,6 @@ class Network:
         self._sooner = trio.Event()
 
     async def run(self) -> None:
-        """Deliver, until cancelled."""
         while True:
             self._sooner = trio.Event()
             with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
@@ -93,7 +84,6 @@ class Network:
                 heappop(self._heap)[2]()
 
     def at(self, time: float, do: Callable[[], None]) -> None:
-        """Have something done at a time."""
         self._number += 1
         heappush(self._heap, (time, self._number, do))
         if self._heap[0][1] == self._number:
@@ -115,7 +105,6 @@ class Network:
         return True
 
     def breaks(self, link: Link) -> None:
-        """Have a connection break."""
         if link.is_broken:
             return
         link.is_broken = True
@@ -130,14 +119,12 @@ class Network:
             link.source.disconnected(link.to.node)
 
     def ended(self, life: Life) -> None:
-        """A life is over."""
         self.lives.pop(life.node, None)
         for link in self.links.values():
             if life in (link.source, link.to):
                 self.breaks(link)
 
     def heal(self, cuts: set[tuple[bytes, bytes]]) -> None:
-        """End cuts: what was held goes on."""
         self.cuts -= cuts
         for link in self.links.values():
             held, link.held = link.held, []

@@ -87,11 +87,9 @@ class Surroundings:
 
     @property
     def clock(self) -> Surroundings:
-        """Itself."""
         return self
 
     def wall_ms(self) -> int:
-        """The time of day here."""
         return int(EPOCH_MS + trio.current_time() * 1000 + self.skew_ms())
 
 
@@ -162,7 +160,6 @@ class Life:
         return packed
 
     async def run(self) -> None:
-        """Live, until `end`."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.store.run)
@@ -176,7 +173,6 @@ class Life:
                 nursery.start_soon(task)
 
     def end(self, *, power: bool = False) -> None:
-        """Crash."""
         if self.is_over:
             return
         self.is_over = self.store.is_over = True
@@ -236,7 +232,6 @@ class Life:
                 await self._news.wait()
 
     async def _hear(self) -> None:
-        """Hear of newer maps, sooner or later."""
         while True:
             await trio.sleep(self._random.uniform(0.02, 0.15))
             for register in self.maps.behind():
@@ -293,11 +288,9 @@ class Life:
                 self._of.witness.sends(self.node, flat[1::2])
 
     def disconnected(self, node: bytes) -> None:
-        """The connection to a node is broken."""
         self.replication.disconnected(node)
 
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
-        """Answer a question.  Raises GossipKVError."""
         match method, params:
             case "replica_tell", [bytes(node), int(link), int(whole), bytes(rows)]:
                 told(self.replication.replicas.told(node, link, msgpack.unpackb(rows), whole=bool(whole)))
@@ -427,7 +420,6 @@ class Node:
         self._wanted = trio.Event()
 
     async def run(self) -> None:
-        """Live, and live again."""
         while True:
             while not self.is_wanted:
                 self._wanted = trio.Event()
@@ -446,19 +438,16 @@ class Node:
         self.eye.is_put_back = True
 
     def answered(self, number: int, error: GossipKVError | None) -> None:
-        """A write is answered."""
         self.open.discard(number)
         self.witness.answered[number] += 1
         self.witness.counts["done" if error is None else error.code] += 1
 
     def stop(self, *, power: bool = False) -> None:
-        """Crash, and stay down."""
         self.is_wanted = False
         if self.life is not None:
             self.life.end(power=power)
 
     def start(self) -> None:
-        """Be up again."""
         if not self.is_lost:
             self.is_wanted = True
             self._wanted.set()

@@ -72,7 +72,6 @@ class Register:
         return partitions.MAP, partitions.OPERATIONS
 
     def found(self, register: bytes, first: Changed) -> None:
-        """Have a map."""
         self._pages |= first.pages
         head = Head(FIRST, self._random.randbytes(TRANSACTION_BYTES), first.root)
         self.heads[register] = Known(head, self._servers, 0)
@@ -80,7 +79,6 @@ class Register:
         self.on_changed(register, Tree.empty(kind.name), self.tree(register), ())
 
     def end(self, register: bytes) -> None:
-        """Have a map be no more."""
         known = self.heads[register]
         self.heads[register] = known._replace(head=known.head._replace(ended=True))
 
@@ -102,7 +100,6 @@ class Register:
         return node not in self.deaf and self._servers.is_quorum(reached)
 
     def judge(self, register: bytes, operations: Sequence[Operation]) -> list[Answer]:
-        """Judge operations, in one transaction.  Raises UnknownDatabase."""
         known, before = self.heads[register], self.tree(register)
         if known.head.ended:
             raise UnknownDatabase("the table was dropped")
@@ -129,7 +126,6 @@ class Maps:
     """What a node knows of the maps; see `register.metadata.server.Metadata`."""
 
     def __init__(self, register: Register, node: bytes, random: Random, known: dict[bytes, Known]) -> None:
-        """`known`: what outlives a life."""
         self.me = AcceptorId(node, 1)
         self.catalogue = CATALOGUE
         self.known = known
@@ -202,7 +198,6 @@ class Maps:
 
 
 def tables_of(maps: Maps) -> Mapping[str, NamedTable]:
-    """All tables, as known to a node."""
     if CATALOGUE not in maps.known:
         return {}
     return {entry.key.decode(): decode_named(entry.record) for entry in maps.tree(CATALOGUE).scan(END_OF_NODES)}
@@ -218,5 +213,4 @@ class Catalogue:
         self.transact = maps.transact
 
     def tables(self) -> Mapping[str, NamedTable]:
-        """All tables, as known here."""
         return tables_of(self._maps)

@@ -22,7 +22,6 @@ class Asked(NamedTuple):
     reverse: bool = False
 
     def has(self, key: bytes) -> bool:
-        """Whether a key is among them."""
         return self.start <= key and (self.end is None or key < self.end)
 
 

@@ -59,13 +59,9 @@ class Mood:
 class Heard(Protocol):
     """Who sees what is appended and synced."""
 
-    def appended(self, position: int, batch: Batch) -> None:
-        """See a batch that is appended."""
-        ...
+    def appended(self, position: int, batch: Batch) -> None: ...
 
-    def synced(self, position: int) -> None:
-        """All up to a position is synced."""
-        ...
+    def synced(self, position: int) -> None: ...
 
 
 @final
@@ -92,7 +88,6 @@ class RunningStore:
 
     @property
     def synced_position(self) -> int:
-        """All up to here is synced."""
         return self.opened.synced_position
 
     def found(self, spaces: frozenset[int], position: int) -> int:
@@ -104,12 +99,10 @@ class RunningStore:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing is taken now."""
         return "the disk is full" if self.mood.is_full else None
 
     @property
     def first_space(self) -> int | None:
-        """The first space that was made."""
         return self.opened.first_space
 
     @property
@@ -118,7 +111,6 @@ class RunningStore:
         return self.opened.log_floor
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced under a key."""
         return self.opened.get(space, key)
 
     def scan(
@@ -130,19 +122,15 @@ class RunningStore:
         reverse: bool = False,
         limit: int | None = None,
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """A page of what is synced."""
         return self.opened.scan(space, start, end, reverse=reverse, limit=limit)
 
     def spaces(self) -> list[int]:
-        """The spaces that are there."""
         return self.opened.spaces()
 
     def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
-        """About how many bytes lie within bounds."""
         return self.opened.size_bytes(space, start, end)
 
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
-        """About how many records lie within bounds."""
         return self.opened.rows(space, start, end)
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
@@ -154,16 +142,13 @@ class RunningStore:
         return self.opened.reserve_space()
 
     def follow(self, spaces: frozenset[int], position: int) -> Cursor:
-        """A cursor in the log."""
         return self.opened.follow(spaces, position)
 
     async def read_log(self, cursor: Cursor) -> tuple[list[tuple[int, Operations]], int]:
-        """What comes next for a cursor."""
         await trio.sleep(self.random.uniform(0, 0.002))
         return self.opened.read_next(cursor)
 
     def append(self, batch: Batch, on_synced: OnSynced) -> int:
-        """Append a batch.  Raises Overloaded, StorageError."""
         if self.is_over:
             raise StorageError("the process is over")
         if (refusal := self.refusal) is not None:
@@ -176,7 +161,6 @@ class RunningStore:
         return position
 
     async def run(self) -> None:
-        """Sync what is appended, until cancelled."""
         while True:
             await self._more.wait()
             self._more = trio.Event()

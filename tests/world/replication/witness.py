@@ -56,7 +56,6 @@ class Violation(NamedTuple):
 
 
 def p99(times: Iterable[float]) -> float:
-    """The 99th percentile.  Requires: there are some."""
     ordered = sorted(times)
     return ordered[len(ordered) * 99 // 100]
 
@@ -89,14 +88,12 @@ class Witness:
         self.latencies: list[tuple[int, bytes, float, float]] = []  # Partition, node, when, how long.
 
     def found(self, checker: str, what: str) -> None:
-        """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             self.violations.append(Violation(checker, self._now(), what))
 
     # -- disks -------------------------------------------------------------------------------------------------------
 
     def applies(self, change: Change, node: bytes = b"") -> None:
-        """A batch is durable, at a node."""
         model = self._model(node, change.assignment)
         who = f"{change.assignment} of partition {model.partition}"
         if model.left:
@@ -129,7 +126,6 @@ class Witness:
         self.counts["adopted a division of a child"] += len(lineage.forebears(parent.partition)) > 1
 
     def _moves_on(self, model: Model, who: str, change: Change) -> None:
-        """A copy has another state."""
         state = change.state
         if change.loaded is None and model.joining is None:
             self._check_continuity(model, who, state)
@@ -391,7 +387,6 @@ class Witness:
         self.counts["records sent"] += len(records)
 
     def check_answers(self) -> None:
-        """Each write is answered once."""
         for number, count in sorted(self.answered.items()):
             if count > 1:
                 self.found("answers", f"write {number} was answered {count} times")

@@ -75,7 +75,6 @@ class Run(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Repeats it."""
         return f"python -m tests.world --{'refounding' if self.refounds else 'replication'} --seed {self.seed}"
 
 
@@ -212,29 +211,24 @@ class Cluster:
 
     @property
     def is_range(self) -> bool:
-        """Whether the table's keys are in ranges."""
         return self._ranges > 0
 
     @property
     def kind(self) -> str:
-        """Of the table."""
         return RANGE if self.is_range else HASH
 
     @property
     def partitions(self) -> dict[int, Partition]:
-        """The partitions, as decided last."""
         return {
             one.id: one for entry in self.register.tree(self.table).scan() for one in [decode_partition(entry.record)]
         }
 
     @property
     def map(self) -> dict[int, Placed]:
-        """The same, as copies know them."""
         found = [(entry.version, decode_partition(entry.record)) for entry in self.register.tree(self.table).scan()]
         return {one.id: Placed(version, tuple(hosts_of(one))) for version, one in found}
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Have all nodes live."""
         nursery.start_soon(self.network.run)
         for node in self.nodes:
             nursery.start_soon(node.run)
@@ -279,7 +273,6 @@ class Cluster:
         return number
 
     def number(self) -> int:
-        """The number of another write."""
         self._writes += 1
         return self._writes
 

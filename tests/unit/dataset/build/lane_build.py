@@ -63,7 +63,6 @@ class Build:
             assert set(threading.enumerate()) <= before
 
     def left(self):
-        """What is in the directory."""
         return sorted(os.listdir(self.directory))
 
     def expected(self):
@@ -74,7 +73,6 @@ class Build:
         ]
 
     def built(self):
-        """The bytes of each file."""
         return [(self.directory / name).read_bytes() for name in self.names]
 
 

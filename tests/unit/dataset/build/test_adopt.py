@@ -38,13 +38,11 @@ class Place:
         self.remote = ""
 
     def write(self, *partitions, of=3, function="sequins", records=RECORDS, **options):
-        """Writes these partitions of so many."""
         for partition in partitions:
             held = [record for record in records if partition_of(record[0], of, function) == partition]
             write_partition(self.source, partition, of, held, function=function, memory_bytes=MEMORY_BYTES, **options)
 
     def path(self, number):
-        """Of a file at the source."""
         return self.source / f"part-{number:05d}.gkv"
 
     def lie(self, number, records, **claim):
@@ -54,7 +52,6 @@ class Place:
 
     @property
     def listed(self):
-        """The source's files, as they are listed."""
         return [
             SourceFile(path.name, self.remote + str(path), path.stat().st_size, path.stat().st_mtime_ns)
             for path in sorted(self.source.glob("*.gkv"))
@@ -62,7 +59,6 @@ class Place:
 
     @contextlib.contextmanager
     def opened(self, file):
-        """A reader."""
         descriptor = RealFiles().open(file.path.removeprefix(self.remote))
         try:
             yield OpenFile(RealFiles(), descriptor, file.path)
@@ -70,11 +66,9 @@ class Place:
             RealFiles().close(descriptor)
 
     def adopt(self, **options):
-        """All of it."""
         return adopt(plan_adoption(self.listed, self.opened), self.opened, self.files, self.directory, **options)
 
     def records(self):
-        """Everything that was taken over."""
         found = {}
         for path in sorted(self.directory.iterdir()):
             with SortedFile(path) as file:

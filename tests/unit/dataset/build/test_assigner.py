@@ -16,7 +16,6 @@ KEYS = st.one_of(
 
 
 def batch_of(keys):
-    """A batch with these keys."""
     batch = Batch()
     for place, key in enumerate(keys):
         assert batch.append(key, b"%d" % place, place)
@@ -24,7 +23,6 @@ def batch_of(keys):
 
 
 def expected_partition(function, key, count):
-    """The oracle's, or None."""
     try:
         return oracle.partition(function, key, count)
     except ValueError:

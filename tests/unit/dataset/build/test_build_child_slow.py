@@ -138,7 +138,6 @@ def test_the_child_dies_with_its_node(job, start, is_stopped):
 
 
 def wait_until_gone(process):
-    """Nobody here is its parent."""
     deadline = time.monotonic() + 60
     while is_running(process):
         assert time.monotonic() < deadline
@@ -175,7 +174,6 @@ def test_a_build_that_is_killed_is_told_and_the_next_one_goes_on(job, start):
 
 
 def said_until_end(child):
-    """What it says of one build."""
     words = [{}]
     while "ended" not in words[-1]:
         line = child.stdout.readline()

@@ -42,7 +42,6 @@ def records(count, size):
 
 @asynccontextmanager
 async def node(tmp_path, disk, files=None, **settings):
-    """A running library on the small disk."""
     usual = {"source": str(tmp_path / "source"), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
     with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
         library = Library(directory.store, DatasetSettings(**usual | settings), threads=RealThreads())
@@ -56,7 +55,6 @@ async def node(tmp_path, disk, files=None, **settings):
 
 
 def told(library, name):
-    """What the status tells of a version."""
     return library.status()["db"]["versions"].get(name, {})
 
 
@@ -109,7 +107,6 @@ def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):
 
     class Optimist(RealFiles):
         def free_bytes(self, path):
-            """Somebody else will take it meanwhile."""
             return 1 << 40
 
     disk, grow = small_disk

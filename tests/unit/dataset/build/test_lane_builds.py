@@ -36,7 +36,6 @@ def partitioned(count, files, function="sequins"):
 
 
 def scattered(count, files):
-    """The same keys anywhere; each twice."""
     contents = [[] for _ in range(files)]
     for number in range(2 * count):
         contents[number % files].append(b"key %d\t%d\n" % (number * 7 % count, number))

@@ -23,12 +23,10 @@ class Failures:
         self.failing = threading.Event()
 
     def begin(self):
-        """At a file of the first lane."""
         self.begun.set()
         assert self.failing.wait(60)
 
     def fail(self):
-        """At a file of the second."""
         assert self.begun.wait(60)
         self.failing.set()
         raise self.error

@@ -20,7 +20,6 @@ from tests.unit.processes.started import is_running, started_by
 
 
 async def perform(job, *, told=None, loads=None, memory_bytes=BUILD_MEMORY):
-    """Builds it alone."""
     loads = loads or Loads(1, 0)
     async with loads.turn():
         with trio.fail_after(60):

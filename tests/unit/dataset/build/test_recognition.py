@@ -24,7 +24,6 @@ def files(function, keys, count):
 
 
 def samples(whole):
-    """The first keys of each file."""
     return [keys[:SAMPLE_KEYS] for keys in whole]
 
 
@@ -35,7 +34,6 @@ def fits(function, whole, count):
 
 
 def functions(recognition):
-    """The functions of the claims."""
     return [claim.function for claim in recognition.claims]
 
 

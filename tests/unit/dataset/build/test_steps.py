@@ -23,12 +23,10 @@ from tests.world.faulty_files import FaultyFiles
 
 
 def build(job, files=None, **options):
-    """Performs the job."""
     return perform(job, files or RealFiles(), BuildResources(MEMORY_BYTES, **options))
 
 
 def opened(job):
-    """The version that the job has built."""
     return open_version(RealFiles(), Path(job.directory), job.database, job.version)
 
 
@@ -133,7 +131,6 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
 
     class Full(RealFiles):
         def free_bytes(self, path):
-            """Next to nothing."""
             return 1000
 
     one = job([b"k\t" + b"v" * 1_000_000])

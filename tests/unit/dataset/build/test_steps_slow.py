@@ -15,12 +15,10 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 def build(job, files=None, **options):
-    """Performs the job."""
     return perform(job, files or RealFiles(), BuildResources(MEMORY_BYTES, **options))
 
 
 def opened(job):
-    """The version that the job has built."""
     return open_version(RealFiles(), Path(job.directory), job.database, job.version)
 
 

@@ -20,7 +20,6 @@ def node():
 
 
 def begin():
-    """A node that serves v1."""
     node = SimulatedNode()
     node.start()
     put(node, "v1")
@@ -30,7 +29,6 @@ def begin():
 
 
 def put(node, name):
-    """A version appears at the source."""
     node.put(name, [b"name\t%s\n" % name.encode()])
     node.look()
 

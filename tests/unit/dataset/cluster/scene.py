@@ -29,7 +29,6 @@ DIGEST = "ab" * 32
 
 
 def uuid_of(name):
-    """Sixteen bytes that order as names do."""
     return name.encode().rjust(16, b"\0")
 
 
@@ -40,17 +39,14 @@ def member(name, shard_id=None, *, state=State.ALIVE, epoch=1, firm=True):
 
 
 def identity(version="1", *, digest=DIGEST, partitions=4, function="sequins", regrouped=False):
-    """The identity of a version of `d`."""
     return Identity("d", version, digest, partitions, function, regrouped)
 
 
 def some(*partitions, of=4):
-    """These partitions of so many."""
     return PartitionSet.of(of, partitions)
 
 
 def statement(name, ready=(), building=(), of=None):
-    """What a member says of a version."""
     of = of or identity()
     count = of.partitions
     return Statement(of, 0, 100, some(*ready, of=count), some(*building, of=count), uuid_of(name))
@@ -68,7 +64,6 @@ def answer(*ready, dropping=False, seals=None):
 
 
 def held(name, *partitions):
-    """What ACTIVE has of a node."""
     return Ownership(Owner(name, uuid_of(name), member(name).address), some(*partitions))
 
 
@@ -92,11 +87,9 @@ class Node:
         self.database = None
 
     def tell(self, told):
-        """A member is known in another way."""
         self.membership.tell(told, now_ms=self.now_ms)
 
     def state(self, name, state, *, epoch=1):
-        """A member has another state."""
         self.tell(member(name, state=state, epoch=epoch))
 
     def step(self, ms=0):
@@ -117,21 +110,17 @@ class Node:
         return found
 
     def settle(self):
-        """Let the list of ids become still."""
         self.step()
         self.step(SETTLE_MS)
 
     def hear(self, name, *said, database=None, epoch=1):
-        """A member says all this."""
         self.core.hear(name, uuid_of(name), epoch, {each.identity.version: each for each in said}, database)
         self.step()
 
     def copy(self, version="1", **more):
-        """This node has, builds or sees something."""
         self.core.tell_copy(OwnCopy(version=version, **more))
 
     def has(self, *ready, of=None, **more):
-        """Have these partitions ready."""
         of = of or identity()
         seals = {"1/none": dict.fromkeys(ready, 7)}
         more = {"seals": seals, "digest": of.digest, "partitions": of.partitions} | more
@@ -139,7 +128,6 @@ class Node:
         self.step()
 
     def answered(self, name, told, of=None, *, epoch=1):
-        """A member answers what it was asked."""
         self.core.answered(name, epoch, (of or identity()).wire_id, told)
         self.step()
 

@@ -22,19 +22,16 @@ class Listing:
         self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=500, kept=kept, expected=expected)
 
     def tell(self, *told):
-        """Members are known so."""
         for each in told:
             self.membership.tell(each, now_ms=self.now_ms)
         return self.after(0)
 
     def after(self, ms):
-        """The list some time later."""
         self.now_ms += ms
         self.convergence.step(self.now_ms)
         return self.convergence.ids
 
     def isolate(self, *, isolated):
-        """Nobody is heard, or somebody again."""
         self.membership.isolate(isolated=isolated, now_ms=self.now_ms)
         return self.after(0)
 

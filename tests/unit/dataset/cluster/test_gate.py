@@ -34,7 +34,6 @@ def gated(*others, **more):
 
 
 def passed(*others, **more):
-    """One whose gate has passed."""
     node = gated(*others, **more)
     node.answered(others[0], answer(2, 3))
     assert node.passes()

@@ -52,7 +52,6 @@ class Model:
         )
 
     def holds(self, least, now_ms):
-        """Whether the gate does."""
         return all(self.owners(partition, now_ms) >= least for partition in PARTITIONS)
 
 
@@ -68,7 +67,6 @@ class Play:
         self.note()
 
     def note(self):
-        """Note who is asked, and compare."""
         node, model = self.node, self.model
         for effect in node.effects:
             if isinstance(effect, Ask):
@@ -82,7 +80,6 @@ class Play:
             assert node.core.identity("1") is None
 
     def play(self, event, name, what):
-        """One thing happens."""
         node, model = self.node, self.model
         if event == "state":
             model.states[name] = what
@@ -126,7 +123,6 @@ class Play:
         self.node.tell(told._replace(is_leaving=name in model.leaving))
 
     def answer(self, event, name, what):
-        """Somebody answers, if it was asked."""
         node, model = self.node, self.model
         asked_ms = self.pending.pop(name, None)
         if asked_ms is not None:

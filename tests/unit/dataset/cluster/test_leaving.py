@@ -116,7 +116,6 @@ def leaving(*others, ready=(0, 1), version=ONE):
 
 
 def is_missed(node, ms=0):
-    """Whether it is, some time later."""
     node.step(ms)
     return node.core.is_missed(now_ms=node.now_ms)
 

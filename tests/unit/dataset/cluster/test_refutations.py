@@ -13,7 +13,6 @@ HEARD = DatabaseStatement(refuted={DIGEST: ("sequins",)})
 
 
 def kept(node):
-    """What was to be kept."""
     return [effect for effect in node.effects if isinstance(effect, KeepRefuted)]
 
 

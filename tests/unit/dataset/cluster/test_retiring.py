@@ -26,13 +26,11 @@ def retiring(*others, **more):
 
 
 def may_retire(node, ms=0):
-    """Whether it may, some time later."""
     node.step(ms)
     return node.core.may_retire("1")
 
 
 def quiet(node):
-    """Let everything pass that has to."""
     node.step(TERMS.retire_after_ms)
     return may_retire(node, TERMS.grace_ms)
 

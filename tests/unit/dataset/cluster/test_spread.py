@@ -12,22 +12,18 @@ from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identi
 
 
 def spread(node: Node) -> Spread:
-    """One look, now."""
     return Spread(node.core)
 
 
 def of(node: Node, version: str = "1"):
-    """What is told of a version."""
     return spread(node).of_version(version)
 
 
 def runs(*partitions: int, text: str | None = None):
-    """A set as it is told."""
     return {"count": len(partitions), "runs": ",".join(map(str, partitions)) if text is None else text}
 
 
 def owner(name: str, state: str, ready, building=None):
-    """One that has something."""
     return {"node": name, "state": state, "ready": ready, "building": building or runs()}
 
 

@@ -26,12 +26,10 @@ def hadoop(text, compress, block_bytes=BLOCK_BYTES, chunk_bytes=CHUNK_BYTES):
 
 
 def snappy(text, **sizes):
-    """As Hadoop's SnappyCodec writes it."""
     return hadoop(text, lambda chunk: bytes(cramjam.snappy.compress_raw(chunk)), **sizes)
 
 
 def hadoop_lz4(text, **sizes):
-    """As Hadoop's Lz4Codec writes it."""
     return hadoop(text, lambda chunk: bytes(cramjam.lz4.compress_block(chunk, store_size=False)), **sizes)
 
 

@@ -17,7 +17,6 @@ class CutReader:
         self.taken = 0
 
     def read_at(self, offset, size_bytes):
-        """Exactly so many bytes."""
         assert 0 <= offset <= offset + size_bytes <= self.size_bytes
         self.largest_read = max(self.largest_read, size_bytes)
         return bytes(self.data[offset : offset + size_bytes])
@@ -33,7 +32,6 @@ class CutReader:
 
 
 def everything(batches):
-    """Records and offsets of all batches."""
     records, offsets = [], []
     for batch in batches:
         assert len(batch) > 0

@@ -34,18 +34,15 @@ class DescriptorReader:
         self.size_bytes = os.fstat(self._descriptor).st_size
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Exactly so many bytes."""
         found = os.pread(self._descriptor, size_bytes, offset)
         assert len(found) == size_bytes
         return found
 
     def chunks(self, start: int = 0) -> None:
-        """Not asked for by this format."""
         raise NotImplementedError
 
 
 def main(options: Reading, paths: list[str]) -> None:
-    """Read, and say what it took."""
     before = peak_bytes()
     records = 0
     reasons = []

@@ -36,6 +36,5 @@ class MemoryReader:
         return found
 
     def chunks(self, start: int = 0) -> Iterator[bytes]:
-        """All bytes from `start` on."""
         for offset in range(start, self.size_bytes, self.chunk_bytes):
             yield self.read_at(offset, min(self.chunk_bytes, self.size_bytes - offset))

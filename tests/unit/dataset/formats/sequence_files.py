@@ -33,5 +33,4 @@ def kinds(*, pieces: Iterable[int] = (1, 3), **others: object) -> Iterator[oracl
 
 
 def read(data: bytes, **options: int) -> list[tuple[bytes, bytes]]:
-    """All records, through one reader in memory."""
     return [record for batch in batches(MemoryReader(data), Reading(**options)) for record in batch]

@@ -137,7 +137,6 @@ def test_the_same_as_zlib(case, step):
 
 
 def word(number):
-    """As in Hadoop's block stream."""
     return struct.pack(">I", number)
 
 

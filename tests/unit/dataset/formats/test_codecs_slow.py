@@ -26,7 +26,6 @@ AS_A_BUILD = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)}
 
 
 def word(number):
-    """As in Hadoop's block stream."""
     return struct.pack(">I", number)
 
 
@@ -38,7 +37,6 @@ MAX_BLOCK_BYTES = 4 * MIB
 
 
 def bomb(codec):
-    """A little that becomes much."""
     zeros = bytes(4 * MIB)
     times = BOMB_BYTES // len(zeros)
     match short(codec):

@@ -15,7 +15,6 @@ CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def packed(numbers, size):
-    """Little-endian integers of a size."""
     return struct.pack(f"<{len(numbers)}{CODES[size]}", *numbers)
 
 

@@ -70,20 +70,17 @@ SCALARS = st.one_of(strings(), NUMBERS, st.sampled_from(["true", "false", "null"
 
 
 def joined(draw, parts, brackets):
-    """Parts between brackets, with space anywhere."""
     inner = ",".join(draw(SPACES) + part + draw(SPACES) for part in parts)
     return brackets[0] + (inner or draw(SPACES)) + brackets[1]
 
 
 @st.composite
 def lists(draw, inner):
-    """A list of some values."""
     return joined(draw, draw(st.lists(inner, max_size=3)), "[]")
 
 
 @st.composite
 def objects(draw, inner, names=None):
-    """An object with some members."""
     members = draw(st.lists(st.tuples(strings() if names is None else names, inner), max_size=4))
     return joined(draw, [f"{name}{draw(SPACES)}:{draw(SPACES)}{value}" for name, value in members], "{}")
 

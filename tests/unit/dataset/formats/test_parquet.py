@@ -21,19 +21,16 @@ FIXED = [b"%06d" % number for number in range(ROWS)]
 
 
 def written(table, **options):
-    """The bytes of a file."""
     target = io.BytesIO()
     pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), target, **options)
     return target.getvalue()
 
 
 def read(data, **options):
-    """All records."""
     return everything(batches(CutReader(data), Reading(**options)))[0]
 
 
 def refused(data, **options):
-    """What is said about a file."""
     with pytest.raises(SourceError) as caught:
         read(data, **options)
     details = caught.value.details
@@ -232,7 +229,6 @@ def header(*fields):
 
 
 def varint(value):
-    """Seven bits a byte, the lowest first."""
     data = b""
     while value > 127:
         data += bytes([value & 127 | 128])
@@ -241,7 +237,6 @@ def varint(value):
 
 
 def found(data, values, end=None):
-    """The pages of a column chunk."""
     return list(parquet_pages.pages(CutReader(data), 0, len(data) if end is None else end, values))
 
 

@@ -19,7 +19,6 @@ each_directory = pytest.mark.parametrize("case", own_cases(), ids=lambda case: c
 
 
 def data_files(case: Case) -> list[Path]:
-    """The part files, in order."""
     return sorted(path for path in case.place.iterdir() if path.name[0] not in "._")
 
 

@@ -24,7 +24,6 @@ MARK = struct.pack(">i", -1)
 
 
 def any_kind():
-    """Kinds as hypothesis draws them."""
     return st.builds(
         oracle.Kind,
         version=st.just(5),

@@ -27,7 +27,6 @@ BOTH = pytest.mark.parametrize("compression", ["none", "lz4"])
 
 
 def read(data, name="a.gkv", **options):
-    """All records, and their offsets."""
     return everything(sorted_files.batches(CutReader(data, name=name), Reading(**options)))
 
 

@@ -21,14 +21,12 @@ TEXT = b"".join(b"%d\t%s\n" % (number, b" ".join(RANDOM.choices(WORDS, k=number 
 
 
 def read(suffix, stored, sizes=(1 << 18,), **options):
-    """The text of a file."""
     pieces = list(text.chunks(CutReader(stored, sizes, f"part{suffix}"), Reading(**options)))
     assert all(type(piece) is bytes and 0 < len(piece) <= max(text.STEP_BYTES, 1000) for piece in pieces)
     return b"".join(pieces)
 
 
 def refused(suffix, stored, **options):
-    """What is said about a file."""
     with pytest.raises(SourceError) as caught:
         read(suffix, stored, **options)
     details = caught.value.details

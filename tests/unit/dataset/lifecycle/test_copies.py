@@ -19,7 +19,6 @@ KEYS = [f"k{number}" for number in range(40)]
 
 
 def share_of(*some):
-    """Some of the four partitions."""
     return PartitionSet.of(N, some)
 
 
@@ -73,24 +72,20 @@ def put(node, name, *, files=N):
 
 
 def held(node, name):
-    """What the node says of it."""
     found = [one for one in node.library.held() if one.name == name]
     return found[0] if found else None
 
 
 def here(node, name):
-    """The partitions that are here."""
     found = held(node, name)
     return None if found is None else tuple(found.here)
 
 
 def manifest(node, name):
-    """The one on the disk."""
     return read_manifest(node.disk, VersionStore(PurePath("/data"), node.disk).version_path(DATABASE, name))
 
 
 def files_of(node, name):
-    """The sorted files on the disk."""
     entries = node.disk.list_directory(f"/data/datasets/{DATABASE}/{name}")
     return {entry.name for entry in entries} - {"_MANIFEST"}
 

@@ -26,7 +26,6 @@ WHOLE = PartitionSet.whole(N)
 
 
 def directory(files, root=""):
-    """The data directory of a node."""
     return DataDirectory.open(f"{root}/data", files, cluster="test", random=random.Random(1))
 
 
@@ -47,7 +46,6 @@ def prepare(files, root=""):
 
 
 def change(files, root=""):
-    """Adds one partition, then drops another."""
     with directory(files, root) as data:
         build(data, files, 1, root=root)
         data.store.add_partitions("db", "v1", WHOLE)

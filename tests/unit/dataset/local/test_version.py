@@ -22,7 +22,6 @@ def built(job):
 
 
 def opened(built, files=None, database="db", version="v1"):
-    """Opens it."""
     return open_version(files or RealFiles(), built, database, version)
 
 

@@ -33,28 +33,23 @@ class File:
 
     @property
     def index_range(self):
-        """The last part of it."""
         return self.size_bytes - self.size_bytes // INDEX_PART, self.size_bytes // INDEX_PART
 
     def pin(self):
-        """Count it."""
         if self.is_closed:
             raise ValueError("closed")
         self.pins += 1
 
     def unpin(self):
-        """Count it."""
         self.pins -= 1
 
     def set_paged(self, paged):
-        """Note it."""
         assert self.pins
         assert paged != self.paged
         self.paged = paged
         self._done.append((self, "paged" if paged else "resident", trio.current_time(), 0, 0))
 
     def prewarm(self, first, size):
-        """Note it."""
         assert self.pins
         assert 0 < size <= PIECE_BYTES
         assert first + size <= self.size_bytes
@@ -68,7 +63,6 @@ class Threads:
         self.takes_s = 0.01
 
     async def run(self, function, *arguments):
-        """Do it then."""
         with trio.CancelScope(shield=True):
             await trio.sleep(self.takes_s)
         return function(*arguments)
@@ -94,11 +88,9 @@ class Node:
         )
 
     def room(self):
-        """What there is of it."""
         return None if self.room_mib is None else Room("memory.max of /a", self.room_mib * MIB)
 
     def open(self, *sizes_mib, compression="none", is_active=True):
-        """One version more."""
         files = [File(size, self.done, is_compressed=compression == "lz4") for size in sizes_mib]
         version = SimpleNamespace(files=[None, *files], manifest=SimpleNamespace(compression=compression))
         self.versions.append(Open(version, is_active))
@@ -106,7 +98,6 @@ class Node:
         return files
 
     def close(self, at):
-        """One version less."""
         for file in self.versions.pop(at).files:
             file.is_closed = True
         self.paging.versions_changed()
@@ -124,17 +115,14 @@ class Node:
 
     @property
     def resident(self):
-        """What it tells."""
         return self.paging.to_map()["resident"]
 
 
 async def start(node, nursery):
-    """Have it page."""
     await nursery.start(node.paging.run)
 
 
 def opened(*versions):
-    """Open versions: (MiB, compression, whether active)."""
     return [
         Open(SimpleNamespace(files=[File(size, [])], manifest=SimpleNamespace(compression=compression)), is_active)
         for size, compression, is_active in versions

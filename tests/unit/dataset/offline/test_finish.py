@@ -25,7 +25,6 @@ _REGROUPED = PartitionClaim("text", 4, 3, regrouped=True)
 
 
 def write(place, *partitions, of=3, function="sequins", **options):
-    """Writes these partitions of so many."""
     for partition in partitions:
         held = [record for record in RECORDS if partition_of(record[0], of, function) == partition]
         write_partition(place, partition, of, held, function=function, memory_bytes=MEMORY_BYTES, **options)
@@ -169,14 +168,12 @@ def test_a_store_without_whole_uploads_gets_a_rename(tmp_path):
         broken = False
 
         def put_file(self, source, target, **options):
-            """Looks before and after."""
             seen.append((os.path.basename(target), os.listdir(tmp_path / "v")))
             super().put_file(source, target, **options)
             if self.broken:
                 raise OSError("connection reset")
 
         def mv(self, source, target, **options):
-            """As HDFS does, refuses to replace."""
             if os.path.exists(target):
                 raise FileExistsError(target)
             super().mv(source, target, **options)
@@ -229,7 +226,6 @@ def test_what_is_secret_in_a_url_is_not_told(monkeypatch):
     system = type(fsspec.filesystem("memory"))
 
     def refuse(self, path, **options):
-        """Says too much."""
         raise PermissionError("no access for key hunter2hunter2 and password s3cr3t-s3cr3t")
 
     monkeypatch.setattr(system, "exists", refuse)

@@ -24,18 +24,15 @@ RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(500)]
 
 
 def of(partition, partitions, function="sequins", records=RECORDS):
-    """The records of one partition."""
     return [record for record in records if partition_of(record[0], partitions, function) == partition]
 
 
 def write(directory, partition=0, partitions=3, records=None, **options):
-    """Writes one partition of the records."""
     given = of(partition, partitions, options.get("function", "sequins")) if records is None else records
     return write_partition(directory, partition, partitions, given, memory_bytes=MEMORY_BYTES, **options)
 
 
 def read(path):
-    """What is in a sorted file."""
     with SortedFile(path) as file:
         return dict(file.scan())
 

@@ -28,12 +28,10 @@ def built(job):
 
 
 def task(built, bytes_per_second=NO_HURRY):
-    """What is ordered."""
     return Job(str(built), "db", "v1", bytes_per_second)
 
 
 def flip(path, at):
-    """One bit turns over."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]

@@ -34,7 +34,6 @@ def reads(directory, files=None, version="v1"):
 
 
 def flip(path, at, bit=1):
-    """One bit turns over."""
     data = bytearray(path.read_bytes())
     data[at] ^= bit
     path.write_bytes(data)

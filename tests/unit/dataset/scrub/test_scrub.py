@@ -43,7 +43,6 @@ class Clock:
     """A wall clock over Trio's."""
 
     def wall_ms(self):
-        """Since 1970."""
         return WALL_MS + round(trio.current_time() * 1000)
 
 
@@ -51,7 +50,6 @@ class AtOnce:
     """In the place of worker threads."""
 
     async def run(self, function, *args):
-        """Here, in one step."""
         await trio.lowlevel.checkpoint()
         return function(*args)
 
@@ -90,7 +88,6 @@ class Place:
         return version
 
     async def read_back(self, job, on_damage):
-        """In the place of a child."""
         self.read.append((round(trio.current_time()), job.version))
         await trio.sleep(self.takes_s)
         if self.failing is not None:
@@ -98,7 +95,6 @@ class Place:
         return Outcome(*read_back(RealFiles(), job, wait=lambda _: None, on_damage=on_damage), bypassed_cache=True)
 
     def scrub(self, period_s=PERIOD_S):
-        """Ready to run."""
         return Scrub(
             period_s * 1000,
             versions=lambda: self.versions,
@@ -145,7 +141,6 @@ def flip(path, at):
 
 
 def overwrite(path, data):
-    """It holds something else."""
     path.write_bytes(data)
 
 

@@ -18,13 +18,11 @@ FILES = RealFiles()
 
 
 def put(path, data=b"a\tb\n"):
-    """A file with its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 def read(file):
-    """All of a listed file."""
     with SourceReader(FILES, file) as reader:
         return b"".join(reader.chunks())
 
@@ -181,7 +179,6 @@ def test_too_many_files_are_refused():
 
     class Many(RealFiles):
         def list_directory(self, path):
-            """A lot."""
             return [Entry(f"part-{number:06d}", "file", 1, 1) for number in range(MAX_FILES + 1)]
 
     with pytest.raises(SourceError, match="more than 16,384 data files"):

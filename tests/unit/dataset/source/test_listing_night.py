@@ -32,7 +32,6 @@ def test_a_directory_without_end_is_refused_soon(monkeypatch):
             return itertools.repeat(self)
 
         def stat(self, follow_symlinks):
-            """A plain file."""
             looked.append(follow_symlinks)
             return os.stat(__file__)
 

@@ -19,7 +19,6 @@ class Stalled:
         self.go_on = threading.Event()
 
     def __call__(self):
-        """LookThreads."""
         self.begun += 1
         assert self.go_on.wait(60)
         return "found"

@@ -23,7 +23,6 @@ FILES = RealFiles()
 
 
 def put(path, data=b"a\tb\n"):
-    """A file with its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
@@ -35,13 +34,11 @@ def chunks(files, file):
 
 
 def crc_file(data, each=512):
-    """Hadoop's checksum file of `data`."""
     pieces = [data[at : at + each] for at in range(0, len(data), each)]
     return b"crc\0" + struct.pack(">I", each) + b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
 
 
 def listed(tmp_path, data):
-    """A file and how it was listed."""
     put(tmp_path / "db" / "v" / "part-0", data)
     return tmp_path / "db" / "v" / "part-0", Source(tmp_path, FILES).version("db", "v").files[0]
 
@@ -203,7 +200,6 @@ def test_a_large_checksum_file_is_read_in_parts(tmp_path):
 
     class Watched(RealFiles):
         def pread(self, descriptor, size_bytes, offset):
-            """As it is, and noted."""
             part = super().pread(descriptor, size_bytes, offset)
             if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".crc"):
                 read.append(len(part))

@@ -36,7 +36,6 @@ def memory():
 
 
 def source(url="memory://root", **options):
-    """A source at a URL."""
     return Source.open(url, RealFiles(), options)
 
 
@@ -140,7 +139,6 @@ def test_a_new_version_is_seen_at_once(memory, store):
     kept = {}
 
     def ls(self, path, **options):
-        """Remembers."""
         if path not in kept:
             kept[path] = super(type(self), self).ls(path, detail=True)
         return kept[path]
@@ -196,7 +194,6 @@ def test_errors_of_a_store_are_one_kind_and_tell_no_secret(error, store):
     """Whatever its package raises; neither the message nor what is chained to it shows the password."""
 
     def ls(self, path, **options):
-        """Refuses."""
         raise error
 
     def init(self, *given, password, **options):
@@ -223,7 +220,6 @@ def test_a_session_that_broke_is_begun_again(store, memory):
     made = []
 
     def ls(self, path, **options):
-        """The first one is broken."""
         if self is made[0]:
             raise OddError("session expired")
         return super(type(self), self).ls(path, detail=True)
@@ -249,7 +245,6 @@ def test_reading_that_is_refused_names_the_file(store, memory):
         seek = close = lambda self, *_: None
 
         def read(self, size):
-            """Breaks off."""
             raise OddError("reset by peer")
 
     store("breaks", open=lambda self, path, mode, **options: Broken())
@@ -309,11 +304,9 @@ def test_reading_goes_on_where_the_store_stops_short(store, memory):
         at = 0
 
         def seek(self, offset):
-            """Moves."""
             self.at = offset
 
         def read(self, size):
-            """Seven bytes at most."""
             part = data[self.at : self.at + min(size, 7)]
             self.at += len(part)
             return part

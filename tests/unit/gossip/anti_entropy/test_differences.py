@@ -15,7 +15,6 @@ from tests.unit.gossip.tree.linked import ROOM, START_MS, Link, Node, member, pa
 
 
 def knowledge(node: Node, most_bytes: int = 1000) -> list[Digest]:
-    """A node's digest, as another gets it."""
     sent = node.exchange._knowledge.digest(most_bytes, node.link.now_ms)
     assert all(len(part) <= most_bytes for part in sent)
     found = [part for one in sent for part in messages.read_parts(one, 0)]

@@ -32,13 +32,11 @@ def compare(one: Node, two: Node) -> None:
 
 
 def fill(node: Node, keys: int, value: bytes = b"x" * 20) -> None:
-    """Publish much."""
     for number in range(keys):
         node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", value)
 
 
 def many(link: Link, node: Node, count: int) -> None:
-    """Let a node know many others."""
     for number in range(count):
         node.hear_record(member(f"n{number}"), now_ms=link.now_ms)
 

@@ -27,7 +27,6 @@ class Knower:
     def know(
         self, name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE, now_ms: int = 0
     ) -> None:
-        """A member, from now on like this."""
         known = member(name, epoch, incarnation, state)
         self.members.put(known, now_ms)
         self.tree.on_member(known)

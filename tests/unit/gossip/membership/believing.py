@@ -20,13 +20,11 @@ from gossipkv.gossip.profile import LAN
 
 
 def member(name: str, state: State = State.ALIVE, *, epoch: int = 1, incarnation: int = 0, port: int = 0) -> Member:
-    """A statement about somebody."""
     address = Address("10.0.0.2", port or 1000 + sum(name.encode()))
     return Member(member_id(name), name, name.encode().ljust(16, b"-"), address, epoch, incarnation, state)
 
 
 def verdict(said: Member, accuser: str = "accuser") -> Verdict:
-    """The same in short."""
     return Verdict(said.id, said.state, said.incarnation, said.epoch, member_id(accuser))
 
 
@@ -49,11 +47,9 @@ class Believer:
             self.record(other)
 
     def on_changed(self, changed: Member, before: State | None, *, now_ms: int) -> None:
-        """A belief changed."""
         self.changes.append((changed.name, before, changed.state))
 
     def on_forgotten(self, forgotten: Member, *, now_ms: int) -> None:
-        """A member is known no longer."""
         self.forgotten.append(forgotten.name)
 
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
@@ -66,28 +62,22 @@ class Believer:
         """Another node claims its name, or no longer does."""
 
     def record(self, said: Member) -> None:
-        """Hear a RECORD."""
         self.beliefs.hear_record(said, now_ms=self.now_ms)
 
     def verdict(self, said: Member, accuser: str = "accuser") -> None:
-        """Hear a VERDICT."""
         self.beliefs.hear_verdict(verdict(said, accuser), now_ms=self.now_ms)
 
     def unanswered(self, name: str) -> None:
-        """A probe failed."""
         self.beliefs.unanswered(member_id(name), now_ms=self.now_ms)
 
     def known(self, name: str) -> Member | None:
-        """What is believed."""
         return self.members.get(member_id(name))
 
     def state(self, name: str) -> State | None:
-        """The same, in one word."""
         known = self.known(name)
         return None if known is None else known.state
 
     def wait(self, for_ms: int) -> None:
-        """Let timers run, each at its time."""
         end = self.now_ms + for_ms
         while self.timers.next_ms <= end:
             self.now_ms = max(self.now_ms, self.timers.next_ms)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def recount_core(core: Gossip) -> None:
-    """All of a node's membership."""
     recount(core.members, core._beliefs, core._rumours, core._timers)
     detector = core._detector
     left = detector._ring[detector._place :]
@@ -25,7 +24,6 @@ def recount_core(core: Gossip) -> None:
 
 
 def recount(members: Members, beliefs: Beliefs, rumours: Rumours, timers: Timers) -> None:
-    """The table, suspicions, rumours and timers."""
     reachable = {id_ for id_, peer in members.peers.items() if peer.member.state in REACHABLE}
     assert {peer.member.id for peer in members._reachable} == reachable
     assert set(members._gone) == members.peers.keys() - reachable

@@ -17,7 +17,6 @@ SECOND_MS = 1000
 
 
 def cut_between(one: Node, other: Node):
-    """Neither hears the other."""
     pair = {one.address, other.address}
     return lambda source, to: {source, to} == pair
 

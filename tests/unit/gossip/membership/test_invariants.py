@@ -41,13 +41,11 @@ def count_wrong(broken: Believer) -> None:
 
 
 def hold_a_wrong_place(broken: Believer) -> None:
-    """Two peers in each other's places."""
     broken.members._reachable.reverse()
     broken.verdict(member("a", DEAD))
 
 
 def forget_a_suspicion(broken: Believer) -> None:
-    """A suspect whose suspicion never ends."""
     broken.beliefs._suspicions.clear()
     broken.unanswered("b")
 
@@ -59,7 +57,6 @@ def keep_a_suspicion(broken: Believer) -> None:
 
 
 def know_too_many(broken: Believer) -> None:
-    """More than are to be remembered."""
     broken.members.most = 2
     broken.beliefs._make_room = lambda now_ms: True
     broken.record(member("d"))

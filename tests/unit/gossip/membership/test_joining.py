@@ -19,7 +19,6 @@ SECOND_MS = 1000
 
 
 def ids(nodes):
-    """The cluster ids among nodes."""
     return {node.envelope.cluster_id for node in nodes}
 
 
@@ -221,7 +220,6 @@ def test_a_catalogue_keeps_its_id():
 
 
 def pin(link, node):
-    """Pins a node that runs."""
     node.core.pin()
     link.settle(node)
 

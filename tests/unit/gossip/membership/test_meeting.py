@@ -28,7 +28,6 @@ def test_rules():
 
 
 def check_rules(asker, asked):
-    """One meeting."""
     outcome = meet(asker, asked)
     if asker.cluster_id == asked.cluster_id:
         assert outcome is (Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME)

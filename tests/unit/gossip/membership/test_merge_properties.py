@@ -26,7 +26,6 @@ heard = st.tuples(statements, st.booleans())
 
 
 def hear(believer: Believer, said: list[tuple[Member, bool]]) -> None:
-    """Hear records and verdicts."""
     for statement, is_record in said:
         (believer.record if is_record else believer.verdict)(statement)
 

@@ -133,7 +133,6 @@ class Liar:
         """Say nothing to a datagram."""
 
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
-        """Answer WHO as an elder one would."""
         try:
             message = self.envelope.unwrap(request)
         except Dropped:
@@ -146,7 +145,6 @@ class Liar:
         return self.envelope.wrap(messages.who(messages.ME, sender, Who(asked.sequence, b"liar" * 4, 99, self.age_ms)))
 
     def take(self) -> list[object]:
-        """Return nothing."""
         return []
 
 

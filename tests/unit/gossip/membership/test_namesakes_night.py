@@ -9,7 +9,6 @@ from tests.unit.gossip.membership.test_namesakes import HOUR_MS, LIAR, SECOND_MS
 
 
 def renewals(node: Node) -> int:
-    """Epochs that a node had to keep."""
     return len(node.stores)
 
 

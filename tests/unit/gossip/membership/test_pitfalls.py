@@ -21,7 +21,6 @@ SHORT_MEMORY = replace(LAN, dead_retention_ms=600_000)
 
 
 def halves(link: Link, nodes: list[Node]) -> None:
-    """Cut a cluster in two."""
     left = {node.address for node in nodes[: len(nodes) // 2]}
     link.cut = lambda source, to: (source in left) != (to in left)
 

@@ -17,13 +17,11 @@ SECOND_MS = 1000
 
 
 def again(link: Link, node: Node, *, epoch: int, port: int | None = None, uuid: bytes | None = None) -> Node:
-    """The same name once more; not started."""
     port = node.address.port if port is None else port
     return link.node(node.me.name, epoch=epoch, port=port, uuid=uuid or node.me.uuid)
 
 
 def epochs(nodes: list[Node], name: str) -> set[tuple[str, int, Address]]:
-    """What they know of a name."""
     known = [node.core.members.get(member_id(name)) for node in nodes]
     return {(one.state.name, one.epoch, one.address) for one in known if one is not None}
 
@@ -265,7 +263,6 @@ def test_its_own_voice_is_nobody():
 
 
 def tell(link: Link, node: Node, part: bytes) -> None:
-    """Let a node hear something from nowhere."""
     head = messages.gossip(member_id("nobody"))
     node.core.receive(node.envelope.wrap(head + part), Address("10.9.9.9", 1), now_ms=link.now_ms)
     link.settle(node)
@@ -363,7 +360,6 @@ def test_claims_of_one_rank_are_settled_by_something():
 
 
 def replace_address(record: Member, uuid: bytes, address: Address) -> Member:
-    """Another claim to the same name."""
     return record._replace(uuid=uuid, address=address)
 
 

@@ -52,7 +52,6 @@ def restarted_silently(link: Link, nodes: list[Node], *, epoch: int = 50) -> Nod
 
 
 def speak(link: Link, silent: Node) -> None:
-    """Its disk took the epoch."""
     silent.core.speak(now_ms=link.now_ms)
     link.settle(silent)
 

@@ -33,12 +33,10 @@ class Spreader:
         self.spreading = Spreading(state, self, self.first, self.second)
 
     def flood(self, rumours: Rumours, letter: bytes, size: int = 60, count: int = 500) -> None:
-        """More news than fit into many packets."""
         for number in range(count):
             rumours.add(number.to_bytes(8, "big"), letter * size)
 
     def shares(self) -> tuple[int, int]:
-        """Bytes of either kind on one packet."""
         message = self.spreading.laden(b"")
         assert len(message) <= LAN.packet_bytes - HEADER_BYTES
         return message.count(b"m"), message.count(b"t")

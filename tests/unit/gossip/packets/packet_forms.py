@@ -26,7 +26,6 @@ def write_head(name: str, fields: dict) -> bytes:
 
 
 def write_part(part: messages.Part) -> bytes:
-    """The package's bytes of its own part."""
     match part:
         case Member():
             return messages.record(part)
@@ -84,7 +83,6 @@ def read_parts(message: bytes, begin: int) -> tuple[list[oracle.Part], bool]:
 
 
 def part_form(part: messages.Part) -> oracle.Part:
-    """The oracle's form of a part."""
     match part:
         case Member():
             assert part.id == member_id(part.name)
@@ -119,18 +117,15 @@ def known_form(one: Known) -> dict:
 
 
 def change_form(one: Change, since: int) -> dict:
-    """The oracle's form of a change."""
     form = {"version minus since": one.version - since, "kind": 2 if one.value is None else 1, "path": one.path}
     return form if one.value is None else form | {"value": one.value}
 
 
 def address_form(address: Address) -> tuple[bytes, int]:
-    """The oracle's form of an address."""
     return ipaddress.ip_address(address.host).packed, address.port
 
 
 def address_of(form: tuple[bytes, int]) -> Address:
-    """The package's form of an address."""
     return Address(str(ipaddress.ip_address(form[0])), form[1])
 
 
@@ -149,14 +144,12 @@ knowns = st.builds(Known, ids, states, words32, numbers, numbers, numbers)
 
 @st.composite
 def members(draw: st.DrawFn) -> Member:
-    """Any record."""
     name = draw(names)
     return Member(member_id(name), name, draw(uuids), draw(addresses), draw(numbers), draw(words32), draw(states))
 
 
 @st.composite
 def deltas(draw: st.DrawFn) -> Delta:
-    """Any delta whose numbers agree."""
     steps = draw(st.lists(st.integers(1, 1000), max_size=8))
     since = draw(st.integers(0, 2**62))
     versions = [since + sum(steps[: place + 1]) for place in range(len(steps))]
@@ -181,7 +174,6 @@ parts = st.one_of(
 
 @st.composite
 def heads(draw: st.DrawFn) -> tuple[str, dict]:
-    """Any head, in the oracle's form."""
     by_size = {
         "1": st.integers(0, 255), "4": words32, "8": ids, "16": uuids, "number": numbers,
         "address": addresses.map(address_form),

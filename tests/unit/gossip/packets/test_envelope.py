@@ -21,7 +21,6 @@ def sealed(seal: Seal = Seal.REQUIRE, session: int = 1, name: str = "one", clust
 
 
 def reason(receiver: Envelope, packet: bytes, *, any_cluster: bool = False) -> str:
-    """Why the receiver drops the packet."""
     with pytest.raises(Dropped) as dropped:
         receiver.unwrap(packet, any_cluster=any_cluster)
     return dropped.value.reason

@@ -54,12 +54,10 @@ SECRET, SESSION = bytes(range(32)), bytes(range(16))
 
 
 def sealed(session: bytes = SESSION) -> Envelope:
-    """An envelope that seals."""
     return Envelope("golden", HASH, Sealing([key(SECRET)], session), Seal.REQUIRE)
 
 
 def made() -> dict[str, bytes]:
-    """Every vector as this version writes it."""
     return {
         **HEADS,
         **{name: forms.write_part(part) for name, part in PARTS.items()},

@@ -11,7 +11,6 @@ ONE, OTHER, THIRD = (key(bytes([number]) * 32) for number in (1, 2, 3))
 
 
 def encoded(secret: bytes) -> str:
-    """Base64."""
     return base64.b64encode(secret).decode()
 
 

@@ -291,7 +291,6 @@ def test_what_is_remembered_of_parts_is_small(part) -> None:
 
 
 def longest_like(part):
-    """The longest of its kind."""
     if isinstance(part, messages.Verdict):
         return part._replace(epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
     name = "x" * MAX_NAME_BYTES

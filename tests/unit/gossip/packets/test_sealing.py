@@ -27,7 +27,6 @@ class Node:
         self.wrap = self.envelope.wrap
 
     def hears(self, packet: bytes) -> bytes | str:
-        """The message, or why there is none."""
         try:
             return self.envelope.unwrap(packet)
         except Dropped as dropped:

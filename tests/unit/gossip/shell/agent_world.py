@@ -22,7 +22,6 @@ class Clock:
         self._began_s = trio.current_time()
 
     def monotonic_ns(self):
-        """Nanoseconds."""
         return round((trio.current_time() - self._began_s) * 1e9)
 
 
@@ -43,17 +42,14 @@ class Datagrams:
         self.arrived.set()
 
     def reaches(self, to):
-        """IPv4 only."""
         return ":" not in to.host
 
     def send(self, packet, to):
-        """Goes out, unless it is refused."""
         if self.refused:
             raise OSError(self.refused.pop(0), "refused")
         self.sent.append((to, packet))
 
     def receive(self):
-        """The first that waits."""
         if not self.waiting:
             self.arrived = trio.Event()
             raise BlockingIOError
@@ -63,7 +59,6 @@ class Datagrams:
         return packet, source
 
     def close(self):
-        """At the end."""
         self.is_closed = True
 
 
@@ -76,12 +71,10 @@ class Stream:
         self.received = b""
 
     async def send_all(self, data):
-        """To the peer."""
         await trio.lowlevel.checkpoint()
         self.received += data
 
     async def receive_some(self, _most_bytes):
-        """From the peer."""
         await trio.lowlevel.checkpoint()
         if not self._script:
             return b""
@@ -93,7 +86,6 @@ class Stream:
         return step
 
     async def aclose(self):
-        """At its end."""
         self._sockets.open -= 1
 
 
@@ -108,14 +100,12 @@ class Sockets:
         self.open = self.most_open = 0
 
     async def wait_readable(self, source):
-        """Until something has arrived."""
         if source.waiting:
             await trio.lowlevel.checkpoint()
         else:
             await source.arrived.wait()
 
     async def connect(self, to):
-        """Refused by whom no script is about."""
         await trio.lowlevel.checkpoint()
         if to not in self.scripts:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
@@ -144,7 +134,6 @@ class Threads:
         self.takes_s = 0
 
     async def run(self, function, *arguments, **_options):
-        """As a thread would."""
         await trio.sleep(self.takes_s)
         return function(*arguments)
 
@@ -158,23 +147,19 @@ class Keeper:
         self.refusals = []
 
     def keep(self, **what):
-        """Durable."""
         if self.refusals:
             raise self.refusals.pop(0)
         self.kept.append({name: value for name, value in what.items() if value is not None})
 
     def remember(self, peers):
-        """For the next start."""
         if self.refusals:
             raise self.refusals.pop(0)
         self.remembered.append(tuple(peers))
 
     def forget(self):
-        """Nothing."""
         self.kept.append({})
 
     def peers(self):
-        """From the last time."""
         return [PEER]
 
 
@@ -194,7 +179,6 @@ class Core:
         self.on = {}  # What it leaves behind when it hears such a thing.
 
     def of(self, *kinds):
-        """What it heard of these kinds."""
         return [entry for entry in self.heard if entry[1] in kinds]
 
     def _note(self, kind, *what, now_ms):
@@ -205,46 +189,36 @@ class Core:
         self.effects += self.on.pop(kind, [])
 
     def start(self, *, joins, remembered, lone, now_ms):
-        """The beginning."""
         self._note("start", tuple(joins), tuple(remembered), lone, now_ms=now_ms)
 
     def pin(self):
-        """To stay in its cluster."""
         self.effects += self.on.pop("pin", [])
 
     def join(self, addresses, *, now_ms):
-        """Other addresses."""
         self._note("join", tuple(addresses), now_ms=now_ms)
 
     def receive(self, packet, source, *, now_ms):
-        """A datagram."""
         self._note("packet", packet, source, now_ms=now_ms)
 
     def reply(self, request, *, now_ms):
-        """A request."""
         self._note("request", request, now_ms=now_ms)
         return b"to " + request
 
     def answered(self, token, reply, *, now_ms):
-        """An answer."""
         self._note("answered", token, reply, now_ms=now_ms)
 
     def stored(self, token, *, now_ms):
-        """It is durable."""
         self._note("stored", token, now_ms=now_ms)
         self.pinned = token == self.pinned_by
 
     def wake(self, *, now_ms):
-        """The time has come."""
         self._note("wake", now_ms=now_ms)
         self.wakes_at_ms = NEVER_MS if self.period_ms is None else self.wakes_at_ms + self.period_ms
 
     def leave(self, *, now_ms):
-        """The end."""
         self._note("leave", now_ms=now_ms)
 
     def take(self):
-        """What is to be done."""
         taken, self.effects = self.effects, []
         return taken
 
@@ -262,5 +236,4 @@ class World:
         self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins, place=place)
 
     def counted(self, name):
-        """A counter of the agent."""
         return self.agent.counters().get(f"gossip_{name}", 0)

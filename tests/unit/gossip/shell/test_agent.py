@@ -19,7 +19,6 @@ ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, State.SUSPECT)
 
 
 def answer(result=b"yes", error=None):
-    """The frame of a peer's answer."""
     return msgpack.packb([1, 0, error, result])
 
 
@@ -419,11 +418,9 @@ class Place:
         self.stepped = []
 
     def start(self, *, now_ms):
-        """The beginning."""
         self.stepped.append(now_ms)
 
     def step(self, *, now_ms):
-        """One step."""
         self.stepped.append(now_ms)
         self.wakes_at_ms = now_ms + 1000 if len(self.given) > 1 else NEVER_MS
         given = self.given.pop(0)

@@ -33,13 +33,11 @@ START_MS = 1_000_000
 
 
 def address_of(name: str) -> Address:
-    """One address for each name."""
     number = int.from_bytes(member_id(name)[:3], "big")
     return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 7070)
 
 
 def member(name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE) -> Member:
-    """A member of a name."""
     return Member(
         member_id(name), name, name.encode().ljust(16, b".")[:16], address_of(name), epoch, incarnation, state
     )
@@ -62,24 +60,20 @@ class Node:
 
     @property
     def id(self) -> bytes:
-        """Its id."""
         return self.me.id
 
     # Transport
 
     def send(self, to: Address, message: bytes) -> None:
-        """A datagram."""
         self.link.send(self, to, message)
 
     def ask(self, to: Address, message: bytes, then: Callable[[bytes | None, int], None]) -> None:
-        """A request over TCP."""
         self.then[to] = then
         self.link.ask(self, to, message)
 
     # Hearer
 
     def hear_record(self, record: Member, *, now_ms: int) -> None:
-        """The larger rank is believed."""
         known = self.members.get(record.id)
         self.heard.append(record)
         if record.id != self.id and (known is None or record.rank > known.rank):
@@ -88,7 +82,6 @@ class Node:
             self.exchange.touch(record.id, now_ms=now_ms)
 
     def hear_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
-        """As membership does."""
         peer = self.members.peers[known.id]
         if peer.member.epoch == known.epoch:
             if peer.member.state in (State.DEAD, State.LEFT):
@@ -99,12 +92,10 @@ class Node:
     # Driving
 
     def knows(self, *others: Node) -> None:
-        """Make it know others."""
         for other in others:
             self.hear_record(other.me, now_ms=self.link.now_ms)
 
     def tell(self, other: Node, room: int = ROOM - 9, times: int = 8) -> None:
-        """Send one packet of rumours."""
         parts = self.tree.rumours.take(room, times)
         if parts:
             self.link.send(self, other.me.address, messages.gossip(self.id) + b"".join(parts))
@@ -121,7 +112,6 @@ class Node:
                     one.tree.acknowledged(two.id)
 
     def receive(self, message: bytes, source: Address) -> None:
-        """A datagram."""
         now_ms = self.link.now_ms
         if message[0] == messages.SYNC:
             self.exchange.receive(message, source, now_ms=now_ms)
@@ -158,12 +148,10 @@ class Link:
         self.passes: Callable[[Node, Node], bool] = lambda one, two: True
 
     def node(self, name: str, *, epoch: int = 1, limits: TreeLimits | None = None) -> Node:
-        """A new node, that knows nobody."""
         node = self.nodes[address_of(name)] = Node(name, self, epoch=epoch, limits=limits)
         return node
 
     def send(self, sender: Node, to: Address, message: bytes) -> None:
-        """A datagram goes out."""
         assert len(message) <= ROOM, len(message)
         self.sent.append(len(message))
         for _ in range(1 + (self.random.random() < self.doubled)):
@@ -171,11 +159,9 @@ class Link:
                 self.waiting.append((sender, to, message))
 
     def ask(self, sender: Node, to: Address, message: bytes) -> None:
-        """A request over TCP goes out."""
         self.waiting.append((sender, to, b"\xff" + message))
 
     def run(self) -> None:
-        """Deliver until nothing is on the way."""
         for _ in range(100_000):
             if not self.waiting:
                 return
@@ -201,7 +187,6 @@ class Link:
         sender.then.pop(to)(reply, self.now_ms)
 
     def pass_time(self, ms: int) -> None:
-        """Later."""
         self.now_ms += ms
 
     def settle(self, some: Iterable[Node] | None = None, rounds: int = 30) -> None:
@@ -220,7 +205,6 @@ class Link:
 
 
 def equal(nodes: Iterable[Node]) -> bool:
-    """Whether all have the same hash."""
     return len({node.exchange.state_hash for node in nodes}) == 1
 
 
@@ -241,7 +225,6 @@ def recount(node: Node) -> None:
 
 
 def pair(*, limits: TreeLimits | None = None) -> tuple[Link, Node, Node]:
-    """Two nodes that know each other."""
     link = Link()
     one, two = link.node("one", limits=limits), link.node("two", limits=limits)
     one.knows(two)

@@ -17,7 +17,6 @@ def change(text: str) -> Change:
 
 
 def delta(since: int, reach: int, target: int, *changes: str, floor: int = 0, reset: bool = False) -> Delta:
-    """A delta in few words."""
     return Delta(OWNER, 1, floor, since, reach, target, reset, tuple(map(change, changes)))
 
 

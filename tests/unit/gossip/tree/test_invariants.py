@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 
 def part(since: int, target: int) -> Delta:
-    """Changes of one key each."""
     changes = tuple(Change(version, f"k/{version}", b"v") for version in range(since + 1, target + 1))
     return Delta(OWNER, 1, 0, since, target, target, reset=False, changes=changes)
 
 
 def branch_of_two() -> Branch:
-    """Two keys."""
     branch = Branch(1)
     branch.apply(part(0, 2), MOST)
     return branch

@@ -29,7 +29,6 @@ class Lives:
         self.link.shuffled = True
 
     def start(self, name: str, epoch: int) -> Node:
-        """A node's next life; it knows nobody."""
         self.nodes = [node for node in self.nodes if node.me.name != name]
         node = self.link.node(name, epoch=epoch)
         self.nodes.append(node)
@@ -37,7 +36,6 @@ class Lives:
         return node
 
     def step(self) -> None:
-        """Something happens, and is looked at."""
         node = self.random.choice(self.nodes)
         draw = self.random.random()
         if draw < 0.35:
@@ -111,7 +109,6 @@ class Lives:
                 assert shown == (mine if known.state is State.ALIVE else {})
 
     def heal(self) -> None:
-        """All that lives becomes the same everywhere."""
         self.link.loss = 0.0
         self.link.run()
         self.check()

@@ -6,7 +6,6 @@ from tests.unit.gossip.tree.linked import Link, Node
 
 
 def fill(node: Node, keys: int) -> None:
-    """As a node of a large cluster."""
     for number in range(keys):
         node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", b"x" * 16)
 

@@ -20,7 +20,6 @@ ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 
 
 def tree(limits: TreeLimits | None = None) -> Tree:
-    """Of `me`, who knows `ann` and `ben`."""
     made = Tree(Members(member("me"), 100), limits)
     for name in ("me", "ann", "ben"):
         made.on_member(member(name))
@@ -40,7 +39,6 @@ def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes 
 
 
 def names(reader: Tree, path: str = "", *, hidden: bool = False) -> list[tuple[str, str, State]]:
-    """The entries below a path in short."""
     return [(entry.name, entry.owner, entry.state) for entry in reader.entries(path, now_ms=0, all=hidden)]
 
 
@@ -253,7 +251,6 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
 
 
 def told(made: Tree) -> list[Part]:
-    """What rides on the next packet."""
     parts = made.rumours.take(1300, 8)
     return [part for sent in parts for part in messages.read_parts(sent, 0)]
 

@@ -20,7 +20,6 @@ LATEST = 8
 
 
 def deltas(parts: Iterable[bytes]) -> list[Delta]:
-    """What a reader gets from the wire."""
     found = [part for sent in parts for part in messages.read_parts(sent, 0)]
     assert all(isinstance(part, Delta) for part in found)
     return [part for part in found if isinstance(part, Delta)]
@@ -32,7 +31,6 @@ def whole(parts: Iterable[bytes]) -> list[Delta]:
 
 
 def shown(branch: Branch) -> dict[str, bytes]:
-    """What readers of a branch see."""
     return {path: item.value for path, item in branch.live.items()}
 
 
@@ -68,7 +66,6 @@ class Transfers:
         self.on_the_way: list[tuple[int, Delta]] = []
 
     def check(self, reader: Branch, before: tuple[int, int]) -> None:
-        """What every reader promises after every step."""
         wrong = self.history.wrong(reader.version, shown(reader))
         assert wrong is None, wrong
         assert (reader.version, reader.floor) >= before, "a version or a floor fell"
@@ -81,7 +78,6 @@ class Transfers:
         assert reader.size_bytes == recounted_bytes(reader)
 
     def step(self) -> None:
-        """Something happens."""
         draw = self.random.random()
         if draw < 0.25:
             self._publish_or_withdraw()

@@ -46,7 +46,6 @@ def told(scene: str):
 
 
 def judged(said) -> Verdict:
-    """The verdict over what was said then."""
     states = {member["node"]: member["state"] for member in said["members"]}
     away = {name: state for name, state in states.items() if state in {"dead", "suspect"}}
     reports, silent = {}, {}
@@ -110,7 +109,6 @@ class ToldNode:
         self.asked: list[tuple[str, object]] = []
 
     async def call(self, method: str, *params, timeout_ms: int | None = None):
-        """One answer."""
         await trio.lowlevel.checkpoint()
         self.asked.append((method, params[0] if params else None))
         if self.failure is not None:
@@ -161,7 +159,6 @@ class ToldNode:
 
 @contextlib.asynccontextmanager
 async def pages_of(node: ToldNode) -> AsyncIterator[Pages]:
-    """Pages whose sampler runs."""
     pages = Pages(node, now_s=lambda: 1_795_342_320.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(pages.run)
@@ -170,7 +167,6 @@ async def pages_of(node: ToldNode) -> AsyncIterator[Pages]:
 
 
 def request(accept: bytes = b"text/html,*/*;q=0.8", target: bytes = b"/") -> Request:
-    """What a browser asks."""
     return Request(b"GET", target, {b"accept": accept})
 
 
@@ -201,7 +197,6 @@ def with_table(said):
 
 
 async def body_of(answer: Answer) -> str:
-    """What was answered, as text."""
     assert isinstance(answer.body, bytes)
     return answer.body.decode()
 
@@ -260,11 +255,9 @@ class Server:
 
     @property
     def pages_told(self) -> int:
-        """How many requests for pages were answered."""
         return sum(not path.startswith("/static/") for path, _ in self.requests)
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection."""
         connection = h11.Connection(h11.SERVER)
         with contextlib.suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
             while await self._one(connection, stream):

@@ -65,7 +65,6 @@ def serving(said, values=None) -> Iterator[tuple[str, ToldNode, Server]]:
 
 
 def text(browser, selector):
-    """The text of an element."""
     return browser.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
 
 
@@ -206,7 +205,6 @@ def test_the_keyboard_reaches_everything_in_order(browser):
 
 
 def press(browser, key, code):
-    """Press a key and let it go."""
     for kind in ("keyDown", "keyUp"):
         event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
         if key == "Enter" and kind == "keyDown":

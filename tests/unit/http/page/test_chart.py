@@ -18,7 +18,6 @@ from gossipkv.http.page.history import Interval, Latency
 
 
 def interval(end_s, rate=0.0, errors=0.0, here=None, elsewhere=None):
-    """One second."""
     return Interval(end_s, 1.0, rate, errors, here or Latency(), elsewhere or Latency())
 
 

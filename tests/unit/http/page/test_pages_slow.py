@@ -139,7 +139,6 @@ async def test_a_defect_is_one_answer_and_a_line_of_the_log(accept, monkeypatch)
 
 
 async def broken_survey(*_, **__):
-    """A defect."""
     raise ZeroDivisionError
 
 

@@ -27,7 +27,6 @@ VOID = {"meta", "link", "path", "col", "input"}
 
 
 def survey(said, database=None):
-    """What a page would have asked."""
     verdict, status, assigned, measured = judged(said), said["status"], [], []
     if database is not None:
         verdict, status = verdict.about(database), {database: status[database]}
@@ -49,7 +48,6 @@ class Read(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        """An element begins."""
         self.elements.append((tag, dict(attrs)))
         if "id" in dict(attrs):
             assert dict(attrs)["id"] not in self.ids
@@ -58,15 +56,12 @@ class Read(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        """An element that is empty."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
-        """An element ends."""
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        """Text."""
         self.text.append(data)
 
 

@@ -37,7 +37,6 @@ class OneAnswer:
         self._answer = answer
 
     async def send_all(self, data: bytes) -> None:
-        """Note it."""
         await trio.lowlevel.checkpoint()
         self.sent += data
 
@@ -49,11 +48,9 @@ class OneAnswer:
         return given
 
     def detach(self) -> object:
-        """Nobody asks."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Note it."""
         await trio.lowlevel.checkpoint()
         self.closed = True
 
@@ -68,7 +65,6 @@ class Network:
         self.hangs = False
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
-        """The next answer."""
         self.dialled.append((trio.current_time(), to))
         await trio.lowlevel.checkpoint()
         if self.hangs:
@@ -79,23 +75,18 @@ class Network:
         return self.streams[-1]
 
     def listen(self, host: str, port: int, backlog: int) -> Listener:
-        """Nobody asks."""
         raise NotImplementedError
 
     def datagrams(self, host: str, port: int) -> Datagrams:
-        """Nobody asks."""
         raise NotImplementedError
 
     async def wait_readable(self, source: HasFileno) -> None:
-        """Nobody asks."""
         raise NotImplementedError
 
     async def resolve(self, name: Address) -> list[Address]:
-        """Nobody asks."""
         raise NotImplementedError
 
     def source_towards(self, to: Address) -> str:
-        """Nobody asks."""
         raise NotImplementedError
 
 
@@ -107,15 +98,12 @@ class Table:
         self.asked: list[tuple[int, bytes, Value]] = []
 
     def set_peer(self, column: int, name: str, state: int) -> None:
-        """Note it."""
         self.peers[column] = (name, state)
 
     def forget_peer(self, column: int) -> None:
-        """Note it."""
         del self.peers[column]
 
     def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int:
-        """Note it; the number of the question."""
         assert timeout_ms > 0
         self.asked.append((column, method, msgpack.unpackb(params)))
         return len(self.asked)
@@ -153,11 +141,9 @@ class World:
         self.heard: list[bytes] = []
 
     def tell_seen(self, node: bytes) -> bytes:
-        """Something of it."""
         return b"of " + node
 
     def hear_seen(self, seen: bytes) -> None:
-        """Note it."""
         self.heard.append(seen)
 
 
@@ -170,7 +156,6 @@ async def world(nursery: trio.Nursery) -> World:
 
 
 def greeting(of: Hello = THEIRS) -> bytes:
-    """The answer to a hello."""
     return rpc.response(0, of.to_map())
 
 

@@ -40,7 +40,6 @@ class Node(Served):
     """A node that is dialled; whoever asks it anything hears which uuid they have proved."""
 
     def step(self, serve_us: int = 1000) -> None:
-        """One round."""
         self.loop.round(lambda _method, _params, _caller: msgpack.packb(self.loop.proven), serve_us, 1000)
 
 
@@ -57,15 +56,12 @@ class Nodes:
         self.mine(self.peers.pair("mine", uuid=MINE))
 
     def shows(self, pair: Pair) -> None:
-        """Have the node show that certificate."""
         self.served.loop.use_tls(self.tls(pair), nobody)
 
     def mine(self, pair: Pair) -> None:
-        """Dial with that certificate."""
         self.dialling.use_tls(self.tls(pair))
 
     def tls(self, pair: Pair) -> Tls:
-        """How the node of that certificate speaks."""
         return Tls(pair.certificate, pair.key, self.clients.path, self.peers.path, listeners=LISTEN)
 
     async def proves(self, uuid: UUID | None = THEIRS) -> bytes | None:
@@ -87,14 +83,12 @@ async def refusal(nodes: Nodes) -> str:
 
 
 async def asked(stream: Stream) -> bytes | None:
-    """Which node whoever answers takes us for."""
     await stream.send_all(rpc.request(1, "hello", [{}]))
     proven: bytes | None = msgpack.unpackb(await stream.receive_some(1000))[3]
     return proven
 
 
 async def step(served: Served) -> None:
-    """Again and again, whenever the others wait."""
     while True:
         served.step()
         await trio.lowlevel.checkpoint()

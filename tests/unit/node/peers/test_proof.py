@@ -17,7 +17,6 @@ NONCE, OTHER = b"n" * NONCE_BYTES, b"o" * NONCE_BYTES
 
 
 def prover(*keys: Key, secret: bytes = b"s" * 32, is_required: bool = True) -> Prover:
-    """A node's."""
     return Prover(lambda: keys, secret, is_required=is_required)
 
 

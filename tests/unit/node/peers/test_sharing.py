@@ -23,7 +23,6 @@ class Tree:
         """Nothing comes in."""
 
     def news(self):
-        """What is there, once."""
         news, self.told = self.paths.keys() - self.told, {*self.paths}
         return b" ".join(sorted(map(str.encode, news))) or None
 
@@ -34,7 +33,6 @@ class Tree:
         self.paths[path] = value
 
     def withdraw(self, path):
-        """It goes."""
         return self.paths.pop(path, None) is not None
 
 
@@ -47,7 +45,6 @@ class Core:
         """Whatever it is."""
 
     def refused_database(self, statement, *, now_ms):
-        """The old version makes way."""
         assert now_ms >= 0
         return [Withdraw("v1"), PublishDatabase(statement)]
 
@@ -59,7 +56,6 @@ class Library:
         self.woken = []
 
     def wake(self, name):
-        """One of them."""
         self.woken.append(name)
 
 
@@ -71,7 +67,6 @@ class Peers:
         self.asked = []
 
     def ask_unread(self, name, method, params, timeout_ms, on_answer):
-        """One of them."""
         assert timeout_ms == 1
         self.asked.append((name, method, params))
         on_answer(None, None, None)
@@ -100,19 +95,15 @@ class Gossiped:
         self.listed = []
 
     def watch(self, path, wake):
-        """One for each path."""
         return self.watches.setdefault(path, Watch(path, wake))
 
     def members_known(self):
-        """Made anew, as gossip does."""
         return [*self.members]
 
     def isolated(self):
-        """Never."""
         return False
 
     def names(self, path):
-        """None yet."""
         self.listed.append(path)
         return []
 
@@ -123,20 +114,16 @@ class Many(Peers):
     """Peers of a library without databases."""
 
     def tell(self, peers):
-        """Who is known."""
         self.told = [peer.name for peer in peers]
 
     def hear_of(self, names):
-        """Nothing is named."""
         assert list(names) == []
 
     def cores(self):
-        """None."""
         return []
 
 
 def at_rest(name, state=gossip.State.ALIVE):
-    """A member as gossip has it."""
     return gossip.Member(gossip.member_id(name), name, bytes(16), Address(name, 1), 1, 0, state)
 
 

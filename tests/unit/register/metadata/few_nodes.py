@@ -104,7 +104,6 @@ class FewNodes:
         return sorted(self.nodes.keys() - self.silent)
 
     async def describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself."""
         return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
@@ -191,7 +190,6 @@ def offered(source: bytes, base: bytes | None, root: bytes, config: int, pages: 
 
 
 async def founded(world: FewNodes) -> None:
-    """Have a catalogue at all nodes."""
     first, *others = world.nodes.values()
     await first.catalogue.found()
     if others:

@@ -25,7 +25,6 @@ class Rules:
 
 
 def rules(meta):
-    """Read a meta."""
     if meta == FORBIDDEN:
         raise ProtocolError("forbidden as meta")
     return Rules()
@@ -60,7 +59,6 @@ class Store(NamedTuple):
     asked: list[bytes]
 
     def read(self, name):
-        """A page."""
         self.asked.append(name)
         if name not in self.pages:
             raise MissingPage(name)
@@ -72,12 +70,10 @@ class Store(NamedTuple):
         return changed.root
 
     def open(self, root, kind=ANY.name):
-        """The tree of a root."""
         return Tree.empty(kind) if root is None else Tree.opened(self.read, root, kind)
 
 
 def new_store():
-    """One without pages."""
     return Store({}, [])
 
 

@@ -38,7 +38,6 @@ class QuietNodes:
             node.others = [other.uuid for other in self.nodes.values() if other is not node]
 
     def __getitem__(self, letter):
-        """The life of a node."""
         return self.nodes[letter].life
 
     def listen(self, letter):
@@ -66,7 +65,6 @@ class QuietNodes:
             self[letter].metadata.append = lambda register, offer: None
 
     def show(self):
-        """Have all get them again."""
         self.deaf.clear()
         for letter in self.nodes:
             self[letter].metadata.__dict__.pop("append", None)
@@ -89,7 +87,6 @@ class QuietNodes:
             await self[letter].metadata.quorum_read(CATALOGUE, self[letters[0]].metadata.known[CATALOGUE].acceptors)
 
     async def table(self, letter="a", name="t", shards=2, replication=1):
-        """Have a table, which all know."""
         keys = [shard_key(number) for number in range(shards)]
         wanted = Wanted(name, "hash", replication, keys)
         made = await self[letter].catalogue.create(wanted, self.random.randbytes(20))
@@ -107,7 +104,6 @@ class QuietNodes:
         return Operation(self.random.randbytes(20), at, "assign", 1, argument)
 
     def nothing(self, letter, table, base=None):
-        """A wish that finds itself done."""
         metadata = self[letter].metadata
         entry = next(metadata.tree(table.id).scan())
         at = metadata.known[table.id].config if base is None else base
@@ -115,7 +111,6 @@ class QuietNodes:
         return Operation(self.random.randbytes(20), at, "unassign", 1, argument)
 
     def times(self, method):
-        """How often somebody was asked that."""
         return sum(name == method for _, name in self.asked)
 
 

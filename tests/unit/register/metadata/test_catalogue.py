@@ -21,7 +21,6 @@ from tests.world.metadata.deciding_node import CATALOGUE
 
 
 def wanted(name="t", replication=1):
-    """A table of one shard."""
     return Wanted(name, HASH, replication, [shard_key(0)])
 
 

@@ -23,7 +23,6 @@ def batches():
 
 
 def wanted(name: str = "t", replication: int = 2) -> Wanted:
-    """A table of two partitions."""
     return Wanted(name, "hash", replication, [shard_key(0), shard_key(1)])
 
 

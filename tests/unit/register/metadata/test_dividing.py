@@ -76,7 +76,6 @@ class DividedMap:
             state["ends"] = {one: state["ends"].get(one) for one in (*state["ends"], *state["former"])}
 
     def settle(self, first, counters):
-        """Former ones are settled, at those counters."""
         for point in self.within(first):
             state = self.at[point]
             for one in state["former"] & counters.keys():
@@ -128,7 +127,6 @@ def test_ends_and_slots_that_are_empty_are_the_childrens_too():
 
 
 def right(id_=9, assignments=(14, 15, 16), first=b"m"):
-    """Two children, the second of them so."""
     return TWO[0], (first, id_, assignments)
 
 

@@ -17,7 +17,6 @@ FIRST = Head(1, b"1" * 16, b"r" * 32)
 
 
 def apply(payload, change, generation=0):
-    """What becomes of a payload."""
     return FUNCTIONS[change[:2]](payload, change.argument, generation)
 
 

@@ -38,7 +38,6 @@ class Scene:
         self.ledger = Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside)
 
     async def ask(self, node, method, params, timeout_s):
-        """As a node that has some pages."""
         self.asked.append(node)
         await trio.sleep(0.001)
         if node not in self.given:
@@ -46,12 +45,10 @@ class Scene:
         return [self.given[node].get(name) for name in params[1]]
 
     async def beside(self, do):
-        """Beside the loop."""
         await trio.sleep(0.001)
         return do()
 
     def again(self):
-        """The ledger of the next life."""
         prefix = b"m" + REGISTER
         records = [(key[len(prefix) :], value) for key, value in sorted(self.disk.records.items())]
         return Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside, records=records)
@@ -66,13 +63,11 @@ async def scene(nursery):
 
 
 def large(config=1, entries=40):
-    """A map of several leaves."""
     puts = {b"%03d" % number: RECORD for number in range(entries)}
     return put_all(Tree.empty(ANY.name), config, puts)
 
 
 def changed_from(first, config=2):
-    """A change of one entry of it."""
     return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new %d" % config})
 
 

@@ -26,12 +26,10 @@ ID = b"i" * 20
 
 
 def wanted(number=1, base=0, puts=None, looks=(), *, touches_all=False, refuses=False):
-    """An operation that does what it says."""
     return operation(Wanted(b"%020d" % number, base, puts or {}, list(looks), touches_all=touches_all, refuses=refuses))
 
 
 def outcomes(judgement):
-    """What became of each."""
     return [answer.outcome.name for answer in judgement.answers]
 
 

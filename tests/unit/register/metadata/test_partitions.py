@@ -64,12 +64,10 @@ class Map:
 
     @property
     def table(self):
-        """What its meta says."""
         return decode_table(self.store.open(self.root, MAP.name).root.meta)
 
     @property
     def partitions(self):
-        """What it has."""
         entries = self.store.open(self.root, MAP.name).scan()
         return {entry.key: decode_partition(entry.record) for entry in entries}
 

@@ -22,12 +22,10 @@ NUMBERS = st.integers(0, 1_000)
 
 
 def pin_key(root):
-    """Where the store has a pin."""
     return b"m" + REGISTER + b"\0" + root
 
 
 def page_key(name):
-    """Where the store has a page."""
     return b"m" + REGISTER + b"\1" + name
 
 
@@ -40,7 +38,6 @@ class Space:
         self.synced = 0
 
     def get(self, key):
-        """What is synced."""
         return self.after[self.synced].get(key)
 
     async def write(self, records, on_synced):
@@ -50,7 +47,6 @@ class Space:
         await wait()
 
     def sync(self, number=1):
-        """Have a few batches synced, in order."""
         for told in self.told[self.synced : self.synced + number]:
             self.synced += 1
             told()
@@ -64,7 +60,6 @@ class Space:
 
 @types.coroutine
 def wait():
-    """Wait for what never comes."""
     yield
 
 
@@ -75,7 +70,6 @@ def begin(coroutine):
 
 
 def ledger_of(space):
-    """A ledger of the next life."""
     start = len(pin_key(b"")) - 1
     records = [(key[start:], value) for key, value in sorted(space.after[0].items())]
     return Ledger(REGISTER, ANY, space, None, beside=None, records=records)
@@ -106,7 +100,6 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def keeper(self):
-        """What is kept as appended."""
         return self.keepers[-1]
 
     @rule(before=NUMBERS, seed=NUMBERS, number=st.integers(1, 9))
@@ -122,7 +115,6 @@ class Machine(RuleBasedStateMachine):
             keeper.below[root] = names
 
     def copied(self):
-        """The model, to be changed."""
         return Keeper(dict(self.keeper.below), dict(self.keeper.pins), set(self.keeper.pages))
 
     @rule(at=NUMBERS, ahead=st.sampled_from([0, 0, 1, 5]), left_out=st.one_of(st.none(), NUMBERS))
@@ -157,7 +149,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 9))
     def sync(self, number):
-        """A few batches are on the disk."""
         self.space.sync(number)
 
     @rule(more=st.integers(0, 5))
@@ -202,7 +193,6 @@ def world():
 
 
 def pages(store, root):
-    """All pages of a root."""
     return {name: store.pages[name] for name in pages_of(root, store.pages[root])}
 
 

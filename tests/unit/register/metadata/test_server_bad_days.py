@@ -31,7 +31,6 @@ def batches():
 
 
 def wanted(name: str = "t") -> Wanted:
-    """A table of two partitions."""
     return Wanted(name, "hash", 2, [shard_key(0), shard_key(1)])
 
 
@@ -115,7 +114,6 @@ async def test_what_is_known_never_falls(autojump_clock):
 
 
 async def made(world: FewNodes, name: str = "t") -> bytes:
-    """Have a table; returns its id."""
     table = await world["a"].catalogue.create(wanted(name), world.random.randbytes(20))
     for node in world.nodes.values():
         await node.metadata.quorum_read(CATALOGUE)

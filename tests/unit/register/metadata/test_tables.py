@@ -49,21 +49,17 @@ class Catalogue:
 
     @property
     def tables(self):
-        """What it has."""
         return {key: decode_named(record) for key, record in self.scan() if key[:1] != NODE}
 
     @property
     def nodes(self):
-        """The nodes of tables, by uuid."""
         return {key[1:]: decode_node(record) for key, record in self.scan() if key[:1] == NODE}
 
     def scan(self):
-        """Keys and records."""
         return [(entry.key, entry.record) for entry in self.store.open(self.root, CATALOGUE.name).scan()]
 
 
 def added(name, id_):
-    """The operation that adds a table."""
     return ("add_table", name, id_, "hash", ACCEPTORS, 5)
 
 
@@ -146,7 +142,6 @@ def put_in(number, *, weight=1, replaced=None, stay=0):
 
 
 def uuid(number):
-    """A node's uuid."""
     return b"%016d" % number
 
 

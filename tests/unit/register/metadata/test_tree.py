@@ -31,12 +31,10 @@ from tests.unit.register.metadata.maps import ANY, FORBIDDEN, NO_DIGEST, new_sto
 
 
 def key(number):
-    """A key of eight bytes."""
     return number.to_bytes(8, "big")
 
 
 def identity(number):
-    """An operation's id."""
     return b"%020d" % number
 
 
@@ -194,7 +192,6 @@ def forge(changed, replaced, **fields):
 
 
 def is_taken(store, root, changed):
-    """Whether the check lets a change pass."""
     try:
         check_change(store.read, ANY, root, changed, CONFIG)
     except GossipKVError as error:
@@ -250,7 +247,6 @@ def leaf_forgeries(changed):
 
 
 def root_forgeries(changed):
-    """Roots that say what is not so."""
     root, leaf, ids = parts(changed)
     at = root.leaves.index(leaf)
 

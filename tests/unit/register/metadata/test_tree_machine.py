@@ -36,7 +36,6 @@ class Machine(RuleBasedStateMachine):
         self.stamp = 0
 
     def record(self, size):
-        """A record that no other is like."""
         self.stamp += 1
         return None if size is None else (b"%d " % self.stamp * size)[:size]
 
@@ -91,7 +90,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, end=st.one_of(st.none(), KEYS))
     def read(self, key, end):
-        """One key, and a range."""
         tree = self.store.open(self.root)
         entry = tree.get(key)
         assert (None if entry is None else (entry.version, entry.record)) == self.model.entries.get(key)

@@ -136,7 +136,6 @@ class Crashes:
         self.tried: Counter[Moment] = Counter()
 
     def __call__(self, moment: Moment, fork: Fork) -> None:
-        """Try it, if it is its turn."""
         self.number += 1
         self.seen[moment] += 1
         if self.seen[moment] == 1 or self.number % self.stride == 0:
@@ -186,14 +185,12 @@ def live(witness: Witness, seed: int, batches: int, most_bytes: int = 1_000) -> 
 
 
 def after_a_kill(crashes: Crashes, fork: Fork) -> None:
-    """The process ends here."""
     disk = fork()
     disk.close_all()
     goes_on(crashes.survivor(disk), crashes.number)
 
 
 def after_a_power_loss(crashes: Crashes, fork: Fork) -> None:
-    """The machine ends here."""
     goes_on(crashes.survivor(fork().power_loss(crashes.number)), crashes.number)
 
 

@@ -100,7 +100,6 @@ def contents(disk: SimulatedFiles, directory: str) -> dict[str, bytes]:
 
 
 def get(disk: SimulatedFiles, path: str) -> bytes:
-    """Return all of a file."""
     descriptor = disk.open(path, READ)
     try:
         return disk.pread(descriptor, disk.size(descriptor), 0)
@@ -109,7 +108,6 @@ def get(disk: SimulatedFiles, path: str) -> bytes:
 
 
 def put(disk: SimulatedFiles, path: str, content: bytes) -> None:
-    """Make a file."""
     descriptor = disk.open(path, WRITE_NEW)
     disk.pwrite(descriptor, content, 0)
     disk.close(descriptor)

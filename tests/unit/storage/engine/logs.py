@@ -60,7 +60,6 @@ class Disk(SimulatedFiles):
                 self.pwrite(descriptor, bytes(growth), self.size(descriptor))
 
         def power_loss(self, seed: int) -> Disk:
-            """The disk after the power came back."""
             found = super().power_loss(seed)
             found.__class__ = Disk
             return found
@@ -78,7 +77,6 @@ class Faulty(FaultyFiles):
     if not hasattr(FaultyFiles, "allocate"):
 
         def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-            """As the inner one's."""
             self._perform(
                 "allocate",
                 f"{size_bytes} at {offset}",
@@ -92,7 +90,6 @@ class Real(RealFiles):
     if not hasattr(RealFiles, "allocate"):
 
         def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-            """All of it or, without room, nothing."""
             os.posix_fallocate(descriptor, offset, size_bytes)
 
 
@@ -100,12 +97,10 @@ STEPS = frozenset({"allocate", "create", "pwrite", "sync", "sync_directory", "re
 
 
 def payload_of(number: int, size: int = 40) -> bytes:
-    """A batch that puts one key."""
     return oracle.operation(oracle.VALUE, 1, b"%06d" % number, bytes([number % 256]) * size)
 
 
 def salt_of(number: int) -> int:
-    """Salts of segments, different each."""
     return (number * 0x9E3779B97F4A7C15 + 1) % 2**64
 
 
@@ -130,7 +125,6 @@ class Log:
 
     @classmethod
     def made(cls, files: SimulatedFiles | None = None, **options: object) -> Log:
-        """A new store's."""
         files = Disk() if files is None else files
         log = cls(files, **options)
         make_directory(files, ROOT / LOG)
@@ -140,11 +134,9 @@ class Log:
         return log
 
     def header(self, name: SegmentName) -> SegmentHeader:
-        """That of a segment of this life."""
         return SegmentHeader(STORE, name.number, name.salt, self.manifest.life, self.segment_bytes)
 
     def put_frame(self, kind: int, payload: bytes, position: int | None = None) -> None:
-        """Write one frame, unsynced."""
         self.position = self.position + 1 if position is None else position
         frames = Frames(self.name.salt)
         frames.append(kind, self.position, self.synced, payload)
@@ -152,7 +144,6 @@ class Log:
         self.end += frames.size_bytes
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write at the end of the segment."""
         descriptor = self.files.open(segment_path(ROOT, self.name.number), WRITE)
         self.files.pwrite(descriptor, data, self.end)
         self.files.close(descriptor)
@@ -180,7 +171,6 @@ class Log:
         self.sync()
 
     def roll(self, recycled: int | None = None) -> None:
-        """Go on in the next segment."""
         named = SegmentName(self.next_number, salt_of(self.next_number))
         make_segment(self.files, ROOT, self.header(named), recycled)
         self.next_number += 1
@@ -189,7 +179,6 @@ class Log:
         self.name, self.end = named, HEADER_BYTES
 
     def recover(self) -> tuple[Recovered, list[tuple[int, bytes]]]:
-        """What recovery finds, nothing changed."""
         found: list[tuple[int, bytes]] = []
         recovered = recover(
             self.files, ROOT, self.manifest, lambda _, position, payload: found.append((position, payload))
@@ -234,12 +223,10 @@ class Log:
         return found
 
     def expected(self) -> oracle.Outcome:
-        """What the oracle says of it."""
         lives = [oracle.LifeEnd(end.number, end.position, end.continued) for end in self.manifest.lives]
         return oracle.recover(self.bytes_of_files(), STORE, self.manifest.recovery_floor, lives)
 
     def overwrite(self, number: int, offset: int, data: bytes) -> None:
-        """Put other bytes into a file, durably."""
         descriptor = self.files.open(segment_path(ROOT, number), WRITE)
         self.files.pwrite(descriptor, data, offset)
         self.files.sync(descriptor)
@@ -257,7 +244,6 @@ class Log:
         self.files.sync_directory(ROOT / LOG)
 
     def word_at(self, number: int, offset: int) -> int:
-        """Eight bytes of a file."""
         word: int = struct.unpack_from("<Q", self.bytes_of_files()[number], offset)[0]
         return word
 
@@ -282,7 +268,6 @@ def check(log: Log) -> oracle.Outcome | None:
 
 
 def path_of(number: int) -> str:
-    """Where a segment lies."""
     return str(segment_path(ROOT, number))
 
 

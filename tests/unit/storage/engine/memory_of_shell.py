@@ -58,7 +58,6 @@ async def briskly(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
 
 
 async def taken(store: Store, batch: Batch) -> bool:
-    """Whether there was room for it."""
     try:
         await store.write(batch)
     except Overloaded:
@@ -67,7 +66,6 @@ async def taken(store: Store, batch: Batch) -> bool:
 
 
 async def main(directory: str, segment_bytes: int, batches: int, batch_bytes: int) -> None:
-    """Write, and say what it took."""
     most, children = [anonymous_bytes()], [0]
     before = most[0]
     understand = parent.understand

@@ -25,7 +25,6 @@ MERGE = 7
 
 
 def image(records: Records) -> bytes:
-    """A sorted file."""
     return sorted_file.write(sorted(records.items()), seed=sorted_file.seed_of(records))
 
 
@@ -37,7 +36,6 @@ def parts(records: Records, cuts: Iterable[int]) -> list[Records]:
 
 
 def described(name: str, content: bytes) -> RunFile:
-    """What a manifest says of a file."""
     with SortedFile(content, name=name) as file:
         file.verify()
         found = dict(file.scan())
@@ -57,13 +55,11 @@ class World:
     count: int = 0
 
     def put(self, path: str, content: bytes) -> None:
-        """A new file."""
         descriptor = self.files.open(path, WRITE_NEW)
         self.files.pwrite(descriptor, content, 0)
         self.files.close(descriptor)
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
         descriptor = self.files.open(path)
         try:
             return self.files.pread(descriptor, self.files.size(descriptor), 0)
@@ -71,11 +67,9 @@ class World:
             self.files.close(descriptor)
 
     def path(self, name: str) -> str:
-        """Of a run's file."""
         return f"{self.directory}/runs/{name}"
 
     def add(self, content: Records) -> RunFile:
-        """One more file of these records."""
         self.count += 1
         name = f"00000001-{self.count:04d}.gkv"
         self.put(self.path(name), image(content))
@@ -86,11 +80,9 @@ class World:
         self.young.append([self.add(piece) for piece in pieces])
 
     def add_oldest(self, pieces: Sequence[Records]) -> None:
-        """The oldest run."""
         self.oldest += [self.add(piece) for piece in pieces]
 
     def content(self, files: Iterable[RunFile]) -> Records:
-        """What files have together."""
         found: Records = {}
         for name, *_ in files:
             with SortedFile(self.read(self.path(name)), name=name) as file:
@@ -116,7 +108,6 @@ class World:
         )
 
     def order_into_oldest(self, spaces: Iterable[int], file_bytes: int = 1 << 20) -> MergeOrder:
-        """An order for all runs."""
         return replace(self.order([*self.young, self.oldest], spaces, file_bytes), drops_tombstones=True)
 
     def read_log(self, _files: Files, _order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:

@@ -40,11 +40,9 @@ class OraclePlace:
         self.history = oracle.History()
 
     def open(self) -> oracle.Store:
-        """Open it on what is kept."""
         return oracle.Store(self.history)
 
     def kill(self, seed: int) -> None:
-        """Keep some."""
         waiting = len(self.history.batches) - self.history.synced
         self.history.crash(random.Random(seed).randint(0, waiting))
 
@@ -76,7 +74,6 @@ class ToyPlace(DiskPlace, OraclePlace):
         self.files, self.kind = files, kind
 
     def open(self) -> ToyStore:
-        """Open it on what is kept."""
         return self.kind.open(self.files)
 
     def elsewhere(self, files: SimulatedFiles, draws: int) -> ToyPlace:
@@ -121,7 +118,6 @@ class RealPlace(StorePlace):
         self.opened: list[Store] = []
 
     def open(self) -> Store:
-        """As ever; remembered, to be given up."""
         self.opened.append(super().open())
         return self.opened[-1]
 

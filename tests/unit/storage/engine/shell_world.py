@@ -42,11 +42,9 @@ class Inline:
         return result
 
     def hold(self):
-        """Have no group written until `let_go`."""
         self.gate = trio.Event()
 
     def let_go(self):
-        """Have groups written again."""
         self.gate.set()
 
 
@@ -65,7 +63,6 @@ class World:
         return open_store(DIRECTORY, environment, self.options, run_merge=run_merge or self.merge_here, **more)
 
     async def merge_here(self, order, manner):
-        """Merge in this process."""
         await trio.lowlevel.checkpoint()
         self.merges += 1
         return merge(self.files, order)
@@ -88,7 +85,6 @@ def frames_of(files, number, store):
 
 
 async def made_space(store):
-    """A space that is made."""
     space = store.reserve_space()
     batch = Batch()
     batch.new_space(space)
@@ -97,7 +93,6 @@ async def made_space(store):
 
 
 def put(space, key, value):
-    """A batch with one record."""
     batch = Batch()
     batch.put(space, key, value)
     return batch

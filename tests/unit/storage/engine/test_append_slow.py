@@ -28,8 +28,6 @@ class Told:
         self.errors = {}  # By position, in the order in which they were told.
 
     def append(self, key, size_bytes=1):
-        """One record; its position."""
-
         def on_synced(error):
             assert position not in self.errors, "told once"
             assert (self.store.get(self.space, key) is not None) == (error is None)

@@ -37,19 +37,16 @@ def filled(files, count=30):
 
 
 def kept(store):
-    """A backup of it."""
     engine = store.engine
     return back_up(store.files, engine.directory, engine.manifest, engine.unmerged(), BACKUP)
 
 
 def restored(files, seed=8, place=ANOTHER):
-    """What is made of it, open."""
     restore(files, BACKUP, place, random.Random(seed), segment_bytes=TINY.segment_bytes)
     return Store.open(place, files=files, random=random.Random(6), options=TINY)
 
 
 def content(store, space=1):
-    """All records."""
     return dict(store.scan(space, most_bytes=1 << 30)[0])
 
 
@@ -167,7 +164,6 @@ def test_a_crash_at_every_step(target):
 
 
 def disk_of(files):
-    """The disk without its faults."""
     return files.inner
 
 

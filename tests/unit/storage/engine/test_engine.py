@@ -34,14 +34,12 @@ class Core:
         self.space = self.make()
 
     def write(self):
-        """Write and sync all that waits."""
         while (group := self.engine.group()) is not None:
             self.files.pwrite(group.descriptor, group.data, group.offset)
             self.files.sync(group.descriptor)
             self.engine.synced(group.position)
 
     def make(self):
-        """A space that is made."""
         space = self.engine.reserve_space()
         batch = Batch()
         batch.new_space(space)
@@ -50,19 +48,16 @@ class Core:
         return space
 
     def put(self, key, size=2000, space=None):
-        """Append one record."""
         batch = Batch()
         batch.put(space or self.space, key, bytes(size))
         return self.engine.append(batch)
 
     def drop(self, space):
-        """Append a drop."""
         batch = Batch()
         batch.drop_space(space)
         return self.engine.append(batch)
 
     def perform(self, work):
-        """Do one thing."""
         if isinstance(work, Merge):
             self.engine.merged(work, merge(self.files, work.order))
         else:
@@ -88,7 +83,6 @@ def store():
 
 
 def batch_of(*operations):
-    """A batch."""
     batch = Batch()
     for name, *arguments in operations:
         getattr(batch, name)(*arguments)

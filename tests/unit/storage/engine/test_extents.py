@@ -74,7 +74,6 @@ class Extents:
 
 @st.composite
 def extents(draw: st.DrawFn) -> Extents:
-    """Some memtables over some runs."""
     layers = draw(st.lists(LAYERS.filter(bool), min_size=1, max_size=4))
     return Extents(layers, draw(st.integers(0, min(3, len(layers)))), draw(st.lists(st.integers(0, 30), max_size=3)))
 

@@ -28,7 +28,6 @@ class Beside(Inline):
         self.before = trio.lowlevel.checkpoint
 
     async def run(self, function, *arguments, limiter=None, abandon_on_cancel=False):
-        """As ever."""
         if getattr(function, "__func__", None) is Slice.read:
             self.slices += 1
             await self.before()

@@ -19,12 +19,10 @@ PATH = "/store"
 
 
 def opened(files):
-    """The store on a disk."""
     return Store.open(PATH, files=files, options=TINY, random=random.Random(3))
 
 
 def write(store, operation, *operations):
-    """A batch of operations by their names."""
     batch = Batch()
     for name, *arguments in (operation, *operations):
         getattr(batch, name)(*arguments)
@@ -43,7 +41,6 @@ def filled(store, spaces, count, size_bytes):
 
 
 def reserved(files):
-    """What the reserve has."""
     return reserved_bytes(files, PurePosixPath(PATH))
 
 
@@ -54,7 +51,6 @@ def files():
 
 
 def taken(files):
-    """Somebody else takes all that is free."""
     files.capacity_bytes -= files.free_bytes("/")
 
 

@@ -104,13 +104,11 @@ class Drawn:
         self.numbers = iter((SALTS[1], STORE_ID, SALTS[2], SALTS[3]))
 
     def getrandbits(self, bits):
-        """The next one."""
         assert bits == 64
         return next(self.numbers)
 
 
 def write(store, position):
-    """Write one of the batches."""
     batch = Batch()
     for kind, space, key, value in BATCHES[position]:
         match kind:

@@ -39,7 +39,6 @@ ends = st.builds(LifeEnd, words, words, words, words, names)
 
 @st.composite
 def runs(draw):
-    """A run: files whose keys ascend."""
     keys = sorted(draw(st.sets(st.binary(min_size=1, max_size=40), max_size=8)))
     files = [
         RunFile(
@@ -56,7 +55,6 @@ def runs(draw):
 
 @st.composite
 def manifests(draw):
-    """Any that can be."""
     spaces = draw(st.frozensets(st.integers(0, 2**32 - 1), max_size=6))
     low, high = sorted((draw(names), draw(names)))
     return Manifest(
@@ -76,7 +74,6 @@ def manifests(draw):
 
 
 def disk():
-    """One with the store's directory."""
     files = SimulatedFiles()
     files.make_directory(ROOT)
     files.sync_directory("/")
@@ -226,7 +223,6 @@ FILES = RealFiles()
 
 
 def run_file(name, first, last):
-    """A file of a run."""
     return RunFile(name, records=10, size_bytes=1000, seal=1, first=first, last=last)
 
 

@@ -62,7 +62,6 @@ def in_order(order: str, count: int) -> list[int]:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 

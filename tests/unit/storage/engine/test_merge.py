@@ -41,7 +41,6 @@ class TracingFiles(MemoryFiles):
         self.read: list[str] = []
 
     def open(self, path: Path, flags: int = 0, mode: int = 0o644) -> int:
-        """As it is, and noted."""
         self.read.append(str(path).rpartition("/")[2])
         return super().open(path, flags, mode)
 
@@ -81,7 +80,6 @@ def make_world(young: list[tuple[Records, list[int]]], oldest: tuple[Records, li
 
 
 def batches_of(done: list[Operation], at: list[int]) -> list[bytes]:
-    """The operations as batches."""
     edges = [0, *sorted(at), len(done)]
     return [oracle.encode(done[one:two]) for one, two in pairwise(edges)]
 
@@ -170,7 +168,6 @@ def test_into_the_oldest_run(
 
 
 def wide(space: int, numbers: range, value: bytes = b"\x01" + bytes(90)) -> Records:
-    """Records of a space."""
     return {oracle.key_of(space, b"%05d" % number): value for number in numbers}
 
 
@@ -327,7 +324,6 @@ class NudgedFiles(MemoryFiles):
         self.nudged: list[tuple[int, int]] = []
 
     def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        """Nothing but a note."""
         self.nudged.append((offset, size_bytes))
 
 

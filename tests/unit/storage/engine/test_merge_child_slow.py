@@ -35,7 +35,6 @@ MIB = 1 << 20
 
 
 def wide(numbers: range) -> Records:
-    """Records of space 1."""
     return {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(90) for number in numbers}
 
 
@@ -83,20 +82,17 @@ class Child:
         self.process.communicate()
 
     def tell(self, line: bytes) -> None:
-        """Say it."""
         assert self.process.stdin is not None
         self.process.stdin.write(line)
         self.process.stdin.flush()
 
     def lines(self) -> Iterator[object]:
-        """What it says, understood."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             yield understand(line)
 
 
 def output_of(child: Child) -> Output:
-    """Its output; it ends well."""
     *said, last = child.lines()
     assert child.process.wait(60) == 0, child.process.stderr.read()
     written = [line.worked_bytes for line in said]

@@ -26,7 +26,6 @@ KINDS = CHANGING - {"copy_range", "make_directory", "remove_directory", "allocat
 
 
 def wide(numbers: range, value: bytes = b"\x01" + bytes(90)) -> Records:
-    """Records of space 1."""
     return {oracle.key_of(1, b"%05d" % number): value for number in numbers}
 
 
@@ -44,7 +43,6 @@ class Case:
         self.order = self.world.order_into_oldest(LIVE, file_bytes=FILE_BYTES)
 
     def start(self) -> None:
-        """As it was before the merge."""
         self.world.files.named.clear()
         self.world.files.named |= {path: bytearray(held) for path, held in self.before.items()}
 
@@ -76,12 +74,10 @@ class Case:
 
     @property
     def said(self) -> set[str]:
-        """All files that an output has named."""
         return {self.world.path(file.name) for output in self.outputs for file in output.files}
 
 
 def calm(case: Case) -> FaultyFiles:
-    """The merge without a fault."""
     case.start()
     files = FaultyFiles(case.world.files)
     case.merge(files)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def wide(space: int, numbers: range, value: bytes = b"\x01" + bytes(90)) -> Records:
-    """Records of a space."""
     return {oracle.key_of(space, b"%05d" % number): value for number in numbers}
 
 

@@ -25,7 +25,6 @@ from tests.world.simulated_files import SimulatedFiles
 
 
 def opened(files, options=TINY, **more):
-    """The store on a disk."""
     return Store.open(DIRECTORY, files=files, random=random.Random(5), options=options, **more)
 
 
@@ -41,12 +40,10 @@ def filled(files, options=TINY, count=30, **more):
 
 
 def holds(store, count=30):
-    """Whether the records are there."""
     return [store.get(1, b"%d" % number) for number in range(count)] == [b"%04d" % at * 500 for at in range(count)]
 
 
 def killed(store, files):
-    """The end of its process."""
     store._let_go()
     files.close_all()
 
@@ -198,7 +195,6 @@ def test_a_directory_that_was_copied_while_it_was_written():
 
 
 def take(files, copy, path):
-    """One file."""
     source, target = files.open(path), copy.open(path, WRITE_NEW)
     copy.pwrite(target, files.pread(source, files.size(source), 0), 0)
     files.close(source)
@@ -251,7 +247,6 @@ def test_what_nobody_names_is_removed_and_told():
 
 
 def is_there(files, path):
-    """Whether anything has that name."""
     try:
         files.stat(path)
     except FileNotFoundError:

@@ -24,7 +24,6 @@ CALM = Manner(gives_way=False, bytes_per_second=0)
 
 
 def wide(numbers):
-    """Records of space 1."""
     return {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(90) for number in numbers}
 
 
@@ -68,7 +67,6 @@ def file(number, first=b"\0\0\0\x01a", last=b"\0\0\0\x01b", merge=MERGE, **more)
 
 
 async def run(order, manner=lambda: CALM):
-    """Its output."""
     return await merge_in_child(order, manner)
 
 
@@ -86,7 +84,6 @@ async def test_a_child_that_writes_a_stretch(order):
 
 
 def damage_file(path):
-    """Another bit than was written."""
     data = bytearray(Path(path).read_bytes())
     data[len(data) // 3] ^= 1
     Path(path).write_bytes(data)

@@ -20,7 +20,6 @@ EASE = StoreState(0, 0, 0, (), Weight(0, 0), 0, 100 * GIB)
 
 
 def weight(size_bytes: int, tombstones: int = 0) -> Weight:
-    """A run of records of one size."""
     return Weight(size_bytes, size_bytes // RECORD, tombstones)
 
 

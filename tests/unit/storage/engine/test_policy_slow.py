@@ -17,7 +17,6 @@ LIMITS = Limits()
 
 
 def weight(size_bytes: int, tombstones: int = 0) -> Weight:
-    """A run of records of one size."""
     return Weight(size_bytes, size_bytes // RECORD, tombstones)
 
 
@@ -44,7 +43,6 @@ class Simulated:
         self.waited = 0.0  # The longest that a writer waited for a flush.
 
     def state(self, closed: int = 0) -> StoreState:
-        """As the policy sees it."""
         return StoreState(
             closed_segments=1 if closed else 0,
             closed_bytes=closed,
@@ -78,7 +76,6 @@ class Simulated:
         self.written += run
 
     def step(self) -> bool:
-        """Merge a stretch, if anything is due."""
         chosen = policy.compaction(self.state(), LIMITS)
         if chosen is None:
             return False
@@ -100,7 +97,6 @@ class Simulated:
         return True
 
     def space(self) -> int:
-        """What its runs take."""
         return sum(self.young) + self.oldest
 
 

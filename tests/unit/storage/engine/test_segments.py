@@ -41,14 +41,12 @@ PATH = segment_path(ROOT, 7)
 
 
 def disk_with_log():
-    """An empty directory of a log."""
     disk = Disk()
     make_directory(disk, ROOT / LOG)
     return disk
 
 
 def content(files, path):
-    """All of a file."""
     descriptor = files.open(path)
     data = files.pread(descriptor, files.size(descriptor), 0)
     files.close(descriptor)
@@ -350,7 +348,6 @@ class Noted(Faulty):
         self.read = []
 
     def pread(self, descriptor, size_bytes, offset):
-        """As the inner one's."""
         if offset:
             self.read.append((offset, size_bytes))
         return super().pread(descriptor, size_bytes, offset)

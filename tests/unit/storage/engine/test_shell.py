@@ -201,7 +201,6 @@ async def test_a_merge_whose_output_is_not_what_was_said(autojump_clock):
 
 
 async def write_many(store, space, count):
-    """Batches of 2 kB."""
     for number in range(count):
         await store.write(put(space, b"%d" % number, bytes(2000)))
 

@@ -32,19 +32,16 @@ async def briskly(order, manner):
 
 
 def opened(tmp_path, options=SMALL, *, run_merge=briskly):
-    """The store."""
     return open_store(tmp_path / "store", real(), options, run_merge=run_merge)
 
 
 async def until(condition):
-    """Wait for what others do."""
     with trio.fail_after(60):
         while not condition():
             await trio.sleep(0.01)
 
 
 def descriptors():
-    """How many this process has open."""
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
@@ -93,7 +90,6 @@ async def test_a_failed_write_of_the_thread(tmp_path):
 
 
 async def filled(store, count=20, size=20_000):
-    """Records in some segments."""
     space = await made_space(store)
     for number in range(count):
         await store.write(put(space, b"%d" % number, b"%05d" % number * (size // 5)))
@@ -101,7 +97,6 @@ async def filled(store, count=20, size=20_000):
 
 
 def holds(store, space, count=20, size=20_000):
-    """Whether they are there."""
     return all(store.get(space, b"%d" % number) == b"%05d" % number * (size // 5) for number in range(count))
 
 

@@ -148,7 +148,6 @@ class PlannedError(Exception):
 
 
 def fail():
-    """Meet it."""
     raise PlannedError
 
 

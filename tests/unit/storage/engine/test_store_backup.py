@@ -54,7 +54,6 @@ def taken(witness: Witness, files=None):
 
 
 def put_back(files, seed: int = 3):
-    """Make another store of the backup."""
     return restore(files, BACKUP, RESTORED, random.Random(seed), segment_bytes=TINY.segment_bytes)
 
 
@@ -118,7 +117,6 @@ def test_a_directory_that_is_there_already():
 
 
 def crashed(disk, how: str, number: int):
-    """Return what is left of the disk."""
     if how == "lose_power":
         return disk.power_loss(number)
     disk.close_all()

@@ -17,7 +17,6 @@ class ReadsWhatIsNotSynced(oracle.Store):
     """Shows what was appended."""
 
     def get(self, space, key):
-        """From the last state."""
         return self.history.states[-1].get(space, {}).get(key)
 
 
@@ -25,7 +24,6 @@ class AcknowledgesEarly(oracle.Store):
     """Says that the last batch is synced, and syncs all but that."""
 
     def commit(self):
-        """All but the last."""
         self.history.sync(max(self.history.synced, len(self.history.batches) - 1))
 
 
@@ -33,7 +31,6 @@ class KeepsHalf(oracle.Store):
     """Forgets the second half of a long batch."""
 
     def append(self, batch):
-        """Half of it, and the marker."""
         *most, marker = batch.operations
         batch.operations = [*(most if len(most) < 4 else most[: len(most) // 2]), marker]
         return super().append(batch)
@@ -63,7 +60,6 @@ class GivesPositionsAgain(oracle.Store):
     """Counts on from the last batch that is there."""
 
     def append(self, batch):
-        """At the next number."""
         self.history.last_position = self.history.batches[-1].position if self.history.batches else 0
         return super().append(batch)
 
@@ -72,7 +68,6 @@ class SkipsInTheLog(oracle.Store):
     """Leaves deletions out of its log."""
 
     def read_log(self, spaces, position):
-        """All others."""
         found, behind = super().read_log(spaces, position)
         return [(at, [one for one in operations if one[0] != oracle.TOMBSTONE]) for at, operations in found], behind
 
@@ -81,7 +76,6 @@ class ForgetsDeletions(oracle.Store):
     """Keeps what is deleted where it was written in an earlier batch."""
 
     def append(self, batch):
-        """Without the deletions."""
         batch.operations = [one for one in batch.operations if one[0] != oracle.TOMBSTONE]
         return super().append(batch)
 
@@ -90,7 +84,6 @@ class ScansBackwardsWrong(oracle.Store):
     """Takes the limit before it turns around."""
 
     def scan(self, space, start=None, end=None, *, reverse=False, limit=None):
-        """The first ones, from behind."""
         found, cursor = super().scan(space, start, end, limit=limit)
         return found[::-1] if reverse else found, cursor
 
@@ -99,7 +92,6 @@ class TakesAll(oracle.Store):
     """Takes a batch of a space that is not there, without that."""
 
     def append(self, batch):
-        """What can be taken of it."""
         there = self.history.states[-1]
         try:
             return super().append(batch)
@@ -153,7 +145,6 @@ def test_a_bad_recovery_is_seen(fault):
 
 
 def crashed(kind, judge):
-    """Live, and crash at every ninth moment."""
     crashes = Crashes(judge, 9)
     witness = Witness(ToyPlace(kind=kind), open_now=False)
     crashes.watch(witness)

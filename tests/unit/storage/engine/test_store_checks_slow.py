@@ -11,7 +11,6 @@ from tests.unit.storage.engine.toy_store import ToyStore
 
 
 def crashed(kind, judge):
-    """Live, and crash at every ninth moment."""
     crashes = Crashes(judge, 9)
     witness = Witness(ToyPlace(kind=kind), open_now=False)
     crashes.watch(witness)

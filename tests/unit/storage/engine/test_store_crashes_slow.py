@@ -57,7 +57,6 @@ def moments(*tables: dict[str, set[str]]) -> set[Moment]:
 
 
 def watched(crashes: Crashes, seed: int, batches: int, most_bytes: int = 1_000) -> Crashes:
-    """Live under the eyes of `crashes`."""
     witness = Witness(SimulatedPlace(), open_now=False)
     crashes.watch(witness)
     live(witness, seed, batches, most_bytes)

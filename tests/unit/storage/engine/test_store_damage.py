@@ -35,7 +35,6 @@ the_store = cache(made)
 
 
 def flipped(store, path, at, content):
-    """One bit is another."""
     return store.overwritten(path, at, bytes([content[at] ^ 1 << at % 8]))
 
 
@@ -131,7 +130,6 @@ def test_damage_in_log_that_is_kept_for_readers(at):
 
 
 def turn(store):
-    """Write until a memtable is merged."""
     switches = store.describe()["switches"]
     while store.describe()["switches"] == switches:
         store.put(FIRST, b"turn", bytes(5_000))
@@ -194,7 +192,6 @@ def test_a_directory_that_has_lost_its_manifest():
 
 
 def put_manifest(disk, **changes):
-    """Have the manifest say something else."""
     write_manifest(disk, DIRECTORY, replace(read_manifest(disk, DIRECTORY), **changes))
 
 

@@ -24,12 +24,10 @@ def every_byte(path, content):
 
 
 def zeroed(store, path, at, content):
-    """The byte is gone."""
     return store.overwritten(path, at, b"\0")
 
 
 def cut(store, path, at, content):
-    """The file ends there."""
     return store.changed({path: content[:at]})
 
 

@@ -73,7 +73,6 @@ class Unlucky:
             witness.commit()
 
     def live(self) -> None:
-        """All its lives."""
         self.crash("kill")
         if not self.witness.history.batches:
             self.witness.place.files.rate = 0

@@ -38,7 +38,6 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        """A store with a space."""
         self.witness = Witness(self.make())
         assert self.witness.reserve() == FIRST
         self.witness.write((NEW_SPACE, FIRST, b"", b""))
@@ -48,7 +47,6 @@ class Machine(RuleBasedStateMachine):
         return sorted(self.witness.history.states[-1])
 
     def value(self, size):
-        """A value that no other is like."""
         self.stamp += 1
         return (b"%d " % self.stamp * (size // 2))[:size] if size else b""
 
@@ -76,7 +74,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(5, 25), size=SIZES)
     def append_many(self, number, size):
-        """As many as fill a segment."""
         space = self.spaces()[-1]
         for at in range(number):
             self.witness.append([(VALUE, space, b"%d" % (at * 7 % 100), self.value(size))])
@@ -84,18 +81,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit(self):
-        """What waits is synced."""
         self.witness.commit()
 
     @rule(number=st.integers(1, 6))
     def maintain(self, number):
-        """Some of what there is to do."""
         for _ in range(number):
             self.witness.store.maintain()
 
     @rule()
     def mark(self):
-        """The log says what is synced."""
         self.witness.mark()
 
     @rule(space=SPACES, start=BOUNDS, end=BOUNDS, reverse=st.booleans())
@@ -120,7 +114,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def kill(self, seed):
-        """The process ends; what it wrote stays."""
         self.witness.crash("kill", seed)
 
     @rule(seed=SEEDS)
@@ -130,13 +123,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self):
-        """A close keeps everything."""
         self.witness.close()
         self.witness.open()
 
     @rule()
     def look(self):
-        """Compare all."""
         self.witness.look()
 
     @invariant()

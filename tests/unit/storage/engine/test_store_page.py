@@ -26,7 +26,6 @@ Rows = list[tuple[int, int, str]]
 
 
 def section(heading: str) -> str:
-    """What stands under a heading."""
     return PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
@@ -55,7 +54,6 @@ def fields(rows: Rows, data: bytes) -> list[tuple[str, bytes]]:
 
 
 def number(data: bytes) -> int:
-    """A little-endian integer."""
     return int.from_bytes(data, "little")
 
 
@@ -85,7 +83,6 @@ def test_the_bytes_of_a_segment_s_header() -> None:
 
 
 def frame(salt: int, kind: int, payload: bytes) -> bytes:
-    """A frame as the engine writes it."""
     frames = Frames(salt)
     frames.append(kind, 8, 7, payload)
     return bytes(frames.view())

@@ -22,22 +22,18 @@ OPTIONS = Options(segment_bytes=10 * KIB, table_log=25 * KIB)
 
 
 def file(name, low, high=None):
-    """A file with keys of that range."""
     return RunFile(name, 5, 1000, 1, b"%04d" % low, b"%04d" % (low if high is None else high))
 
 
 def run(name):
-    """A young run."""
     return Run((file(f"{name}.gkv", 0, 999),))
 
 
 def segment(number, end=10 * KIB):
-    """A full one."""
     return Segment(SegmentName(number, number * 7), number * 100, number * 100 + 99, end, 10 * KIB)
 
 
 def manifest(young=(), oldest=(), **more):
-    """One with these runs."""
     return Manifest(
         store=1,
         life=2,
@@ -62,7 +58,6 @@ NOW = Now({1, 3}, 9, SegmentName(5, 35), 5 * KIB)
 
 
 def switch(upkeep, now=NOW):
-    """Do the next one; what it was."""
     work = upkeep.next_switch(now)
     assert upkeep.next_switch(now) is None, "one at a time"
     upkeep.switched(work, {one.name: object() for one in work.opens})
@@ -77,7 +72,6 @@ def removal_of(*names):
 
 
 def flushed(upkeep, names=("00000050-0001.gkv",)):
-    """A flush, done and not switched to."""
     work = upkeep.begin_flush({1}, 0)
     upkeep.merged(work, Output((), tuple(file(name, 10 * at) for at, name in enumerate(names)), None))
     return work
@@ -91,7 +85,6 @@ def compacted(upkeep, chosen, replaced=(), made=(), end=None):
 
 
 def names_of(known):
-    """The first file of each young run."""
     return [young.files[0].name for young in known.young]
 
 

@@ -50,7 +50,6 @@ class Log:
         return Active(SegmentName(number, number * 77), number, self.segment_bytes, HEADER_BYTES, 0)
 
     def prepare(self):
-        """Have the next segment."""
         self.number += 1
         self.disk[self.number] = bytearray(self.segment_bytes)
         self.writer.prepared = self.segment(self.number)
@@ -67,12 +66,10 @@ class Log:
         return group, self.writer.written(group.position)
 
     def write_all(self):
-        """Write all that waits."""
         while self.write():
             pass
 
     def frames(self, number):
-        """What a segment has."""
         reader = FrameReader(bytes(self.disk[number]), number * 77)
         found = []
         while (frame := reader.next()) is not None:

@@ -41,11 +41,9 @@ class ToyStore(oracle.Store):
         return store
 
     def holds(self, checksum, covered):
-        """Whether a frame is whole."""
         return zlib.crc32(covered) == checksum and len(covered) > 12
 
     def take(self, position, operations):
-        """Append a batch that was found."""
         self.frames.append(frame(position, operations))
         self.history.append(position, operations)
         made = [space for kind, space, _, _ in operations if kind == oracle.NEW_SPACE]
@@ -75,14 +73,12 @@ class ToyStore(oracle.Store):
 
 
 def frame(position, operations):
-    """Return the bytes of a batch."""
     payload = repr(list(operations)).encode()
     covered = HEAD.pack(0, len(payload), position)[4:] + payload
     return struct.pack("<I", zlib.crc32(covered)) + covered
 
 
 def read(files, name):
-    """Return what is in a file."""
     descriptor = files.open(DIRECTORY / name, READ)
     try:
         return files.pread(descriptor, files.size(descriptor), 0)
@@ -94,7 +90,6 @@ class WithoutSync(ToyStore):
     """Acknowledges what it has only written."""
 
     def commit(self):
-        """No sync."""
         files, self.files = self.files, Careless(self.files, {"sync"})
         super().commit()
         self.files = files
@@ -104,7 +99,6 @@ class WithoutSyncOfNames(ToyStore):
     """Forgets that names are synced, too."""
 
     def begin(self, data, name):
-        """No sync of the directory."""
         files, self.files = self.files, Careless(self.files, {"sync_directory"})
         super().begin(data, name)
         self.files = files
@@ -114,7 +108,6 @@ class ShowsWhatIsNotSynced(ToyStore):
     """Shows what it has found before that is synced again."""
 
     def begin(self, data, name):
-        """No sync of anything."""
         files, self.files = self.files, Careless(self.files, {"sync", "sync_directory"})
         super().begin(data, name)
         self.files = files
@@ -124,7 +117,6 @@ class BelievesAnything(ToyStore):
     """Takes a frame whatever its checksum is."""
 
     def holds(self, checksum, covered):
-        """If there is one."""
         return len(covered) > 12
 
 
@@ -132,7 +124,6 @@ class AcknowledgesFirst(ToyStore):
     """Shows a batch, and then writes it."""
 
     def commit(self):
-        """The wrong way round."""
         waiting = self.history.batches[self.history.synced :]
         self.history.sync()
         if waiting:

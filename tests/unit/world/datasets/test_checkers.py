@@ -33,7 +33,6 @@ class Watched:
         )  # fmt: skip
 
     def identity(self, version="1", *, regrouped=False):
-        """Identity of a version."""
         return Identity(DATABASE, version, self.contents[version].source.digest, 6, FUNCTION, regrouped)
 
     def answer(self, of="1", **more):
@@ -44,7 +43,6 @@ class Watched:
         return set(self.checkers.result())
 
     def put(self, machine, *partitions):
-        """Have a machine hold these."""
         files = dict.fromkeys(partitions, self.contents["1"])
         self.disks[machine.name].versions["1"] = Stored(self.identity(), PartitionSet.of(6, partitions), files)
 
@@ -63,7 +61,6 @@ class Doing:
         self.withdrawn = withdrawn
 
     def is_withdrawn(self, version, partitions):
-        """Whether it publishes that no more."""
         return self.withdrawn
 
 

@@ -48,7 +48,6 @@ def scene():
 
 
 def complaints(scene):
-    """The names of those that complain now."""
     scene.checkers.look_at_all()
     return {violation.checker for violation in scene.checkers.violations}
 
@@ -111,7 +110,6 @@ def test_a_rank_that_falls(scene):
 
 
 def tamper_entries(scene, change):
-    """Have the first machine list entries otherwise."""
     core = gossip(scene.first)
     real = core.tree
     core.tree = Tampered(real, entries=lambda path, **how: change(real.entries(path, **how), how.get("all", False)))

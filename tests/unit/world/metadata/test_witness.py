@@ -55,11 +55,9 @@ class Scene:
         assert self.broken() == set()
 
     def broken(self):
-        """The checkers that have spoken."""
         return {violation.checker for violation in self.witness.violations}
 
     def sync(self, records, disks=(0, 1, 2)):
-        """Have records on disks."""
         for at in disks:
             for key, value in records:
                 if value is None:
@@ -69,39 +67,33 @@ class Scene:
             self.witness.synced(self.disks[at], records)
 
     def put(self, register, changed, disks=(0, 1, 2)):
-        """Have a root pinned, with its pages."""
         self.pages |= changed.pages
         pages = [(MAP + register + PAGE + name, page) for name, page in changed.pages.items()]
         self.sync([(MAP + register + PIN + changed.root, bytes(8)), *pages], disks)
 
     def commit(self, register, head, disks=(0, 1, 2), ballot=None):
-        """Have a head accepted."""
         self.counter += 1
         at = ballot or Ballot(0, 0, self.counter, 1)
         self.tops[register] = head
         self.sync([(RECORD + register, encode_record(Record(at, at, Value(ALL, head.encode()))))], disks)
 
     def wish(self, name, *argument, base=1):
-        """An operation that somebody wants."""
         operation = Operation(self.random.randbytes(20), base, name, 1, argument)
         self.witness.wanted[operation.id] = [operation]
         return operation
 
     def judged(self, register, *operations, functions=OPERATIONS, config=None):
-        """What a transaction makes of the top."""
         top = self.tops[register]
         kind = tables.CATALOGUE.name if register == CATALOGUE else "partitions"
         tree = Tree.opened(self.pages.__getitem__, top.root, kind)
         return judge(tree, operations, config or top.config + 1, functions).changed
 
     def do(self, register, *operations, functions=OPERATIONS):
-        """Have a transaction committed."""
         changed = self.judged(register, *operations, functions=functions)
         self.put(register, changed)
         self.commit(register, self.next_head(register, changed.root))
 
     def next_head(self, register, root):
-        """The head after the top."""
         top = self.tops[register]
         return top.followed_by(top.config + 1, self.random.randbytes(16), root)
 
@@ -110,7 +102,6 @@ class Scene:
         return self.wish("assign", KEY, 5, self.random.getrandbits(60), WHO[1].node, 0, base=base)
 
     def show(self, head, who=0, generation=0):
-        """Have a node show a head."""
         metadata = SimpleNamespace(known={TABLE: Known(head, ALL, generation)}, tree=lambda register: Tree.empty("x"))
         self.witness.shown(self.disks[who], metadata)
 

@@ -27,19 +27,16 @@ class Pair:
         self.listener = self.there.listen(*THERE, 10)
 
     async def connect(self) -> tuple[SimulatedStream, SimulatedStream]:
-        """Both ends of a new connection."""
         client = await self.here.connect(THERE)
         return client, SimulatedStream(self.accept())
 
     def accept(self) -> StreamEnd:
-        """The server's end."""
         end = self.listener.accept()
         assert end is not None
         return end
 
 
 async def read_all(stream: SimulatedStream) -> bytes:
-    """To the end."""
     received = b""
     while data := await stream.receive_some(65_536):
         received += data

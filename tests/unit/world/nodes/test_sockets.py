@@ -26,7 +26,6 @@ def pair(network: SimulatedNetwork) -> tuple[SimulatedDatagrams, SimulatedDatagr
 
 
 async def hear(sockets: SimulatedSockets, datagrams: SimulatedDatagrams, for_s: float = 60) -> list[bytes]:
-    """All that arrives in that time."""
     heard = []
     with trio.move_on_after(for_s):
         while True:

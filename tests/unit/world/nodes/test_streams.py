@@ -55,22 +55,17 @@ class Running:
         self.pump = Pump(self.core, self.loop, self.sockets, self.answers, self)
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
-        """What the pump tells of peers."""
         self.events += events
         self.replies += replies
 
     async def connect(self) -> SimulatedStream:
-        """A client."""
         return await self.clients.connect(self.at)
 
     async def served(self) -> None:
-        """The pump runs until it ends."""
         await self.pump.run()
 
 
 def serving(directory: Path, check: Callable[[Running], Awaitable[None]], **limits: int) -> None:
-    """Runs `check` against a pump."""
-
     async def with_pump(network: SimulatedNetwork) -> None:
         running = Running(network, directory, **limits)
         async with trio.open_nursery() as nursery:
@@ -82,7 +77,6 @@ def serving(directory: Path, check: Callable[[Running], Awaitable[None]], **limi
 
 
 async def receive(stream: SimulatedStream, count: int) -> list[list[Value]]:
-    """So many answers."""
     unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
     answers: list[list[Value]] = []
     with trio.fail_after(10):
@@ -95,7 +89,6 @@ async def receive(stream: SimulatedStream, count: int) -> list[list[Value]]:
 
 
 async def exchange(stream: SimulatedStream, data: bytes, count: int) -> list[list[Value]]:
-    """Send, and read so many answers."""
     await stream.send_all(data)
     return await receive(stream, count)
 

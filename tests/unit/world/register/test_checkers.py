@@ -24,7 +24,6 @@ MACHINE = SimpleNamespace(name="m0")
 
 
 def ballot(counter, generation=0):
-    """A ballot of a proposer."""
     return Ballot(generation, generation, counter, 5)
 
 
@@ -46,27 +45,23 @@ class Scene:
         self.ask(2, Swap((1,), (2,)), (30, 40), Done((2,)), self.second)
 
     def apply(self, call, operation, payload):
-        """The payload after a call."""
         change = change_of(call, operation)
         applied = self.logs.functions[change[:2]](payload, change.argument, 0)
         assert isinstance(applied, Applied)
         return applied.payload
 
     def commit(self, at, payload, by=THREE):
-        """Have acceptors write it."""
         record = Record(at, at, Value(ACCEPTORS, payload))
         for acceptor in by:
             self.checkers.kept(MACHINE, REGISTER, record)
             self.checkers.synced(MACHINE, acceptor, REGISTER, record)
 
     def ask(self, operation, call, time_us, outcome, payload, *, branch=(0, 0)):
-        """Have a client be told."""
         name = None if payload is None else self.logs[payload].name
         told = Asked(operation, call, *time_us, outcome, name, branch)
         self.history.asked[operation] = told
 
     def complaints(self):
-        """Who complains, at the end."""
         self.checkers.finish()
         return {violation.checker for violation in self.promises.violations}
 

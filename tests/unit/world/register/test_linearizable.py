@@ -15,7 +15,6 @@ LINEARIZABLE, VIOLATION, INCONCLUSIVE = Kind
 
 
 def plainly(one):
-    """An operation as the oracle has it."""
     call, outcome = one.call, one.outcome
     match call:
         case Read():

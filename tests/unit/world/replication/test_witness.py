@@ -67,12 +67,10 @@ class Scene:
         self.witness.applies(change)
 
     def leaves(self, at, how="dropped"):
-        """A copy is dropped, or set aside."""
         self.witness.applies(Change(9, at, NOTHING, (), left=how))
 
     @property
     def broken(self):
-        """The checkers that have spoken."""
         return {violation.checker for violation in self.witness.violations}
 
     def applies(self, at, after, *records, before=None, config=1):
@@ -98,13 +96,11 @@ class Scene:
         return key, data
 
     def loads(self, at, after, records, before=None):
-        """A copy goes on in another space."""
         self.positions += 1
         state = Stand(1, after, after if before is None else before)
         self.witness.applies(Change(self.positions, at, state, (), space=9, loaded=records))
 
     def issues(self, origin, count, *, key=b"k", time=None, value=b""):
-        """An origin appends a record."""
         data = record.encode(10 * count if time is None else time, origin, count, record.PUT, b"", value)
         self.witness.issued[origin, count] = key, data
         return key, data
@@ -119,7 +115,6 @@ class Scene:
         self.witness.told(self.copy, [(origin, count)], level)
 
     def ends(self, *lost):
-        """All is over; some disks are lost."""
         self.witness.check_answers()
         self.witness.check_end(set(lost))
         return self.broken

@@ -62,14 +62,12 @@ class Scene:
             moves.decided(2, child, 3)
 
     def record(self, key, count, origin=1):
-        """A record that an origin gives out."""
         data = record.encode(10 * count, origin, count, record.PUT, b"", b"")
         self.witness.issued[origin, count] = key, data
         return data
 
     @staticmethod
     def state(config, after, named, before=None):
-        """What stands under a copy's state."""
         clocks = ({**dict.fromkeys(named, 0), **one} for one in (after, after if before is None else before))
         return encode_state(0, config, *(packed.of(sorted(one.items())) for one in clocks))
 
@@ -88,7 +86,6 @@ class Scene:
         self.syncs(number, batch)
 
     def adopts(self, number, *, clock=None, named=None, bounds=HALVES, aside=()):
-        """A node adopts the division."""
         batch = Batch()
         for key in (IDENTITY, STATE):
             batch.delete(SPACE, key)
@@ -130,7 +127,6 @@ class Scene:
 
     @property
     def broken(self):
-        """The checkers that have spoken."""
         return {violation.checker for violation in self.witness.violations}
 
 
