@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from tests.unit.serving import test_cold_reads as usual
+from tests.unit.serving import test_cold_reads_slow as usual
 from tests.unit.serving.driven import publish
 from tests.unit.serving.test_cold_reads_slow import KEYS, RECORDS, Client, Question, made
 from tests.world.cold_pages import pages_come_and_go

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.serving.pumps import polls
-from tests.unit.serving import test_serving as usual
+from tests.unit.serving import test_serving_slow as usual
 from tests.unit.serving.test_serving_slow import PATIENCE_S, PING, PONG, Served
 
 if TYPE_CHECKING:

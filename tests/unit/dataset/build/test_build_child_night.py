@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
-from tests.unit.dataset.build import test_build_child as usual
+from tests.unit.dataset.build import test_build_child_slow as usual
 from tests.unit.dataset.build.test_build_child_slow import last_word
 
 start = usual.start

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from gossipkv.environment.real_files import RealFiles
-from tests.unit.dataset.build import test_full_disk as usual
+from tests.unit.dataset.build import test_full_disk_slow as usual
 from tests.unit.dataset.build.test_full_disk_slow import node, records, told
 from tests.unit.dataset.world import active, get, lift_the_throttle, until
 from tests.world.logs import capture_logs

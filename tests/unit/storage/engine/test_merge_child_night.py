@@ -16,7 +16,7 @@ from gossipkv.processes import leash
 from gossipkv.storage.engine.child import Order, understand
 from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, Output
 from tests.oracle import merge as oracle
-from tests.unit.storage.engine import test_merge_child as usual
+from tests.unit.storage.engine import test_merge_child_slow as usual
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World
 from tests.unit.storage.engine.test_merge_child_slow import MIB, Child, output_of
