@@ -35,7 +35,7 @@ from gossipkv.errors import TooLarge
 
 cdef enum:
     NOBODY = -1  # In a node of the tree: nobody has come by yet.
-    EXHAUSTED = -2  # A file without a further record loses against everybody.
+    NO_RECORD = -2  # A file without a further record loses against everybody.
     LEAST_HEADS = 16
     WHOLE_PAGE = 1 << 30  # Work for a page of any size; it is only looked at between two records.
     # Files ahead of the one that is opened, whose fields and then whose anchors are asked for.
@@ -269,7 +269,7 @@ cdef int begin_ordering(Page* page) noexcept nogil:
     cdef Py_ssize_t i
     page.at = 0
     page.stage = ORDERING
-    page.winner.head = EXHAUSTED
+    page.winner.head = NO_RECORD
     if buffer_reserve(&page.out, PAGE_HEAD_BYTES) < 0:
         return PAGE_NO_MEMORY
     page.out.end = PAGE_HEAD_BYTES  # Written when the number of records is known.
@@ -305,8 +305,8 @@ cdef bint keys_before(Page* page, Py_ssize_t one, Py_ssize_t other) noexcept nog
     cdef Head* first
     cdef Head* second
     cdef int order
-    if one == EXHAUSTED or other == EXHAUSTED:
-        return one != EXHAUSTED
+    if one == NO_RECORD or other == NO_RECORD:
+        return one != NO_RECORD
     first = &page.heads[one]
     second = &page.heads[other]
     if not key_is_here(page, first) or not key_is_here(page, second):
@@ -357,7 +357,7 @@ cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
         return why_stopped(page, head.file)
     if result == WALK_ENDED:
         rising.word = <uint64_t>-1
-        rising.head = EXHAUSTED
+        rising.head = NO_RECORD
     else:
         rising.word = rank(page, head)
         rising.head = at
@@ -385,7 +385,7 @@ cdef int merge_files(Page* page, int64_t* work) noexcept nogil:
             if result != PAGE_UNFINISHED:
                 return result
             page.owes = False
-        if page.winner.head == EXHAUSTED:
+        if page.winner.head == NO_RECORD:
             return PAGE_READY
         head = &page.heads[page.winner.head]
         if not key_is_here(page, head):

@@ -36,7 +36,7 @@ cdef enum:
     # Keys and values of one answer: a scan reads ahead by pages, and more would be held for each scan that runs.
     PAGE_BYTES = 1024 * 1024
     # What an answer has beside the records.
-    ENVELOPE_BYTES = 1024
+    PAGE_ENVELOPE_BYTES = 1024
     # Scans that run at the same time: each holds a page and 200 bytes for each partition.
     RUNNING_SCANS = 32
     # What is read with a cold page, at first; it doubles up to the most.  Most scans are short.
@@ -105,7 +105,7 @@ cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil
         job.plan.version.partitions,
         &job.plan.range,
         job.plan.limit,
-        min(<Py_ssize_t>PAGE_BYTES, (scans.limits.max_frame - ENVELOPE_BYTES) // 2),
+        min(<Py_ssize_t>PAGE_BYTES, (scans.limits.max_frame - PAGE_ENVELOPE_BYTES) // 2),
         scans.limits.max_value,
     )
     job.page.waits = False

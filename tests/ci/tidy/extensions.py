@@ -161,6 +161,23 @@ def check_parts(root: Path) -> list[str]:
     ]
 
 
+def check_names(root: Path) -> list[str]:
+    """Constants that an extension has twice: its parts share one namespace, where Cython lets the last one win."""
+    wrong = []
+    for name, path in extensions(root).items():
+        files = [file for file in (path, path.with_suffix(".pxd")) if file.exists()]
+        files += [part for file in files for part in includes(file)]
+        text = "\n".join(re.sub(r"#.*", "", file.read_text(encoding="utf-8")) for file in files)
+        defined = re.findall(r"^    ([A-Z][A-Z0-9_]+) = ", text, re.MULTILINE)
+        imported = set(re.findall(r"\w+", " ".join(re.findall(r" cimport ?(\([^)]*\)|.*)", text))))
+        wrong += [
+            f"{name}: {constant} is defined twice, or also cimported; rename one"
+            for constant in sorted(set(defined))
+            if defined.count(constant) > 1 or constant in imported
+        ]
+    return wrong
+
+
 def check_stubs(root: Path) -> list[str]:
     """Extensions without a stub beside their package, and stubs without an extension."""
     found = extensions(root)

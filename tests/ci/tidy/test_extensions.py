@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.ci.tidy.extensions import PROOFS, Proof, check_parts, check_proofs, check_stubs
+from tests.ci.tidy.extensions import PROOFS, Proof, check_names, check_parts, check_proofs, check_stubs
 from tests.ci.tidy.planted import plant
 from tests.ci.tidy.source import ROOT
 
@@ -51,6 +51,24 @@ def test_each_part_is_of_one_extension(tmp_path: Path) -> None:
     assert check_parts(tmp_path) == []
     plant(tmp_path, {"src_ext/gossipkv/wire/bare.pxd": ""})
     assert check_parts(tmp_path) == ["src_ext/gossipkv/wire/bare.pxd: included 0 times, a part is once"]
+
+
+def test_parts_share_no_constant(tmp_path: Path) -> None:
+    """A name of two parts, or of a part and of what another one cimports, would have one of the two values."""
+    assert check_names(ROOT) == []
+    source = "src_ext/gossipkv/wire"
+    plant(
+        tmp_path,
+        {
+            f"{source}/_wire.pyx": 'include "one.pyx"\ninclude "two.pyx"\n',
+            f"{source}/one.pyx": "from gossipkv.storage._storage cimport FAR\ncdef enum:\n    SIZE = 1\n    ONE = 1\n",
+            f"{source}/two.pyx": "cdef enum:\n    FAR = 2\n    SIZE = 2\n    TWO = 2\n",
+        },
+    )
+    assert [fault.split(" is ")[0] for fault in check_names(tmp_path)] == [
+        "gossipkv.wire._wire: FAR",
+        "gossipkv.wire._wire: SIZE",
+    ]
 
 
 def test_an_unproven_extension_is_seen(tmp_path: Path) -> None:

@@ -21,13 +21,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.storage._storage cimport BATCH_RECORDS, Batch
+from gossipkv.storage._storage cimport BATCH_RECORDS, MAX_KEY_SIZE, Batch
 
 from gossipkv.dataset.formats.codecs import DamagedError
 from gossipkv.dataset.formats.reading import refusal
 
 cdef enum:
-    MAX_KEY_SIZE = 65535
     MAX_FIELD_HEADER = 5        # Of a Text; a BytesWritable has 4.
     SYNC_SIZE = 16
     SYNC_ESCAPE = -1
