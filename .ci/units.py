@@ -1,8 +1,8 @@
 """Run a command and say what it cost in units, so that figures of different machines can be compared.
 
-A unit is the CPU time of a fixed loop of pure Python, 20 million additions, run here before and after the command.  A
-figure that is over its ceiling by more than a quarter fails the run.  A ceiling is the goal, or what is agreed on while
-the goal is missed; it is raised together with a line in the CHANGELOG that says why.
+A unit is the CPU time of a fixed loop of pure Python, 20 million additions at the top level of a script, run here
+before and after the command.  A figure that is over its ceiling by more than a quarter fails the run.  A ceiling is the
+goal, or the value that is agreed on while the goal is missed; a higher one needs a line in the CHANGELOG that says why.
 
     units.py NAME COMMAND...       one of the commands that `CEILINGS` names
     units.py --whole SECONDS       all of `.ci/run`, which took that long
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-ADDITIONS = 20_000_000
+LOOP = compile("total = 0\nfor number in range(20_000_000):\n    total += number", "<unit>", "exec")
 SLACK = 1.25
 COMPILED = Path("build/release/compiled_s")  # Written by setup.py: CPU seconds of Cython and the C compiler.
 DEMO = re.compile(rb"done in ([\d.]+) s")
@@ -33,21 +33,20 @@ class Ceiling(NamedTuple):
 
 
 CEILINGS = {
-    "first line, CPU of all processes": Ceiling(30, 30),
-    "first line, Cython and the C compiler": Ceiling(20, 20),
-    "first line, the demo, wall time": Ceiling(5, 5),
-    "test line, CPU of all processes": Ceiling(150, 150),
-    "test line, wall time": Ceiling(95, 95),
-    ".ci/run, wall time": Ceiling(375, 375),
+    "first line, CPU of all processes": Ceiling(30, 70),
+    "first line, Cython and the C compiler": Ceiling(20, 45),  # GCC takes its time for the serving loop at -O3.
+    "first line, the demo, wall time": Ceiling(5, 16),  # Moves and divisions wait for timers of their own.
+    "test line, CPU of all processes": Ceiling(150, 200),
+    "test line, wall time": Ceiling(95, 110),
+    ".ci/run, wall time": Ceiling(375, 900),
 }
 
 
 def unit_s() -> float:
     """Return the CPU seconds of the loop."""
-    begin, total = time.process_time(), 0
-    for number in range(ADDITIONS):
-        total += number
-    return time.process_time() - begin
+    begin_s = time.process_time()
+    exec(LOOP, {})  # noqa: S102  # Our own words.
+    return time.process_time() - begin_s
 
 
 def cpu_of_children_s() -> float:
