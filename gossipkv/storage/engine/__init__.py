@@ -20,5 +20,4 @@ Read in this order:
     verify.py       every byte of it checked, without opening it
 """
 
-# First, since its writer imports `segments`, which takes from it what stands before the writer.
-import gossipkv.storage.engine._engine  # noqa: F401
+import gossipkv.storage.engine._engine  # noqa: F401  # Comes first: its writer imports `segments`, which imports it.

@@ -52,7 +52,6 @@ class Owner(TableNode):
         super().__init__()
         self.cluster, self.number = cluster, number
         self.refuses = None  # An error for what goes by a map.
-        self.is_old = False  # It tells no addresses.
         self.has_no_map = None  # An error for whoever asks for one.
         self.configs = []  # That requests went by.
 
@@ -88,9 +87,11 @@ class Owner(TableNode):
             for shard in range(start, min(start + PAGE, SHARDS))
         ]
         told = {"kind": "hash", "partitioner": "murmur3", "config": cluster.config, "partitions": rows}
-        if not self.is_old:
-            told["addresses"] = cluster.addresses
-        return {**told, "next": (start + PAGE).to_bytes(4, "big") if start + PAGE < SHARDS else None}
+        return {
+            **told,
+            "addresses": cluster.addresses,
+            "next": (start + PAGE).to_bytes(4, "big") if start + PAGE < SHARDS else None,
+        }
 
 
 def by_threads(cluster, *calls):
@@ -168,11 +169,11 @@ def test_addresses_that_lead_nowhere(cluster, run):
     assert {*asked_of(cluster.behaviours[0])} == {*KEYS}
 
 
-@pytest.mark.parametrize("error", [None, ["NOT_READY", "its map is not here", {}], ["UNKNOWN_METHOD", "none", {}]])
-def test_nodes_that_tell_no_addresses(cluster, run, error):
-    """Older ones, or those that do not know the map: they are not asked for it each time."""
+@pytest.mark.parametrize("error", [["NOT_READY", "its map is not here", {}], ["UNKNOWN_METHOD", "none", {}]])
+def test_nodes_without_the_map(cluster, run, error):
+    """Nodes that do not know the map are not asked for it each time."""
     for node in cluster.behaviours:
-        node.is_old, node.has_no_map = True, error
+        node.has_no_map = error
     run(cluster, *(("put", key, b"v") for key in KEYS))
     assert asked_of(cluster.behaviours[0]) == KEYS
     assert {*cluster.behaviours[0].configs} == {0}

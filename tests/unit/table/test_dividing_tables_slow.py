@@ -200,6 +200,7 @@ async def test_a_cursor_that_is_held_for_long(cluster):
             await split(cluster, one, KEYS[4 * number + 1])
         await come(cluster, newcomer)
         await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        await placed(cluster, one)  # Until then the new node may not know the table.
         traffic.machines = cluster.machines
         with trio.move_on_after(10):
             await traffic.run()
