@@ -26,7 +26,7 @@ REPLICAS: Final = 2
 DAY_S: Final = 86_400
 PERIOD_S: Final = 20  # Between two readings.
 READINGS: Final = DAY_S // PERIOD_S
-SPLIT_ROWS: Final = 500  # The nodes divide a range that has more.
+SPLIT_ROWS: Final = 1_200  # The nodes divide a range that has more.
 RANGES: Final = -(-READINGS // SPLIT_ROWS)
 BATCH: Final = 100
 
