@@ -43,9 +43,9 @@ def test_a_new_version_reaches_all_clients_without_one_failed_read(tmp_path):
         wait_for(cluster, "v1")
         addresses = [node.address for node in cluster.status()]
         with Load(addresses, truth) as load:
-            load.wait(2_000)
+            load.wait_all("v1")
             publish(tmp_path / "source", "v2")
             wait_for(cluster, "v2")
-            load.wait(2_000)
+            load.wait_all("v2")
         assert load.trouble == []
         assert all(seen == ["v1", "v2"] for seen in load.seen.values()), load.seen

@@ -206,7 +206,7 @@ def test_nodes_that_are_restarted_in_turn_fail_no_read_of_others(tmp_path):
                 cluster.wait_ready(index)
                 wait_for(cluster, "v2")
                 wait_whole(cluster, "v2")
-                load.wait(500)
+                load.wait_all("v2")
             assert load.trouble == []
             assert all(seen in (["v1", "v2"], ["v2"]) for seen in load.seen.values()), load.seen
 
