@@ -29,6 +29,7 @@ from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.log import RepeatedWarnings
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.settings.databases import minimum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,7 @@ class Database:
         self._look_thread = trio.CapacityLimiter(1)
         self.copies = Copies(name, self.lives, shared, self._look_thread, wake=self.wake)
         self.part = make_part(name, self.lives, self.copies, shared)
+        self.part.core.require(minimum_of(shared.settings, settings))
         self.view: DatabaseView = self.part.core
         self.switching = Switching(name, self.lives, self.view, shared)
         self._building = False
@@ -235,6 +237,7 @@ class Database:
             self._log.info("hold", version=settings.hold, before=self.hold)
             self._look_wanted = True
         self.settings = settings
+        self.part.core.require(minimum_of(self._shared.settings, settings))
         self.wake()
 
     def held(self) -> list[Held]:
@@ -426,6 +429,7 @@ class Database:
             await self.copies.poll_space()
             if self.part.step(switching.active, self.hold, now_ms=_now_ms()):
                 self._shared.on_change()
+            self._say_withheld()
             decision = self._decide()
             if self._revise(decision, nursery):
                 continue
@@ -445,6 +449,11 @@ class Database:
                 self._check(decision)
                 switching.note_change()
                 return decision
+
+    def _say_withheld(self) -> None:
+        for name in self.lives:
+            if (why := self.view.withheld(name)) is not None:
+                self._warnings.say("version_withheld", f"{self.name}/{name} does not become active: {why}")
 
     def _revise(self, decision: Decision, nursery: trio.Nursery) -> bool:
         """Whether more is to be here than before, or less since it was refuted; then all is decided anew."""

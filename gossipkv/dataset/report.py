@@ -100,6 +100,8 @@ def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[
     if version is not None:
         told["regrouped"] = version.manifest.identity.regrouped
         told["refuted"] = list(version.manifest.refuted)
+    if (withheld := database.view.withheld(name)) is not None:
+        told["withheld"] = withheld
     waits_until = _waits_until(database, life, spread)
     return told if waits_until is None else {**told, "waits_until": waits_until}
 
@@ -151,7 +153,9 @@ def _noteworthy(database: Database, life: Life, awaited: str | None, now_ms: int
         spread = Spread(view)
         until = _waits_until(database, life, spread)
         told |= {"state": life.word.value, "brought": spread.is_brought_by_others(life.name)}
+        withheld = view.withheld(life.name)
         told |= {} if until is None else {"waits_until": until}
+        told |= {} if withheld is None else {"withheld": withheld}
         told |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
     if version is not None and version.manifest.first_stray is not None:
         told |= _built(version.manifest)
@@ -200,6 +204,8 @@ def coming(database: Database) -> bool:
     life = _awaited(database)
     if life is None:
         return database.looking or Spread(database.view).is_active_elsewhere
+    if database.view.withheld(life.name) is not None:
+        return False
     if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
         return True
     return Spread(database.view).is_brought_by_others(life.name)
@@ -214,6 +220,8 @@ def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
         return spread.share_waits_until()
     if life.is_waiting or database.view.may_switch(life.name):
         return None
+    if (withheld := database.view.withheld(life.name)) is not None:
+        return f"it is accepted: {withheld}"
     return spread.gate_waits_until(life.name)
 
 

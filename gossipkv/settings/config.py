@@ -231,7 +231,7 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
         text = ",".join(map(str, value))
     elif isinstance(value, int | float):  # Without the unit that a quantity has: said where it is read.
-        fits = setting.kind in {"count", *UNITS} if isinstance(value, int) else setting.kind in UNITS
+        fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")
         text = str(value)
     else:
         plain = setting.kind not in {"bool", "count"} or value in setting.allowed.split(", or ")

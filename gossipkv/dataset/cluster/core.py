@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import Statement
+    from gossipkv.settings.databases import MinimumSettings
 
 KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
 
@@ -70,12 +71,14 @@ class DatabaseCore(DatabaseView):
 
     # What is told
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed]) -> None:
+    def remember(
+        self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed], records: int | None = None
+    ) -> None:
         """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
-        self._gates.remember(identity, sealed, others)
+        self._gates.remember(identity, sealed, others, records)
         self.activate(identity)
         self._routes.changed(each.owner.name for each in others)
 
@@ -94,7 +97,7 @@ class DatabaseCore(DatabaseView):
         self._copies[copy.version] = copy
         if copy.asked_ms is None:
             self._retiring.keep(copy.version)
-        if before is None or before.seals != copy.seals:
+        if before is None or (before.seals, before.records) != (copy.seals, copy.records):
             self._gates.compare_own(copy)
 
     def drop_copy(self, version: str) -> None:
@@ -115,6 +118,10 @@ class DatabaseCore(DatabaseView):
     def hold(self, version: str | None) -> None:
         """Take in which version an operator has pinned here."""
         self._gates.hold = version
+
+    def require(self, minimum: MinimumSettings) -> None:
+        """Take in how many records a new version needs to become active."""
+        self._gates.minimum = minimum
 
     def found_stray(self, digest: str, function: str) -> None:
         """Take in that a key contradicts this function."""
@@ -172,7 +179,7 @@ class DatabaseCore(DatabaseView):
                 self._others.note(name, version)  # and die before anybody hears so.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
-            return Answer(ready, copy.seals, is_going, self._gates.seals(identity))
+            return Answer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
         for identity in self._gates.passed.values():
             if identity.wire_id == wire_id:
                 return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))

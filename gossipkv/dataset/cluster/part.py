@@ -45,7 +45,7 @@ class PartInCluster:
         self._shared = shared
         self._log = shared.log.bind(database=database)
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
-        self._seals: dict[str, tuple[Version, Seals]] = {}
+        self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}  # And the records of each partition.
         self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
         self._wrong: dict[str, PartitionSet] = {}  # Likewise, what of the copies here is not answered from.
         self._disputes: set[tuple[str, Dispute]] = set()  # Likewise.
@@ -78,7 +78,7 @@ class PartInCluster:
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
-            self.core.remember(remembered.identity, remembered.owners, remembered.sealed)
+            self.core.remember(remembered.identity, remembered.owners, remembered.sealed, remembered.records)
             self._activated = remembered.identity
         elif version is not None:
             self._activate(version.identity)
@@ -128,7 +128,7 @@ class PartInCluster:
 
     def contradicting(self, version: Version) -> PartitionSet:
         """Return the partitions of which what is here are other files than clients get."""
-        return self.core.contradicting(version.identity, self._seals_of(version))
+        return self.core.contradicting(version.identity, self._seals_of(version)[0])
 
     def switched(self, version: str) -> None:
         """Tell that a version is active here from now on, durably."""
@@ -192,7 +192,8 @@ class PartInCluster:
             ready=copy.here,
             building=copy.lacks if self._is_coming(life) else None,
             going=self._going_of(life),
-            seals={} if version is None else self._seals_of(version),
+            seals={} if version is None else self._seals_of(version)[0],
+            records={} if version is None else self._seals_of(version)[1],
             asked_ms=life.asked_ms if is_retiring else None,
         )
 
@@ -223,13 +224,16 @@ class PartInCluster:
             return copy.here
         return None
 
-    def _seals_of(self, version: Version) -> Seals:
+    def _seals_of(self, version: Version) -> tuple[Seals, dict[int, int]]:
+        """Return the seals of its files, and the records of each partition."""
         known = self._seals.get(version.name)
         if known is None or known[0] is not version:
             manifest = version.manifest
-            of_kind = {at: file.seal for at, file in enumerate(manifest.files) if file is not None}
-            known = self._seals[version.name] = (version, {f"{FORMAT}/{manifest.compression}": of_kind})
-        return known[1]
+            files = {at: file for at, file in enumerate(manifest.files) if file is not None}
+            seals = {f"{FORMAT}/{manifest.compression}": {at: file.seal for at, file in files.items()}}
+            known = (version, seals, {at: file.records for at, file in files.items()})
+            self._seals[version.name] = known
+        return known[1:]
 
     # What comes of it
 

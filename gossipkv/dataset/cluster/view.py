@@ -124,6 +124,14 @@ class DatabaseView:
         """Whether the gate of a version holds."""
         return self._gates.may_switch(version, now_ms=self._now_ms)
 
+    def withheld(self, version: str) -> str | None:
+        """Return why a version is not switched to by itself, though its gate may hold; None: nothing keeps it."""
+        return self._gates.withheld(version)
+
+    def records(self, identity: Identity) -> int | None:
+        """Return how many records an identity has; None: not all of its owners have told."""
+        return self._gates.counted.get(identity)
+
     def is_short(self, version: str) -> bool:
         """Whether partitions of a version have fewer owners that live than `replication`, and are to be here."""
         holders, share = self.holders(version), self.share(version)

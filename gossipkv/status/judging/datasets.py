@@ -167,6 +167,10 @@ class Dataset:
             if told.get("needed_bytes") is not None:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
                 yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
+        for why, nodes in grouped(self._said(version), "withheld").items():
+            accept = f"`gossipkv databases hold {self.name} {version}`, then `gossipkv databases release {self.name}`"
+            advice = f"If {self.name} {version} is right as it is, accept it: {accept}. Else publish a newer version."
+            yield TROUBLE if lost else ATTENTION, f"{lost}{some_text(nodes)} will not switch to it: {why}", advice
         yield from self._contents(version)
         strays = {
             node: {"stray": stray_text(told)} for node, told in self._said(version).items() if told.get("first_stray")
@@ -241,7 +245,7 @@ class Dataset:
     def _is_stuck(self, version: str) -> bool:
         """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
         said, failed = self._said(version), self._failed(version)
-        if any(told.get("nowhere") is True for told in said.values()):
+        if any(told.get("nowhere") is True or told.get("withheld") is not None for told in said.values()):
             return True
         if any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):
             return False

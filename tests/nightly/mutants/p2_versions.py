@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a version that shrank becomes active",
+        "gossipkv.dataset.cluster.gates:Gates.may_switch",
+        "return is_time and self._holds(gate, available, now_ms) and self.withheld(version) is None",
+        "return is_time and self._holds(gate, available, now_ms)",
+        "tests/unit/dataset/cluster/test_gate_waits.py",
+    ),
+    planted(
         "suspects are counted in a gate",
         "gossipkv.dataset.cluster.survey:Survey.availability",
         "if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:",

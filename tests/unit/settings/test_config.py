@@ -31,6 +31,7 @@ OTHERS = {
     "max_entry": ("1KiB", 1024), "max_branch": ("64KiB", 65_536), "max_tree": ("1MiB", 1 << 20),
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
+    "min_records": ("1000", 1000), "min_ratio": ("0.25", 250), "allow_empty": ("true", True),
     "scrub_period": ("2d", 172_800_000), "residency": ("paged", "paged"),
     "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),
     "table_log": ("2GiB", 2 << 30), "table_segment": ("1MiB", 1 << 20), "table_merge_memory": ("64MiB", 64 << 20),

@@ -188,6 +188,20 @@ SITUATIONS = [
         STUCK,
     ),
     (
+        "a version that shrank",
+        said(databases={"geo": entry(awaits="2", version={"state": "AVAILABLE", "brought": True, "withheld": "few"})}),
+        ATTENTION,
+        "geo 2: n1, n2 and n3 will not switch to it: few",
+        STUCK,
+    ),
+    (
+        "a first version that is empty",
+        said(databases={"geo": entry(None, "1", {"state": "AVAILABLE", "brought": True, "withheld": "none"})}),
+        TROUBLE,
+        "geo 1: nothing of it can be read: n1, n2 and n3 will not switch to it: none",
+        STUCK,
+    ),
+    (
         "too few nodes for so many copies",
         said(**lacking("under_replicated", 1, replication=4)),
         ATTENTION,
