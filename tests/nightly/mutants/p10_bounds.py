@@ -120,4 +120,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "pass",
         "tests/unit/node/test_gateway.py",
     ),
+    planted(
+        "a log that nobody reads waits in memory without end",
+        "gossipkv.processes.streams:Backlog.put",
+        "if self._size_bytes + len(data) > MAX_QUEUED_BYTES:",
+        "if False:",
+        "tests/unit/processes/test_streams.py",
+    ),
+    planted(
+        "a stranger has as many lines of the log as it likes",
+        "gossipkv.log:Limits.lets",
+        "is_let = room >= 1",
+        "is_let = True",
+        "tests/unit/test_log.py",
+    ),
 )
