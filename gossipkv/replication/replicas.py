@@ -39,7 +39,7 @@ from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
 from gossipkv.replication.taking import Intake, entries_of
-from gossipkv.replication.time import MOST_TIME, Skew
+from gossipkv.replication.time import MOST_TIME, Skew, ms_of
 from gossipkv.replication.upkeep import Upkeep
 from gossipkv.storage.engine.shell import Batch
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+MAX_SKEW_S: Final = 60.0  # Where nothing else is said (`max_clock_skew`).
+CLOCK_S: Final = 20.0  # Between two times that a peer is asked for its time, if there is nothing else to tell.
 MOST_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
 
 
@@ -71,7 +73,7 @@ class Replicas:
         relay_s: float,
         stall_s: float = 60.0,
         transfer: float = inf,
-        most_skew_s: float = 60.0,
+        skew: Skew | None = None,
     ) -> None:
         """`me`: this node's uuid; `position`: all in the log to it is synced; `stall_s`, `transfer`: see `Loading`."""
         self.me = me
@@ -89,7 +91,7 @@ class Replicas:
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer
-        self.skew = Skew(most_skew_s)
+        self.skew = skew or Skew(MAX_SKEW_S)
         self._intake = Intake(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
@@ -232,7 +234,20 @@ class Replicas:
         """Why a copy originates nothing, until people have done something about it."""
         if copy.time.last > MOST_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
-        return copy.aside or self.skew.refusal(self._outside.now())
+        return copy.aside or self.clock_refusal
+
+    @property
+    def clock_refusal(self) -> str | None:
+        """Why the clock here gives no time to what is written; None: it does."""
+        return self.skew.refusal(self._outside.now(), self._outside.now_ms())
+
+    def deadline(self, node: bytes, left_s: float) -> int:
+        """The hybrid time of a node's own clock at which so much time is over: it changes nothing behind that."""
+        return self.skew.deadline(node, left_s, self._outside.now(), self._outside.now_ms())
+
+    def until(self, deadline: int) -> float:
+        """When it is that hybrid time by the clock here, which another node has computed (`deadline`)."""
+        return self._outside.now() + (ms_of(deadline) - self._outside.now_ms()) / 1000
 
     def originate(self, writes: Mapping[Copy, Sequence[Write]]) -> Mapping[int, int]:
         """Write here, all at once; by assignment the counter of the last record.
@@ -349,15 +364,16 @@ class Replicas:
         link = peer.link = self._random.getrandbits(63) | 1
         peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
         shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
-        rows = rows_of(peer, shared, self._outside.now_ms())
+        rows = rows_of(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
     def _ask(self, peer: Peer, method: str, params: list[Value], on_reply: OnReply) -> None:
-        link = peer.link
+        link, asked = peer.link, self._outside.now()
 
         def replied(result: Value) -> None:
             if peer.link != link:
                 return
+            peer.asked = asked
             try:
                 if result is None:
                     raise NotReady("no answer")
@@ -372,7 +388,7 @@ class Replicas:
 
     def _greeted(self, peer: Peer, link: int, result: Value) -> None:
         assert peer.link == link
-        peer.greeted = True
+        peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
         told = dict(self._hear_answer(peer, result))
         lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
         now = self._outside.now()
@@ -398,7 +414,7 @@ class Replicas:
                             assignment=copy.id_here(stand.assignment), config=shared(stand.config)
                         )
                 case int(time_ms):
-                    self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
+                    self.skew.hears(peer.node, time_ms, peer.asked, self._outside.now())
                 case _:
                     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard
@@ -443,9 +459,6 @@ class Replicas:
         self._check_link(peer, link)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
-            if isinstance(row, int):
-                self.skew.hears(node, row - self._outside.now_ms(), self._outside.now())
-                continue
             said = said_of(row)
             told = peer.row_of(said, self.copies)
             copy = None if told is None else self.copies.get(told.partition)
@@ -535,13 +548,12 @@ class Replicas:
                 peer.untold.update(dict.fromkeys(turned))
                 peer.feed.turned.clear()
                 peer.tell_at = now
-            if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
-                told = [*islice(peer.untold, MOST_TOLD)]
-                if told:
-                    rows = rows_of(peer, told, self._outside.now_ms())
-                    self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
-                peer.tell_at = now if peer.untold else None
+            if peer.greeted and peer.tells_at <= now:
+                rows = rows_of(peer, [*islice(peer.untold, MOST_TOLD)])
+                self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
+                peer.tell_at, peer.clock_at = now, now + CLOCK_S
             if not peer.untold:
+                peer.tell_at = None
                 peer.untold.clear()  # One that was emptied keeps its room.
 
     @property
@@ -553,7 +565,7 @@ class Replicas:
             for peer in self.peers.values()
             for time in (
                 peer.again_at,
-                peer.tell_at if peer.greeted and peer.untold else None,
+                peer.tells_at if peer.greeted else None,
                 peer.feed.due(now),
                 peer.kept.entries[0][0] + self.relay_s if peer.kept.entries else None,
             )
@@ -568,7 +580,7 @@ class Replicas:
         last: dict[int, bytes] = {}
         copies = dict.fromkeys(entry.copy for entry in ship.entries)
         if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
-            told = rows_of(peer, unnamed, self._outside.now_ms())
+            told = rows_of(peer, unnamed)
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
             number = peer.numbers[entry.copy]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.spaces import Aside
     from gossipkv.replication.store import FollowedStore
+    from gossipkv.replication.time import Skew
     from gossipkv.storage.engine.log_reader import Cursor
     from gossipkv.wire.rpc import Value
 
@@ -89,7 +90,7 @@ class Replication:
         most_waiting_bytes: int,
         stall_s: float = 60.0,
         transfer: float = inf,
-        most_skew_s: float = 60.0,
+        skew: Skew | None = None,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
         self._store = store
@@ -113,7 +114,7 @@ class Replication:
             relay_s=relay_s,
             stall_s=stall_s,
             transfer=transfer,
-            most_skew_s=most_skew_s,
+            skew=skew,
         )
         self.clearing = Clearing(self.replicas.spaces, self, Pace(transfer))
         self.collecting = Collecting(self.replicas, self)

@@ -11,11 +11,14 @@ Near the last time there is, which no clock tells and a broken node may, nothing
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, NamedTuple, final
+
+from gossipkv.errors import TimedOut
 
 COUNT_BITS = 16
 MOST_TIME: Final = (1 << 64) - (1 << 32)  # Behind it no time is given: what follows in one request must fit.
 LATELY_S: Final = 60.0
+SLOW_S: Final = 0.1  # An answer that took so much longer than the one before tells less of a clock.
 
 
 class HybridTime:
@@ -41,22 +44,53 @@ def ms_of(time: int) -> int:
     return time >> COUNT_BITS
 
 
+def check_left(left: float) -> None:
+    """Raise TimedOut: no time is left for a change, which is to stay undone."""
+    if left <= 0:
+        raise TimedOut("the time for the change was over when it was to be applied: nothing was changed here")
+
+
+class _Heard(NamedTuple):
+    ahead_ms: float  # Of the clock here that never jumps.
+    took_s: float
+    at: float
+
+
 @final
 class Skew:
-    """How far this node's clock is off those of others, of whom it has heard lately."""
+    """How far this node's clock is off those of others, by what they have answered lately."""
 
     def __init__(self, most_s: float) -> None:
         """`most_s`: more is too far."""
         self.most_ms = most_s * 1000
-        self._off_ms: dict[bytes, tuple[int, float]] = {}  # By node: how far it is ahead, and when that was heard.
+        self._heard: dict[bytes, _Heard] = {}
 
-    def hears(self, node: bytes, ahead_ms: int, now: float) -> None:
-        """A node has told its time."""
-        self._off_ms[node] = ahead_ms, now
+    def hears(self, node: bytes, time_ms: int, asked: float, now: float) -> None:
+        """A node has answered with its time to a question of then; one that took long says less than one of before."""
+        before, took_s = self._heard.get(node), now - asked
+        if before is None or took_s <= before.took_s + SLOW_S or now - before.at > LATELY_S / 2:
+            self._heard[node] = _Heard(time_ms - (asked + now) * 500, took_s, now)
 
-    def refusal(self, now: float) -> str | None:
+    def forget(self, node: bytes) -> None:
+        """A node's clock is not as it was heard."""
+        self._heard.pop(node, None)
+
+    def deadline(self, node: bytes, left_s: float, now: float, now_ms: int) -> int:
+        """The hybrid time of a node's own clock at which so much time is over, at the latest.
+
+        Its clock may be `most_s` ahead of this one where it was not heard lately.
+        """
+        heard = self._heard.get(node)
+        if heard is None or now - heard.at > LATELY_S:
+            latest_ms = now_ms + self.most_ms
+        else:
+            latest_ms = heard.ahead_ms + (now + heard.took_s / 2) * 1000
+        return int(latest_ms + left_s * 1000 + 1) << COUNT_BITS
+
+    def refusal(self, now: float, now_ms: int) -> str | None:
         """Why nothing is to be given this clock's time: it is too far off most others'; None: it is not."""
-        lately = [ahead_ms for ahead_ms, at in self._off_ms.values() if now - at <= LATELY_S]
+        heard = [one for one in self._heard.values() if now - one.at <= LATELY_S]
+        lately = [one.ahead_ms + now * 1000 - now_ms for one in heard]
         off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self.most_ms]
         if 2 * len(off) <= len(lately):
             return None

@@ -15,6 +15,7 @@ import trio
 from gossipkv.errors import GossipKVError, LimitExceeded, Overloaded, StorageError, Unknown, UnknownDatabase
 from gossipkv.log import Log
 from gossipkv.replication.shell import SMEARED
+from gossipkv.replication.time import check_left
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.smearing import FIRST, MOST_SENT, put_of
 
@@ -80,9 +81,14 @@ class Accepting:
     def accept(
         self, table: bytes, row: tuple[bytes, bytes], deadline: float, on_result: OnResult, or_else: Callable[[], None]
     ) -> None:
-        """Keep a put, and answer once it is synced; `or_else` is called if it cannot be kept."""
+        """Keep a put, and answer once it is synced; `or_else` is called if it cannot be kept.
+
+        Raises:
+            TimedOut, Overloaded: it is not kept.
+        """
         replication, smearing = self._replication, self._smearing
         now, wall_ms, size_bytes = replication.now(), replication.now_ms(), sum(map(len, row))
+        check_left(deadline - now)
         if not smearing.admits(size_bytes, wall_ms, replication.replicas.skew.most_ms):
             or_else()
             return

@@ -1,4 +1,8 @@
-"""The ways from the tables of a node to other nodes, by uuid: who asks with a task, and who is called back."""
+"""The ways from the tables of a node to other nodes, by uuid: who asks with a task, and who is called back.
+
+What changes something goes `within` a deadline, a hybrid time by the asked node's own clock: a node that was frozen, or
+was cut off, does it in time or not at all.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ T = TypeVar("T")
 
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
+CHANGES: Final = frozenset({"create_table", "metadata_force", "metadata_transact", "quarantine_drop", "table_divide"})
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 
 
@@ -33,8 +38,12 @@ CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection
 class Asking:
     """The ways to other nodes, by uuid."""
 
-    def __init__(self, cluster: Cluster, peers: Peers, threads: Threads) -> None:
+    def __init__(
+        self, cluster: Cluster, peers: Peers, threads: Threads, deadline: Callable[[bytes, float], int]
+    ) -> None:
+        """`deadline`: the hybrid time of a node's clock at which so many seconds are over."""
         self._cluster = cluster
+        self._deadline = deadline
         self._peers = peers
         self._threads = threads
         self._connected = trio.Event()  # Another connection has begun.
@@ -101,6 +110,8 @@ class Asking:
         except Unavailable as unknown:
             on_reply(None, unknown)
             return
+        if method in CHANGES:
+            method, params = "within", [self._deadline(node, timeout_s), method, msgpack.packb(params)]
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:

@@ -18,6 +18,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.replication.time import Skew, check_left, ms_of
 from gossipkv.table.asking import Asking
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
 from gossipkv.table.host import may_not_found
@@ -75,7 +76,8 @@ class Deciding:
         self._cluster = cluster
         self._tables = tables
         self._random = environment.random
-        self.asking = Asking(cluster, peers, environment.threads)
+        self._skew = Skew(settings.max_clock_skew / 1000)
+        self.asking = Asking(cluster, peers, environment.threads, self._deadline)
         peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()  # Around what `metadata` does.
@@ -98,6 +100,14 @@ class Deciding:
         self._on_names = on_names
         self.table_names: frozenset[str] = frozenset()  # As known here.
         self._log = Log("gossipkv.node")
+
+    def _deadline(self, node: bytes, left_s: float) -> int:
+        wall_ms = self._environment.clock.wall_ms()
+        return self._skew.deadline(node, left_s, trio.current_time(), wall_ms)
+
+    def check_deadline(self, deadline: int) -> None:
+        """Raise TimedOut: it is later than a hybrid time by the clock here, and nothing is to be changed."""
+        check_left(ms_of(deadline) - self._environment.clock.wall_ms())
 
     # -- its life ----------------------------------------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ class Deciding:
                 most_waiting_bytes=self._settings.max_queued_total,
                 stall_s=self._settings.move_stall / 1000,
                 transfer=self._settings.table_transfer,
-                most_skew_s=self._settings.max_clock_skew / 1000,
+                skew=self._skew,
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
             replication.replicas.on_newer = self.look_at

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import GossipKVError, NotReady
+from gossipkv.errors import BadRequest, GossipKVError, NotReady
+from gossipkv.table.asking import CHANGES
+from gossipkv.wire.arguments import Arguments, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from gossipkv.table.records import RecordMethods
     from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
-    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Later, Waiting
     from gossipkv.wire.rpc import Value
 
@@ -37,6 +38,7 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
+MOST_DEADLINE: Final = (1 << 64) - 1
 
 
 @final
@@ -52,6 +54,7 @@ class TableMethods:
             **{name: partial(self._answer_people, name) for name in FOR_PEOPLE},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
             **{name: partial(self._answer_records, name) for name in OF_RECORDS},
+            b"within": self._within,
         }
 
     def tell_seen(self, node: bytes) -> bytes:
@@ -121,6 +124,20 @@ class TableMethods:
         return {} if self._deciding.replication is None else self._telling.to_map()
 
     # -- doors ---------------------------------------------------------------------------------------------------------
+
+    def _within(self, arguments: Arguments) -> Value | Waiting | Later:
+        """`within [deadline, method, its parameters, packed]`: as that method, unless the deadline is over here.
+
+        Raises:
+            TimedOut: it is over, and nothing is changed.
+        """
+        deadline, name = arguments.whole("deadline", MOST_DEADLINE), arguments.blob("method")
+        inner = Arguments(name, arguments.blob("parameters"))
+        arguments.end()
+        if name_of(name) not in CHANGES:
+            raise BadRequest(f"within: {name_of(name)} has no deadline")
+        self._deciding.check_deadline(deadline)
+        return self.methods[name](inner)
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         return self._people[name](arguments)

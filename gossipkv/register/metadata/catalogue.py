@@ -29,6 +29,7 @@ from gossipkv.errors import (
     Overloaded,
     ProtocolError,
     RequestError,
+    TimedOut,
     Unavailable,
     Unknown,
     UnknownDatabase,
@@ -457,7 +458,7 @@ class Catalogue:
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
-            except (RequestError, NotReady, Overloaded, Unavailable) as error:  # It has judged nothing.
+            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # It has judged nothing.
                 why = error.message
             except GossipKVError as error:
                 why, is_sent = error.message, True

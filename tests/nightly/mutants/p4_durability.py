@@ -6,6 +6,27 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a write that comes behind its deadline is applied",
+        "gossipkv.table.writes:Writes._originate",
+        "check_left(deadline - replication.now())",
+        "pass",
+        "tests/unit/table/test_deadlines.py",
+    ),
+    planted(
+        "a deadline is by the clock of who asks",
+        "gossipkv.replication.time:Skew.deadline",
+        "if heard is None or now - heard.at > LATELY_S:",
+        "if True:",
+        "tests/unit/table/test_deadlines.py",
+    ),
+    planted(
+        "what comes within a deadline is done behind it",
+        "gossipkv.table.methods:TableMethods._within",
+        "self._deciding.check_deadline(deadline)",
+        "pass",
+        "tests/unit/table/test_methods.py",
+    ),
+    planted(
         "a batch is applied before it is synced",
         "gossipkv.storage.engine.engine:Engine.append",
         "return self._writer.plan_plain(batch) or self._append(batch)",

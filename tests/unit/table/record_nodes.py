@@ -72,6 +72,8 @@ class Node:
         self.asked = []  # By other nodes: methods.
         self.looked = []  # Registers that it would have read.
         self.hangs = False  # It takes requests, and does not answer them.
+        self.held = None  # Requests that come to it later: it is frozen, or the links to it are cut.
+        self.skew_s = 0.0
         self.is_lost = False  # There is no connection to it.
         self.refuses = None  # An error that its store has for what is to be appended.
         self.syncs = True
@@ -157,7 +159,7 @@ class Node:
         return self.records.now
 
     def now_ms(self):
-        return int(self.records.now * 1000) + 1
+        return int((self.records.now + self.skew_s) * 1000) + 1
 
     def wake(self):
         """Nobody pumps."""
@@ -181,7 +183,8 @@ class Node:
             else:
                 on_answer(msgpack.unpackb(msgpack.packb(result)), None)
 
-        self.records.soon.append(lambda: other.answer(method, params, on_result))
+        come = self.records.soon if other.held is None else other.held
+        come.append(lambda: other.answer(method, params, on_result))
 
     # What clients and other nodes ask.
 
@@ -358,4 +361,4 @@ class Records:
     def pass_s(self, seconds):
         over = []
         self.later(seconds, lambda: over.append(True))
-        self.until(lambda: over)
+        self.until(lambda: over, most_s=seconds + 1)

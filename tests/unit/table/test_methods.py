@@ -7,18 +7,21 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgpack
 import trio
 
 from gossipkv.errors import (
     BadRequest,
     Conflict,
     NotReady,
+    TimedOut,
     Unavailable,
     Unknown,
     UnknownDatabase,
     UnknownMethod,
 )
 from gossipkv.register.metadata.operations import Operation
+from gossipkv.table.asking import CHANGES
 from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
@@ -29,7 +32,7 @@ BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
     "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
     "table_divide",
-    "table_accepted",
+    "table_accepted", "within",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -143,6 +146,8 @@ WRONG = [
     ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
     ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition is"),
     ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition is"),
+    ("within", [1 << 62, b"ping", b"\x90"], "ping has no deadline"),
+    ("within", [1 << 62, b"table_divide", b"\xc1"], ""),
 ]  # fmt: skip
 
 
@@ -156,6 +161,18 @@ async def test_what_is_no_request(cluster):
         error = await refused(cluster, machine, method, *params)
         assert isinstance(error, BadRequest), (method, params, error.code, error.message)
         assert words in error.message, (method, params, error.message)
+
+
+@simulated(1)
+async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
+    """By the clock of the node that it comes to; whatever it is, it is not even read."""
+    (machine,) = cluster.machines
+    await machine.start()
+    made = msgpack.packb(["t", ONE_COPY])
+    for method in CHANGES:
+        assert isinstance(await refused(cluster, machine, "within", 1, method, made), TimedOut)
+    assert await cluster.ask(machine, "databases") == []
+    assert {"table", "config"} == {*await cluster.ask(machine, "within", 1 << 62, "create_table", made)}
 
 
 def test_methods_are_on_the_page():

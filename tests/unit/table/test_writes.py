@@ -20,6 +20,7 @@ from gossipkv.errors import (
 )
 from gossipkv.replication.feed import Told
 from gossipkv.replication.peer import Peer
+from gossipkv.replication.time import COUNT_BITS
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.writes import BATCH_BYTES
 from tests.unit.table.record_nodes import MOST_BYTES, TOKEN, Records
@@ -100,7 +101,7 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
 
     confirm()
     assert len(answers) == 1
-    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], 100)
+    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], one.now_ms() + 100 << COUNT_BITS)
     records.pass_s(0.2)
     confirm()
     assert [type(answer) for answer in told] == [Unknown]
@@ -142,7 +143,7 @@ def test_a_forwarded_write_is_not_forwarded_again(records):
     one, two, three = records.nodes
     (table, partition), *_ = one.replicas.copies
     with pytest.raises(NotServed):
-        three.call("table_write", table, partition, "one", [b"k", b"v"], 1000)
+        three.call("table_write", table, partition, "one", [b"k", b"v"], 1 << 62)
     assert one.asked == two.asked == []
 
 
