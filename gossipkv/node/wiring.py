@@ -316,6 +316,7 @@ class _Node:
             names=self._names,
             store=self._tables,
             cluster=self._gossiping,
+            unreached=lambda: {**self._gossiping.unheard(), **self._peers.failures},
             unreadable=lambda: self._sharing.unreadable,
             draining=lambda: self._readiness.draining,
             certificate=lambda: self._certificate.expires_s,

@@ -360,11 +360,12 @@ class Feed:
         return {self.told[copy].assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
 
     def lag(self, copy: Copy) -> int:
-        """How many records of a copy the target lacks, as it has told."""
+        """How many records of a copy the target lacks, as it has told; all have what an ended assignment wrote."""
         told = self.told.get(copy)
         if told is None:
             return 0
-        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in clock.entries(copy.synced))
+        wanted = clock.entries(clock.named(copy.synced, copy.named))
+        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in wanted)
         return sum(max(0, count - theirs) for count, theirs in lacks)
 
     def oldest_open(self, copy: Copy) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -570,14 +571,14 @@ class Deciding:
         return metadata.me.store
 
     def uuid_of(self, name: str) -> bytes:
-        """The uuid of a node by its name, or by its digits, as `name_of` tells it of who is no member any more.
+        """The uuid of a node by its name, or by its digits, as `name_of` tells them.
 
         Raises:
-            Unavailable: no such member is known.
+            Unavailable: no such node is known.
         """
-        for member in self._cluster.members_known():
-            if member.name == name:
-                return member.uuid
+        for uuid, known in self.known_names().items():
+            if known == name:
+                return uuid
         if UUID_DIGITS.fullmatch(name):
             return bytes.fromhex(name)
         raise Unavailable(f"no member {name} is known", {"node": name})
@@ -590,7 +591,16 @@ class Deciding:
 
     def name_of(self, uuid: bytes) -> str:
         """The name of a node by its uuid, or the digits of that."""
-        return self.names().get(uuid) or uuid.hex()
+        return self.known_names().get(uuid) or uuid.hex()
+
+    def known_names(self) -> dict[bytes, str]:
+        """The names of all members, and of nodes of tables that are none any more, unless another node has the name."""
+        names, formers = self.names(), dict[bytes, str]()
+        with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
+            named = {} if self.catalogue is None else self.catalogue.nodes.named()
+            formers = {uuid: node.name for uuid, node in named.items() if uuid not in names}
+        taken = Counter((*formers.values(), *names.values()))
+        return {**{uuid: name for uuid, name in formers.items() if taken[name] == 1}, **names}
 
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""

@@ -109,7 +109,7 @@ class ClientMethods:
         metadata, catalogue = self._deciding.taking_part()
         table = catalogue.table(name)
         tree = metadata.tree(table.id)
-        names = self._deciding.names()
+        names = self._deciding.known_names()
         partitions: list[Value] = []
         after: bytes | None = None
         for entry in tree.scan(start or b""):

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from gossipkv.table.stores import OpenStore, OpenStores
 
 FORGET: Final = (
-    "start the node as another one, without its tables (`--forget-tables`), and have it take its own place "
-    "(`gossipkv metadata replace NODE NODE`), or put back what was there"
+    "put back what was there; only if that is lost, start the node as another one, without its tables "
+    "(`--forget-tables`), and have it take its own place (`gossipkv metadata replace NODE NODE`)"
 )
 
 AGAIN: Final = "it is opened again by and by"
@@ -333,6 +333,7 @@ class Tables:
         told: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,
+            "lost": FORGET in (self.closed or ""),  # Nothing else can help.
             "store": f"{record.store:016x}" if record.store else None,
             "life": record.life,
         }

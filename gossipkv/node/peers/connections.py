@@ -47,6 +47,8 @@ DIAL_TIMEOUT_S: Final = 2.0
 FIRST_PAUSE_S: Final = 0.02
 LAST_PAUSE_S: Final = 5.0
 
+LOST: Final = 2  # States of peers from here on: dead, or gone.
+
 # No hello is longer.
 MOST_HELLO_BYTES: Final = 4096
 
@@ -198,10 +200,11 @@ class Peers:
         line = self._lines.get(name)
         return None if line is None or line.epoch is None else line.store
 
-    def failure(self, column: int) -> str | None:
-        """Why there is no connection to a member; None: there is one, or none was tried."""
-        line = self._columns[column] if column < len(self._columns) else None
-        return None if line is None else line.failure
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why there is no connection to members that seem to live."""
+        lines = self._lines.values()
+        return {line.peer.name: line.failure for line in lines if line.failure and line.peer.state < LOST}
 
     def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_reply: OnReply) -> None:
         """Ask a member; `on_reply` is called once, now if there is no connection."""
@@ -249,7 +252,7 @@ class Peers:
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]
         if line is not None and line.epoch is not None:
-            line.failure = why
+            line.failure = f"the connection ended ({why.removeprefix('closed_')})"
             line.move()
             self._end(line)
             self._on_unreached(line.peer.name)
@@ -290,7 +293,7 @@ class Peers:
             while True:
                 if not line.is_up and await self._dial(line):
                     pauses = self._pauses()
-                if line.is_up or line.peer.state > 1:
+                if line.is_up or line.peer.state >= LOST:
                     await line.moved()
                     if line.is_up:
                         continue

@@ -15,6 +15,9 @@ BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "sta
 NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
 LACKS = {"partition_count": 8, "replication": 2, "reassign_after_ms": 60_000, "at_source": True}
 HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
+AWAY = {**TABLE, "partition_count": 8, "away": {"n3": {"state": "gone", "partitions": 8}}}
+LEFT = {**AWAY, "away": {"n3": {"state": "left", "partitions": 1}}}
+UNDECIDED = {**TABLE, "no_majority": ["n1", "n2", "n3"]}
 MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a write: it is refused"}
 
 
@@ -26,6 +29,20 @@ def changing(size):
 def lacking(key, *partitions, **more):
     """What all say of an active version of which nobody, or too few, have some partitions."""
     return {"databases": {"geo": entry(version={**LACKS, key: some(*partitions), **more})}}
+
+
+def of_two(**by_node):
+    """What the one of two nodes says that lives."""
+    told = said(members={"n2": "dead"}, **by_node)
+    members = {name: state for name, state in told.members.items() if name != "n3"}
+    return told._replace(members=members, reports={"n1": told.reports["n1"]})
+
+
+def without_n3(**by_node):
+    """What two nodes say that have never heard of the third."""
+    told = said(**by_node)
+    reports = {name: report for name, report in told.reports.items() if name != "n3"}
+    return told._replace(members={"n1": "alive", "n2": "alive"}, reports=reports)
 
 
 # Name of the situation, what was said, the level, what stands first, and whether a version is coming, and how.
@@ -44,6 +61,21 @@ SITUATIONS = [
         None,
     ),
     ("two do not", said("n1", silent={"n2": "x", "n3": "x"}), TROUBLE, "n1 hears 1 of 3 members", None),
+    ("of two one dies", of_two(n1={"isolated": True}), ATTENTION, "n2 is dead", None),
+    (
+        "a link is cut",
+        said(n1={"unreached": {"n2": "no answer in 2 s"}}),
+        ATTENTION,
+        "n1 and n2 do not reach each other, though other nodes reach both: no answer in 2 s",
+        None,
+    ),
+    (
+        "nobody reaches it",
+        said(silent={"n2": "x"}, all_say={"unreached": {"n2": "reset"}}),
+        ATTENTION,
+        "n2 did not answer how it is: x",
+        None,
+    ),
     ("cut off", said(n1={"isolated": True}), TROUBLE, "n1 is cut off: it hears from no other node", None),
     (
         "cut off, and more",
@@ -72,7 +104,8 @@ SITUATIONS = [
     # What is wrong with a node
     ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
-    ("tables closed", said(n3={"tables_closed": "damaged"}), TROUBLE, "n3: tables are closed: damaged", None),
+    ("tables closed", said(n3={"tables_closed": "EIO"}), TROUBLE, "n3: tables are closed: EIO", None),
+    ("tables lost", said(n3={"tables_lost": "damaged"}), TROUBLE, "n3: tables are closed for good: damaged", None),
     ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log that was kept", None),
     ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: others do not learn of all", None),
     ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
@@ -346,6 +379,17 @@ SITUATIONS = [
         "carts: nothing moves to n3 for 59 min 59 s: it took nothing, twice",
         None,
     ),
+    ("nobody remembers a host", without_n3(n1={"carts": AWAY}), ATTENTION, "n3 is not heard of by any node", None),
+    ("a host was stopped", without_n3(n1={"carts": LEFT}), ATTENTION, "n3 is stopped, and to hold partitions", None),
+    ("it lives elsewhere", said(n1={"carts": AWAY}), WELL, None, None),
+    ("another map's majority", said(databases={"carts": UNDECIDED}), WELL, None, None),
+    (
+        "its register has none",
+        said(members={"n2": "dead", "n3": "suspect"}, silent={"n3": "x"}, databases={"carts": UNDECIDED}),
+        TROUBLE,
+        "n1 hears 1 of 3 members",
+        None,
+    ),
     ("racks", said(databases={"carts": {**TABLE, "warning": "2 groups"}}), ATTENTION, "carts: 2 groups", None),
     ("who decides", said(all_say={"acceptors": ["n1", "n2", "n3"]}), WELL, None, None),
     (
@@ -397,7 +441,15 @@ def test_an_empty_cluster_is_told_how_to_begin():
 @pytest.mark.parametrize(
     ("told", "advice"),
     [
-        (said(members={"n3": "dead"}), "Start n3 again, or give a new node"),
+        (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id`"),
+        (
+            without_n3(n1={"carts": AWAY}),
+            "Start n3 again, or move the tables of one that is lost for good with `gossipkv node replace NODE NEW "
+            "--force`, or give a new node the `shard_id` of a dead one: it takes its place.",
+        ),
+        (said(n3={"tables_closed": "EIO"}), "Look at the disk and the log of n3."),
+        (said(n3={"tables_lost": "damaged"}), "Put back the store of the tables of n3; only where that is lost"),
+        (said(n1={"unreached": {"n2": "reset"}}), "Look at the network between n1 and n2."),
         (said(n2={"silent": "full"}), "Make room on the disk of n2, or make the data directory writable."),
         (said(n1={"isolated": True}), "Look at the network between n1 and"),
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Mend part-0 at the source, or take geo 2 away"),
@@ -563,6 +615,34 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
     words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
     assert (words in [reason.text for reason in judge(told).reasons]) is is_told
+
+
+@pytest.mark.parametrize(
+    ("told", "texts"),
+    [
+        (
+            without_n3(n1={"carts": AWAY}, n2={"carts": LEFT}),
+            ["n3 is not heard of by any node, and to hold partitions of tables",
+             "carts: 8 of 8 partitions lack their replica on n3"],
+        ),
+        (
+            said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
+            ["n1 hears 1 of 3 members: it may be cut off",
+             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
+             "n2 and n3 are dead"],
+        ),
+        (of_two(n1={"isolated": True}), ["n2 is dead"]),
+        # An end of a cut link takes the other one for alive, since a third node reaches it.
+        (
+            said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
+                 databases={"carts": {**AWAY, "away": {"n2": {"state": "dead", "partitions": 8}}}}),
+            ["n1 and n2 do not reach each other, though other nodes reach both: reset"],
+        ),
+    ],
+)  # fmt: skip
+def test_all_that_is_said(told, texts):
+    """Each cause once, by whom placement names, whoever is remembered."""
+    assert [reason.text for reason in judge(told).reasons] == texts
 
 
 def test_one_cause_is_one_reason():

@@ -265,7 +265,10 @@ class Records:
     def _tell(self, name, table, changed):
         self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)
-        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
+        self.known[table.id] = SimpleNamespace(
+            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
+        )
 
     def adopt(self, name, *nodes):
         """Have nodes, or all, hold what a table's map says."""
@@ -314,7 +317,10 @@ class Records:
         """Have all know a map of before again, whatever hosts go by."""
         tree, changed, table = before
         self._trees[table.id] = before
-        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
+        self.known[table.id] = SimpleNamespace(
+            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
+        )
         assert self._tables[name].id == table.id
         assert tree.root.config
 

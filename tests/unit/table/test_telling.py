@@ -114,6 +114,35 @@ def test_who_lacks_what(records):
     assert info["lag_s"]["t"]["n2"] == pytest.approx(5)
 
 
+def test_nothing_is_said_of_what_a_node_lacks_that_lives_and_is_not_reached(records):
+    """It may have it from others; of one that is down, that is what it has missed, though it is not judged by it."""
+    write(records, 2)
+    n1, n2, _, _ = records.nodes
+    n1.replicas.disconnected(n2.uuid)
+    lacks = {"n1": 0, "n2": 0, "n3": 2}
+    assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == lacks
+    assert of(records).to_map()["lag_records"] == {"t": {"n3": 2}}
+    n2.state = State.DEAD
+    assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == lacks | {"n2": 2}
+    condition = trio.run(of(records).condition, "t")
+    assert [*condition["lags"]] == ["n3"]
+    assert condition["away"] == {"n2": {"state": "dead", "partitions": PARTITIONS}}
+
+
+def test_what_an_ended_assignment_wrote_nobody_lacks(records):
+    """A clock that was heard may not name it any more."""
+    copy = next(iter(records.nodes[0].replicas.copies.values()))
+    copy.synced = clock.merge(copy.synced, clock.of([(MOVE, 872)]))
+    assert {one["lag_records"] for one in status(records)["nodes"]} == {0}
+
+
+def test_who_decides_where_too_few_do(records):
+    """By name, as soon as no majority of them is alive."""
+    for node, told in zip(records.nodes, ([], ["n1", "n2", "n3"]), strict=False):
+        node.state = State.DEAD
+        assert status(records)["no_majority"] == told
+
+
 def test_what_moves_to_a_node_it_does_not_lack(records):
     """It has nothing at first, for as long as that takes: that is told as a move."""
     copy = write(records, 3)

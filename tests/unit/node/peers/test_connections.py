@@ -167,7 +167,7 @@ async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
     [(column, stream)] = world.adopted
     assert world.table.peers == {column: ("b", 0)}
     assert rpc.decode_request(stream.sent).method == b"hello"
-    assert (world.peers.name(column), world.peers.column("b"), world.peers.failure(column)) == ("b", column, None)
+    assert (world.peers.name(column), world.peers.column("b"), world.peers.failures) == ("b", column, {})
     await trio.sleep(60)
     assert len(world.network.dialled) == 1
 
@@ -212,7 +212,7 @@ async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
     await trio.sleep(0.01)
     assert world.network.streams[0].closed
     assert not world.adopted
-    assert world.peers.failure(world.peers.column("b"))
+    assert "b" in world.peers.failures
 
 
 def test_what_cannot_be_read_here_is_passed_on():
@@ -271,10 +271,10 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
     column = world.peers.column("b")
     world.peers.hear([(column, "lost", "reset")], [])
     assert world.lost == world.unreached == ["b"]
-    assert world.peers.failure(column) == "reset"
+    assert world.peers.failures == {"b": "the connection ended (reset)"}
     await trio.sleep(0.1)
     assert len(world.adopted) == 2
-    assert world.peers.failure(column) is None
+    assert world.peers.failures == {}
 
 
 async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, world):
@@ -320,7 +320,7 @@ async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
     world.peers.tell([B._replace(epoch=51)])
     await trio.sleep(600)
     assert len(world.adopted) == 2
-    assert world.peers.failure(world.peers.column("b")) == "Connection refused"
+    assert world.peers.failures == {"b": "Connection refused"}
     assert len(world.network.dialled) > 600 / LAST_PAUSE_S  # And the connection that it has stays.
     assert world.lost == ["b"]
 
