@@ -444,8 +444,7 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id`"),
         (
             without_n3(n1={"carts": AWAY}),
-            "Start n3 again, or move the tables of one that is lost for good with `gossipkv node replace NODE NEW "
-            "--force`, or give a new node the `shard_id` of a dead one: it takes its place.",
+            "Start n3 again, or move the tables of one that is lost for good with `gossipkv node replace NODE NEW",
         ),
         (said(n3={"tables_closed": "EIO"}), "Look at the disk and the log of n3."),
         (said(n3={"tables_lost": "damaged"}), "Put back the store of the tables of n3; only where that is lost"),

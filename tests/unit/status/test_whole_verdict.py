@@ -62,7 +62,7 @@ async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
 async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
     """And nobody says that a replica lacks what it has from the third node."""
     await begin(cluster)
-    one, other, third = cluster.machines
+    one, other, _ = cluster.machines
     await cluster.ask(one, "create_table", "carts", TABLE, timeout_s=30)
     await say(cluster, cluster.machines)
     cluster.network.partition([one.host], [other.host])
