@@ -85,6 +85,10 @@ class _IdUsed(Conflict):
     """Another operation had the id before."""
 
 
+class _Changed(Conflict):
+    """Another operation has changed what this one was to change."""
+
+
 class Wanted(NamedTuple):
     """A table that is wanted."""
 
@@ -312,7 +316,7 @@ class Catalogue:
         if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
-            raise Conflict(f"there is a table {wanted.name} already")
+            raise _exists(wanted.name)
         with deadline.step("asking nodes to take part"):
             hosts = await self.nodes.hosts(wanted.replication or 1)
         replication = wanted.replication or min(len(hosts), REPLICATION)
@@ -335,8 +339,12 @@ class Catalogue:
             await self.put_in(hosts, known.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
-        with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
+        try:
             await self._decide(adding, deadline)
+        except _IdUsed:  # Maybe it was asked for twice at once: which table there is, the id tells.
+            pass
+        except _Changed as error:  # Its name alone is looked at: somebody else has made one, or dropped it.
+            raise _exists(wanted.name) from error
         made = None
         with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
@@ -474,9 +482,9 @@ class Catalogue:
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
-                raise Conflict(answer.message or "another change of the catalogue came first")
+                raise _Changed(answer.message or "another change of the catalogue came first")
             case Outcome.REFUSED:
-                refusals = {ID_USED: _IdUsed, EXISTS: Conflict, EXPIRED: Conflict}
+                refusals = {ID_USED: _IdUsed, EXISTS: _Changed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
             case Outcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
@@ -571,6 +579,10 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
     """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
     return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(f"there is a table {name} already, or was until a moment ago", {"database": name})
 
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:

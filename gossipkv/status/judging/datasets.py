@@ -156,14 +156,15 @@ class Dataset:
         """What is wrong with one version, or noteworthy."""
         is_awaited = coming is not None and coming.version == version
         comes = is_awaited and coming is not None and coming.state == COMES
+        is_over = self._is_over(version)
         lost = "nothing of it can be read: " if is_awaited and coming is not None and coming.is_first else ""
         for error, nodes, file, again in self._failed(version):
             there = f"or take {self.name} {version} away there; it is tried again by itself"
             mend = None if file is None or again else f"Mend {file} at the source, {there}."
             how = "; it is tried again" if again else "; others can" if comes else ""
             text = f"{'' if comes else lost}{some_text(nodes)} cannot build it{how}: {error}"
-            yield ATTENTION if comes else TROUBLE, text, mend
-        for node, told in self._said(version).items():
+            yield WELL if is_over else ATTENTION if comes else TROUBLE, text, None if is_over else mend
+        for node, told in {} if is_over else self._said(version).items():
             if told.get("needed_bytes") is not None:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
                 yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
@@ -255,6 +256,11 @@ class Dataset:
         return bool(failed) and (any(file is not None for _, _, file, _ in failed) or not self._able - nodes)
 
     # How members' words are read
+
+    def _is_over(self, version: str) -> bool:
+        """Whether a newer version is active at all who say anything of this one: nobody wants it any more."""
+        active = [self._entries[node].get("active") for node in self._said(version)]
+        return all(isinstance(each, str) and each > version for each in active)
 
     def _said(self, version: str) -> dict[str, dict[str, Value]]:
         return self._told.get(version, {})

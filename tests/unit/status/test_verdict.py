@@ -196,6 +196,23 @@ SITUATIONS = [
         COMES,
     ),
     (
+        "an older version was broken",
+        said(databases={"geo": entry("2", version=None, versions={"1": BROKEN, "0": NO_ROOM})}),
+        WELL,
+        None,
+        None,
+    ),
+    (
+        "it was broken, and one has not switched yet",
+        said(
+            databases={"geo": entry("2", versions={"1": BROKEN})},
+            n2={"geo": entry("0", versions={"1": BROKEN})},
+        ),
+        TROUBLE,
+        "geo 1: n1, n2 and n3 cannot build it",
+        None,
+    ),
+    (
         "files that are still written",
         said(
             n1={"geo": entry(awaits="2", version=changing(5))},
