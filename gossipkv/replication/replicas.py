@@ -382,7 +382,7 @@ class Replicas:
                 peer.link, peer.greeted = 0, False
                 peer.feed.disconnected()
                 peer.again_at = self._outside.now() + self.relay_s
-                self._outside.wake()
+            self._outside.wake()
 
         self._outside.ask(peer.node, method, [self.me, link, *params], replied)
 
@@ -393,7 +393,6 @@ class Replicas:
         lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
         now = self._outside.now()
         peer.feed.connected(told, now, goes_back=not lower - {peer.node})
-        self._outside.wake()
 
     def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
         """Take in rows of an answer.  Raises ProtocolError."""
@@ -525,6 +524,7 @@ class Replicas:
         waits += self._intake.take(peer, (entry for _, entry in read), synced)
         self._intake.retry(self.peers.values())
         synced()
+        self._outside.wake()  # What was kept is let go of some time.
 
     # -- what goes on by itself --------------------------------------------------------------------------------------
 
@@ -600,7 +600,6 @@ class Replicas:
                             case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
                                 pairs.append((peer.numbered[number][0], origin))
                     peer.feed.answered(ship.number, pairs, self._outside.now())
-                    self._outside.wake()
                 case _:
                     raise ProtocolError("the answer to a feed is [rows, news]")
 

@@ -103,7 +103,7 @@ class Replication:
         self.smeared: int | None = None  # and that of puts which wait to be forwarded (`table.accepting`).
         self._kept: dict[bytes, bytes] = {}
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
-        self.waiting = Waiting(most_waiting_bytes)
+        self.waiting = Waiting(most_waiting_bytes, self.wake)
         self.gives = Pace(transfer)  # Of what loads of other nodes take here.
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
@@ -179,6 +179,7 @@ class Replication:
         self.replicas.spaces.changes(copy)
         for peer in self.replicas.peers.values():
             peer.feed.adopted(copy, self.now())
+        self.wake()
 
     def let_go(self, copy: Copy, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.

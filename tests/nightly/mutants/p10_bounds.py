@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "who sleeps until a deadline is not told of a sooner one",
+        "gossipkv.replication.waiting:Waiting.begin",
+        "if (due := self.due) is None or deadline < due:",
+        "if False:",
+        "tests/unit/table/test_waits_end.py",
+    ),
+    planted(
         "a branch may take anything",
         "gossipkv.gossip.tree.branch:Branch.apply",
         "if size_bytes > most_bytes:",

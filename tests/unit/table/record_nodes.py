@@ -81,7 +81,8 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = Waiting(MOST_BYTES)
+        self.waiting = Waiting(MOST_BYTES, self.wake)
+        self.woken, self.sleeps_until = False, None  # As `Replication.run`.
         self.departed = {}
         self.gives = Pace()
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
@@ -162,7 +163,8 @@ class Node:
         return int((self.records.now + self.skew_s) * 1000) + 1
 
     def wake(self):
-        """Nobody pumps."""
+        """Nobody pumps, but who sleeps until a deadline looks again."""
+        self.woken = True
 
     def ask(self, node, method, params, on_reply):
         """Nobody feeds."""
@@ -354,14 +356,19 @@ class Records:
         end = self.now + most_s
         self.run()
         while not holds():
-            dues = [node.waiting.due for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
+            for node in self.nodes:
+                if node.woken:
+                    node.woken, node.sleeps_until = False, node.waiting.due
+            dues = [node.sleeps_until for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
             due = min((one for one in dues if one is not None), default=end)
             assert due < end, "nobody has answered"
             self.now = max(self.now, due)
             while self.timers and self.timers[0][0] <= self.now:
                 self.timers.pop(0)[2]()
             for node in self.nodes:
-                node.waiting.wake(self.now)
+                if node.woken or (node.sleeps_until is not None and node.sleeps_until <= self.now):
+                    node.waiting.wake(self.now)
+                    node.woken = True
             self.run()
 
     def pass_s(self, seconds):
