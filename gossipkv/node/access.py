@@ -87,6 +87,11 @@ class Access:
         self._named = {user.name: number for number, user in enumerate(self._known) if user is not None}
         return gone
 
+    @property
+    def knows_peers(self) -> bool:
+        """True if methods between nodes are only for those who have proved to be nodes."""
+        return self._users is not None or self._proves
+
     def named(self, name: str) -> int:
         """The number of the user of whom a certificate is that has this name."""
         return self._named.get(name, ANONYMOUS)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gossipkv.serving.reads import Reads
     from gossipkv.table.methods import TableMethods
     from gossipkv.table.tables import Tables
+    from gossipkv.table.words import Words
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | Waiting | Later]
@@ -77,6 +78,7 @@ class Handlers:
         access: Access,
         *,
         deciding: TableMethods,
+        words: Words,
         names: Names,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
@@ -122,7 +124,7 @@ class Handlers:
             b"create_table": partial(self._named, self._names.check_free),
             **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
         }
-        self._deciding = deciding
+        self._deciding, self._words = deciding, words
         resp = RespCommands(
             resp_databases,
             names=names.all,
@@ -324,7 +326,6 @@ class Handlers:
         mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
         is_proven = self._prove(theirs.uuid)
         mine.check(theirs)
-        is_enough = True
         if prover is not None:
             try:
                 mine, has_key = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
@@ -332,10 +333,8 @@ class Handlers:
                 self._access.note_refused(shown(caller.address), "hello")
                 raise
             is_proven = is_proven or has_key
-            is_enough = is_proven or not prover.is_required
-        if is_enough:  # Strangers are not believed.
-            self._deciding.hear_seen(theirs.seen)
-        told = mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        self._words.hear(theirs.uuid, theirs.word)
+        told = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
         return Known(PROVEN, told) if is_proven else told
 
     def _serves(self, arguments: Arguments) -> Value:

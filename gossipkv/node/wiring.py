@@ -304,6 +304,7 @@ class _Node:
             self._tables,
             peers=self._peers,
             environment=self._environment,
+            knows_peers=self._access.knows_peers,
             on_names=self._library.names_changed,
         )
 
@@ -354,6 +355,7 @@ class _Node:
             self._access,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
+            words=self._deciding.words,
             names=self._names,
             serves=self._sharing.answer,
             report=self._report.make,
@@ -386,7 +388,7 @@ class _Node:
                 ways.adopt,
                 mine=lambda: self._gossiping.hello,
                 prover=self._gossiping.prover,
-                seen=lambda: self._deciding,
+                words=lambda: self._deciding.words,
                 wake=ways.wake,
                 on_unreached=self._gossiping.suspect_hint,
                 on_not_served=self._look_around,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
+from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
@@ -25,6 +25,7 @@ from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hi
 from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import OPEN
 from gossipkv.table.token import Ended
+from gossipkv.table.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,9 +70,10 @@ class Deciding:
         *,
         peers: Peers,
         environment: Environment,
+        knows_peers: bool = False,
         on_names: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_names` is called when `table_names` has changed."""
+        """`on_names` is called when `table_names` has changed; `knows_peers`: see `Words`."""
         self._settings = settings
         self._identity = identity
         self._cluster = cluster
@@ -79,6 +81,7 @@ class Deciding:
         self._random = environment.random
         self._skew = Skew(settings.max_clock_skew / 1000)
         self.asking = Asking(cluster, peers, environment.threads, self._deadline)
+        self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
         peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()  # Around what `metadata` does.
@@ -185,6 +188,7 @@ class Deciding:
             store = self._tables.opened()
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
+            self.words.use(metadata.registers)
             replication = Replication(
                 store,
                 self.asking.ask_soon,
@@ -419,16 +423,6 @@ class Deciding:
 
     def _hear(self) -> None:
         self._news.set()
-
-    def tell_seen(self, node: bytes) -> bytes:
-        """What hello tells a node of its store; nothing, while this one does not take part."""
-        return b"" if self.metadata is None else self.metadata.registers.tell_node(node)
-
-    def hear_seen(self, seen: bytes) -> None:
-        """Take in what hello told of stores."""
-        if seen and self.metadata is not None:
-            with contextlib.suppress(ProtocolError):  # Each request tells it again.
-                self.metadata.registers.hear(seen)
 
     # -- founding ----------------------------------------------------------------------------------------------------
 

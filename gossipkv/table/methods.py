@@ -57,14 +57,6 @@ class TableMethods:
             b"within": self._within,
         }
 
-    def tell_seen(self, node: bytes) -> bytes:
-        """What hello tells a node of its store."""
-        return self._deciding.tell_seen(node)
-
-    def hear_seen(self, seen: bytes) -> None:
-        """Take in what hello told of this node's."""
-        self._deciding.hear_seen(seen)
-
     def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._clients.tables()

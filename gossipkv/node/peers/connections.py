@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.words import Words
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -108,7 +108,7 @@ class Peers:
         *,
         mine: Callable[[], Hello],
         prover: Prover | None,
-        seen: Callable[[], Deciding],
+        words: Callable[[], Words],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
@@ -127,7 +127,7 @@ class Peers:
         self._adopt = adopt
         self._mine = mine
         self._prover = prover
-        self._seen = seen
+        self._words = words
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
         self._on_damaged = on_damaged
@@ -340,7 +340,8 @@ class Peers:
             OSError: nobody answers.
             Unauthorized, ProtocolError: whoever does is not that member.
         """
-        mine = self._mine()._replace(seen=self._seen().tell_seen(peer.uuid))
+        mine = self._mine()._replace(word=self._words().made_for(peer.uuid))
+        is_proven = self._dialling.proves
         if self._prover is not None:
             mine = mine._replace(nonce=self._random.randbytes(NONCE_BYTES))
         theirs = await _exchange(stream, mine)
@@ -351,8 +352,8 @@ class Peers:
                 {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
             )
         if self._prover is not None and (again := self._prover.ask(mine, theirs)) is not None:
-            theirs = await _exchange(stream, again)
-        self._seen().hear_seen(theirs.seen)
+            theirs, is_proven = await _exchange(stream, again), True
+        self._words().hear_seen(theirs.seen, is_proven=is_proven)
         return theirs
 
     def _say(self, line: _Line, failure: str) -> None:

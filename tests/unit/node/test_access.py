@@ -63,7 +63,7 @@ def handlers(of: Access) -> Handlers:
     parts = [MagicMock() for _ in range(4)]
     made = Handlers(
         *parts, of, deciding=TableMethods(MagicMock(), Random(1), Config()),
-        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts")}, random=Random(1),
+        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts", "words")}, random=Random(1),
     )  # fmt: skip
     for name in made._methods:
         made._methods[name] = lambda _arguments: "done"

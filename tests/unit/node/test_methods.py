@@ -187,6 +187,7 @@ class Node:
                 self.measures(),
             ).to_map,
             deciding=(tables := MadeUpTables()),
+            words=tables,
             names=Names(self.library, tables, lambda: {"x", "y", "gone"}),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             report=NoVerdicts().report,

@@ -21,8 +21,8 @@ class MadeUpTables:
     def tell_seen(self, node: bytes) -> bytes:
         return b"of " + node
 
-    def hear_seen(self, seen: bytes) -> None:
-        self.asked.append(seen)
+    def hear(self, node: bytes, word: bytes) -> None:
+        self.asked.append((node, word))
 
     def has(self, name: str) -> bool:
         return name == "orders"

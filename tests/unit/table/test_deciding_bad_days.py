@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 
 import msgpack
@@ -163,7 +164,7 @@ def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Decid
     )
     directory = SimpleNamespace(record=record, silence=None)
     settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16, max_clock_skew=60_000)
-    world = SimpleNamespace(random=None, threads=None)
+    world = SimpleNamespace(random=Random(1), threads=None)
     return Deciding(settings, directory, members, None, peers=Answering(), environment=world)
 
 

@@ -62,7 +62,7 @@ class Network:
         self.answers: deque[bytes] = deque()
         self.dialled: list[tuple[float, Address]] = []
         self.streams: list[OneAnswer] = []
-        self.hangs = False
+        self.hangs = self.proves = False
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
         self.dialled.append((trio.current_time(), to))
@@ -126,7 +126,7 @@ class World:
             lambda column, stream: self.adopted.append((column, stream)),
             mine=lambda: MINE,
             prover=None,
-            seen=lambda: self,
+            words=lambda: self,
             wake=lambda: self.woken.append(None),
             on_unreached=self.unreached.append,
             on_not_served=lambda: self.lost.append("not served"),
@@ -138,13 +138,13 @@ class World:
             ended=lambda name, uuid: self.turns.append((name, uuid, self.peers.store(name) is not None)),
         )
         self.peers.watch(ended=lambda name, _uuid: self.lost.append(name))
-        self.heard: list[bytes] = []
+        self.heard: list[tuple[bytes, bool]] = []
 
-    def tell_seen(self, node: bytes) -> bytes:
-        return b"of " + node
+    def made_for(self, node: bytes) -> bytes:
+        return b"for " + node
 
-    def hear_seen(self, seen: bytes) -> None:
-        self.heard.append(seen)
+    def hear_seen(self, seen: bytes, *, is_proven: bool) -> None:
+        self.heard.append((seen, is_proven))
 
 
 @pytest.fixture
@@ -187,15 +187,17 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
     assert world.peers.store("b") == (2**64 - 1, 4)
 
 
-async def test_both_ends_say_what_they_have_seen_of_the_other_s_store(autojump_clock, world):
-    """With hello."""
+@pytest.mark.parametrize("proves", [False, True])
+async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, world, proves):
+    """It is told a word by which it is known again, and nothing of what was seen here: anybody may dial."""
+    world.network.proves = proves
     world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
     world.peers.tell([B])
     await trio.sleep(0.01)
     [(_, stream)] = world.adopted
-    assert world.heard == [b"theirs"]
+    assert world.heard == [(b"theirs", proves)]
     [said] = msgpack.unpackb(stream.sent)[3]
-    assert said["seen"] == b"of " + B.uuid
+    assert (said["seen"], said["word"]) == (b"", b"for " + B.uuid)
 
 
 @pytest.mark.parametrize("answer", [
