@@ -50,6 +50,7 @@ cdef struct Connection:
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
     IdSet in_flight
+    uint32_t max_in_flight  # of it; 1 while its user may change: what is behind that waits, and that for what is before
     ClientRelays relays  # what other nodes are to answer for it
     PeerAttempts attempts  # what this other node was asked
     Scanner scanner
@@ -150,10 +151,16 @@ cdef class Connections:
 cdef inline bint has_room(Connections connections, const Connection* connection) noexcept nogil:
     """Whether the connection's own limits allow one more message."""
     return (
-        connection.in_flight.count < connections.max_in_flight
+        connection.in_flight.count < connection.max_in_flight
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
         and connection.relays.held_bytes < connections.max_queued
     )
+
+
+cdef inline bint awaits_others(Connection* connection) noexcept nogil:
+    """True if a request that may change its user has to wait for those before it; those behind wait for the answer."""
+    connection.max_in_flight = 1
+    return connection.in_flight.count > 0
 
 
 cdef inline bint may_hold(Connections connections, Py_ssize_t size) noexcept nogil:

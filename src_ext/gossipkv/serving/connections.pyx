@@ -24,6 +24,9 @@ The invariants:
 * A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
   hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
   `input`, so a connection holds at most one frame and one receive of input.
+* Each request is done as the user of its connection at that place in the stream: whatever may change the user (`auth`,
+  `hello`; AUTH, HELLO and RESET of RESP) is taken when nothing before it is in flight, and nothing behind it is looked
+  at until it is answered.
 * Nor are its hand-offs answered then (`Core.next_request`), so its output is `max_queued` and one answer at most.
 * An id is in `in_flight` until its request is answered, and is answered at most once; `in_flight_count` is how many
   there are of all connections.
@@ -161,6 +164,7 @@ cdef class Connections:
         self.become(connection, OPEN)
         connection.reason = CLOSED_BY_PEER
         connection.active_ms = self.now_ms
+        connection.max_in_flight = self.max_in_flight
         frame_begin(&connection.scan)
         self.connection_count += 1
         return connection
