@@ -12,7 +12,7 @@ import msgpack
 
 from gossipkv import __version__
 from gossipkv.errors import GossipKVError, Unauthorized
-from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
+from gossipkv.serving.resp_scan import USUAL_COUNT, Reader, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Known, Later, Packed, Waiting
 
@@ -246,8 +246,8 @@ class RespCommands:
         if count == 0:
             raise _RefusedError("ERR syntax error")
         pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
-        names = self._readable(caller)
-        page = self._scans.page(names, selected, _whole(words[0]), pattern, count)
+        names, reader = self._readable(caller), Reader(caller.asker.user, selected, caller.asker.address)
+        page = self._scans.page(names, reader, _whole(words[0]), pattern, count)
         if page is None or options.get(b"type", b"string").lower() != b"string":
             return [b"0", []]
         self._access.judge_command(b"scan", caller.asker, page.database)
@@ -256,7 +256,7 @@ class RespCommands:
             keys, cursor = _keys_of(result)
             if pattern.is_whole:
                 keys = [key for key in keys if key == page.options.get("prefix", b"")]
-            number = self._scans.next(names, selected, page, pattern, cursor)
+            number = self._scans.next(names, reader, page, pattern, cursor)
             return [b"%d" % number, [page.shown_before + key for key in keys]]
 
         return Asked(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
