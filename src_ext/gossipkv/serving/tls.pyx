@@ -4,7 +4,8 @@ A `Tls` is a context: certificate, key, who may sign clients' certificates, the 
 changed: what is read anew is another one, and connections keep theirs.  Pumps share it, as OpenSSL allows.
 
 What is spoken: TLS 1.3 and 1.2, forward-secret ciphers alone, no compression, no renegotiation, no early data.  Tickets
-are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.
+are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.  A ticket has the
+client's certificate and not the chain behind it, so who signed that is noted in the ticket.
 
 OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
 one that somebody has left for its own, so each call below begins without any.
@@ -19,6 +20,7 @@ from uuid import UUID
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
@@ -48,6 +50,8 @@ NAMES = """
     X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
     OPENSSL_sk_value GENERAL_NAME_get0_value GENERAL_NAMES_free ASN1_STRING_get0_data ASN1_STRING_length
     X509_get_subject_name X509_NAME_get_index_by_NID X509_NAME_get_entry X509_NAME_ENTRY_get_data
+    CRYPTO_get_ex_new_index SSL_CTX_set_ex_data SSL_CTX_set_session_ticket_cb SSL_get_session
+    SSL_SESSION_set1_ticket_appdata SSL_SESSION_get0_ticket_appdata X509_cmp_current_time
 """.split()
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
@@ -85,9 +89,20 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     NO_CERTIFICATE_ALERT = 1116
     NOT_TLS = 267  # What came is no record.
     OUTPUT_BYTES = 4096
+    OF_CONTEXTS = 1  # The index of data that a context has.
+    # What came of a ticket, and what is to be done with it.
+    TICKET_READ = 5
+    TICKET_READ_AND_OLD = 6
+    RENEW_TICKET = 2
+    USE_TICKET = 3
+    USE_AND_RENEW_TICKET = 4
+    # A ticket's note says who has signed the certificate: it comes without the chain, which shows that.
+    SIGNED_BY_PEERS = 1
+    SIGNED_BY_CLIENTS = 2
 
 cdef Functions openssl
 cdef bint is_open = False
+cdef int signers_index = -1
 
 
 cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept nogil:
@@ -98,7 +113,7 @@ cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept no
 
 cdef int open_library() except -1:
     """Find OpenSSL.  Raises LocalError: it is not there, or too old."""
-    global is_open
+    global is_open, signers_index
     cdef void* libraries[2]
     cdef void* found
     cdef int i
@@ -118,8 +133,19 @@ cdef int open_library() except -1:
         (<void**>&openssl)[at] = found
     if openssl.version() < LEAST_VERSION:
         raise no_library(f"it is {openssl.version():#x}")
+    signers_index = openssl.new_index(OF_CONTEXTS, 0, NULL, NULL, NULL, free_signers)
+    if signers_index < 0:
+        raise MemoryError
     is_open = True
     return 0
+
+
+cdef void free_signers(void* context, void* given, void* data, int index, long argl, void* argp) noexcept nogil:
+    cdef Signers* signers = <Signers*>given
+    if signers != NULL:
+        openssl.store_free(signers.peers)
+        openssl.store_free(signers.clients)
+        free(signers)
 
 
 cdef object no_library(str reason):
@@ -210,21 +236,24 @@ cdef class Tls:
         self.use(certificate, key)
         asked = {"tls_clients": clients, "tls_peers": peers}
         self.ask({setting: path for setting, path in asked.items() if path is not None})
+        self.signers = <Signers*>calloc(1, sizeof(Signers))
+        if self.signers == NULL or openssl.set_data(self.context, signers_index, self.signers) != 1:
+            free(self.signers)
+            raise MemoryError
         if peers is not None:
-            self.peers = store_of("tls_peers", peers)
+            self.signers.peers = store_of("tls_peers", peers)
         if clients is not None:
-            self.clients = store_of("tls_clients", clients)
+            self.signers.clients = store_of("tls_clients", clients)
+        openssl.set_ticket_callbacks(self.context, note_verdict, judge_ticket, self.signers)
 
     def __dealloc__(self):
-        openssl.store_free(self.peers)
-        openssl.store_free(self.clients)
         if self.context != NULL:
             openssl.context_free(self.context)
 
     @property
     def knows_peers(self):
         """Whether nodes prove who they are to each other."""
-        return self.peers != NULL
+        return self.signers.peers != NULL
 
     cdef int use(self, certificate, key) except -1:
         cdef tm expires
@@ -265,12 +294,14 @@ cdef class Tls:
 
     cdef object proven(self, const void* tls):
         """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
-        return uuid_of(openssl.shown(tls)) if is_signed(tls, self.peers) else None
+        return uuid_of(openssl.shown(tls)) if who_signed(tls, self.signers) & SIGNED_BY_PEERS else None
 
     cdef object named(self, const void* tls):
         """The name of the client at the other end, as it is in its certificate; None: that has none, or is a node's."""
         cdef const void* certificate = openssl.shown(tls)
-        if certificate == NULL or uuid_of(certificate) is not None or not is_signed(tls, self.clients):
+        if certificate == NULL or uuid_of(certificate) is not None:
+            return None
+        if not who_signed(tls, self.signers) & SIGNED_BY_CLIENTS:
             return None
         return name_of(certificate)
 
@@ -282,6 +313,34 @@ cdef void* store_of(str setting, path) except NULL:
         openssl.store_free(store)
         raise refused(setting, path, f"expected certificates of authorities in PEM: {last_reason()}")
     return store
+
+
+cdef int note_verdict(void* tls, void* signers) noexcept nogil:
+    """Have the ticket that is written say who has signed the certificate of the other end."""
+    cdef uint8_t signed = <uint8_t>who_signed(tls, <const Signers*>signers)
+    return openssl.set_note(openssl.session(tls), &signed, 1)
+
+
+cdef int judge_ticket(
+    void* tls, void* session, const uint8_t* name, size_t size, int status, void* signers
+) noexcept nogil:
+    """Do with a ticket what OpenSSL does without this function, which it calls where there is the other one."""
+    if status == TICKET_READ or status == TICKET_READ_AND_OLD:
+        return USE_TICKET if status == TICKET_READ else USE_AND_RENEW_TICKET
+    return RENEW_TICKET
+
+
+cdef int who_signed(const void* tls, const Signers* signers) noexcept nogil:
+    """Return a bit for each kind of authority that signed the other end's certificate; 0: none, or it has expired."""
+    cdef uint8_t* note
+    cdef size_t size
+    if openssl.shown(tls) == NULL:
+        return 0
+    if openssl.resumed(tls) != 1:
+        return is_signed(tls, signers.peers) * SIGNED_BY_PEERS | is_signed(tls, signers.clients) * SIGNED_BY_CLIENTS
+    if openssl.compare_to_now(openssl.not_after(openssl.shown(tls))) <= 0:
+        return 0
+    return note[0] if openssl.note(openssl.session(tls), <void**>&note, &size) == 1 and size == 1 else 0
 
 
 cdef bint is_signed(const void* tls, void* store) noexcept nogil:
