@@ -120,8 +120,9 @@ class _Child:
         order = self._order
         asking = Client([order.node], patient=True, stays=True, dial=self._dial)
         async with asking as client, trio.open_nursery() as nursery:
-            context = ReadContext(client, order.name, self._type_of)
-            site, pages = site_of(context, client, Permissions(client, trio.current_time, is_secured=order.is_secured))
+            permissions = Permissions(client, trio.current_time, is_secured=order.is_secured)
+            context = ReadContext(client, order.name, self._type_of, permissions=permissions)
+            site, pages = site_of(context, client)
             gateway = Gateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.http.answers import Asker
-    from gossipkv.http.permissions import Permissions
     from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
 
@@ -48,16 +47,9 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 class Site:
     """Answers requests, whatever they ask."""
 
-    def __init__(
-        self,
-        context: ReadContext,
-        paths: Mapping[bytes, Looking],
-        pages: Pages,
-        permissions: Permissions | None = None,
-    ) -> None:
-        """`permissions`: what whoever asks may do; None: all that this gateway may."""
+    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
         self.is_draining = False
-        self._permissions = permissions
+        self._permissions = context.permissions
         self._context = context
         self._paths = paths
         self._pages = pages
@@ -123,8 +115,8 @@ class Site:
         return unanswered(request, found)
 
 
-def site_of(context: ReadContext, ask: Asker, permissions: Permissions | None = None) -> tuple[Site, Pages]:
-    """Everything that a gateway answers, and the pages in it, which run beside; None: to all alike."""
+def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
+    """Everything that a gateway answers, and the pages in it, which run beside."""
     pages = Pages(ask)
     own: dict[bytes, Looking] = {
         b"/healthz": lambda _request, _target: healthz(ask),
@@ -133,4 +125,4 @@ def site_of(context: ReadContext, ask: Asker, permissions: Permissions | None = 
         b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
         b"/debug/vars": lambda _request, _target: debug_vars(ask),
     }
-    return Site(context, own, pages, permissions), pages
+    return Site(context, own, pages), pages
