@@ -187,6 +187,7 @@ class Replicas:
                 self._unvouched[heir] = self._outside.now()
         for peer in self.peers.values():
             peer.feed.divided(parent, heirs)
+        self.tail.forget()
         self.forget(parent, Batch())
 
     def _connect_sharers(self, copy: Copy) -> None:

@@ -176,7 +176,7 @@ class Replication:
         """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
         self.departed[copy] = None
         copy.departs()
-        self.replicas.spaces.changes(copy)
+        self.replicas.spaces.hides(copy)
         for peer in self.replicas.peers.values():
             peer.feed.adopted(copy, self.now())
         self.wake()
@@ -387,7 +387,8 @@ class Replication:
 
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
-        copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
+        feed = replicas.peers[node].feed
+        copies = look.lane.copies or feed.told
         spaces, is_cut = frozenset(copy.space for copy in copies), False
         # Nobody else's meanwhile: the lane may look anew before this is read, and two on one cursor have each a part.
         cursor, look.lane.cursor = look.lane.cursor, None
@@ -406,13 +407,8 @@ class Replication:
         else:
             if not look.is_stale:
                 look.lane.cursor = cursor
-        entries = [
-            entry
-            for at, operations in batches
-            for entry in replicas.spaces.read(at, operations)
-            if entry.copy.space in spaces
-        ]
-        replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
+        entries = [entry for entry in replicas.spaces.read(batches, feed.lacks) if entry.copy.space in spaces]
+        feed.read(look, entries, position, is_cut=is_cut)
         self.wake()
 
     def wake(self) -> None:

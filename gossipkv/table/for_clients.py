@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | Waiting]
 
-MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
+MOST_SHOWN: Final = 512  # Partitions of one answer: it is made in one step, and others wait that long.
 LOOK_S: Final = 2.0  # Until an acceptor that has not answered counts as silent.
 STATUS_MS: Final = 4000  # For who decides on tables, where the request does not say.
 STATUS_PART: Final = 0.8  # Of that time; the rest is for the answer.

@@ -30,7 +30,7 @@ MOST_REPLICATION: Final = 64  # As of datasets.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
 MOST_TIMEOUT_MS: Final = 60_000
-MOST_ROWS: Final = 1000  # Of partitions in one answer: some 50 KiB.
+MOST_ROWS: Final = 512  # Of partitions in one answer, which is made in one step: others wait that long.
 RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
