@@ -97,6 +97,7 @@ class Replicas:
         self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
+        self.is_up: Callable[[bytes], bool] = lambda _: True  # Whether gossip does not call a node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
         self._began = outside.now()
 
@@ -352,10 +353,14 @@ class Replicas:
         peer = self.peers.get(node)
         return peer is not None and peer.greeted
 
-    @property
-    def reached(self) -> set[bytes]:
-        """The nodes that are connected, and have told their clocks."""
-        return {node for node, peer in self.peers.items() if peer.greeted}
+    def confirms(self, node: bytes) -> bool:
+        """Whether a node can confirm a write: it is reached, and seems to be alive.  Writer and verdict go by this."""
+        return self.reaches(node) and self.is_up(node)
+
+    def may_confirm(self, node: bytes) -> bool:
+        """Whether a node can confirm a write soon: it is about to tell its clocks."""
+        peer = self.peers.get(node)
+        return peer is not None and (peer.link > 0 or peer.again_at is not None) and self.is_up(node)
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
         node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import REACHABLE, State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.replication.time import Skew, check_left, ms_of
@@ -101,6 +101,7 @@ class Deciding:
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._asked_at: dict[bytes, float] = {}  # When a session had one read.
         self._ended_tables = Ended()
+        self._up, self._up_until = set[bytes](), -math.inf
         self._on_names = on_names
         self.table_names: frozenset[str] = frozenset()  # As known here.
         self._log = Log("gossipkv.node")
@@ -201,7 +202,7 @@ class Deciding:
                 skew=self._skew,
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
-            replication.replicas.on_newer = self.look_at
+            replication.replicas.on_newer, replication.replicas.is_up = self.look_at, self.is_up
             works = Works(
                 metadata,
                 catalogue,
@@ -516,7 +517,14 @@ class Deciding:
     def may_live(self, node: bytes) -> bool:
         """Whether gossip has not found out that a node is dead, or has left."""
         members = self._cluster.members_known()
-        return any(member.uuid == node and member.state in {State.ALIVE, State.SUSPECT} for member in members)
+        return any(member.uuid == node and member.state in REACHABLE for member in members)
+
+    def is_up(self, node: bytes) -> bool:
+        """Whether a node may live, as far as gossip knew a moment ago: each write asks."""
+        if (now := trio.current_time()) >= self._up_until:
+            self._up_until = now + BREATH_S
+            self._up = {member.uuid for member in self.members() if member.state in REACHABLE}
+        return node in self._up
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""

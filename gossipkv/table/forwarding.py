@@ -2,8 +2,9 @@
 
 A host is asked in the name of a client once, and never asks further.  A read goes on to the next host when one refuses,
 fails, or lets a stage pass, and the first answer counts.  A write goes on only when it was certainly not applied:
-refused, or never sent; what was sent and not answered is *unknown*.  It has a deadline by the host's own clock: a host
-that was frozen, or cut off, refuses it behind that, so it never undoes what was written since.
+refused, or never sent; what was sent and not answered is *unknown*, so none is sent to those that gossip calls dead.
+It has a deadline by the host's own clock: a host that was frozen, or cut off, refuses it behind that, so it never
+undoes what was written since.
 
 One rule for what has just been made: where a host refused since it does not hold the partition yet, and none has
 answered, all are asked again soon, until the request's time is over.
@@ -109,7 +110,12 @@ class Forwarding:
             return
         is_host = me in request.nodes or not isinstance(error, NotServed)
         request.refusals = {self._name_of(me): error} if is_host else {}
-        request.left = self._routing.hosts(node for node in request.nodes if node != me)
+        others = [node for node in request.nodes if node != me]
+        if request.is_write:  # The dead would not answer, and nobody would know what became of it.
+            down = self._routing.down(others)
+            request.refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
+            others = [node for node in others if self._name_of(node) not in down]
+        request.left = self._routing.hosts(others)
         self._go_on(request)
 
     def _go_on(self, request: Request) -> None:

@@ -268,7 +268,7 @@ class Telling:
             return "none of its nodes is alive: it cannot be read or written"
         slots = table.replication
         if copy is not None and copy.originates:
-            up = min(up, replicas.levels[copy].connected(replicas.reached))
+            up = replicas.levels[copy].confirming(replicas.confirms)
         needed = slots_needed(MAJORITY, slots)
         return (
             f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None

@@ -508,8 +508,8 @@ def _check_level(replicas: Replicas, copy: Copy, level: str) -> None:
     """Raise Unavailable: a write cannot reach the level; NotReady: it can once who is connected has told its clocks."""
     levels = replicas.levels[copy]
     needed = slots_needed(level, levels.slots)
-    if needed > 1 and (there := levels.connected(replicas.reached)) < needed:
+    if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
         words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
         details = {"partition": copy.identity.partition, "connected": there, "needed": needed}
-        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.again_at is not None}
-        raise (NotReady if levels.connected(linked) >= needed else Unavailable)(words, {**details})
+        is_soon = levels.confirming(replicas.may_confirm) >= needed
+        raise (NotReady if is_soon else Unavailable)(words, {**details})

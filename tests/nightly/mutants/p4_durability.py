@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "whom gossip calls dead is counted on",
+        "gossipkv.replication.replicas:Replicas.confirms",
+        "return self.reaches(node) and self.is_up(node)",
+        "return self.reaches(node)",
+        "tests/unit/table/test_writes.py",
+    ),
+    planted(
         "a write that comes behind its deadline is applied",
         "gossipkv.table.writes:Writes._originate",
         "check_left(deadline - replication.now())",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,10 +20,12 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.gossip.member import State
 from gossipkv.replication.feed import Told
 from gossipkv.replication.peer import Peer
 from gossipkv.replication.time import COUNT_BITS
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
+from gossipkv.table.telling import Telling
 from gossipkv.table.writes import BATCH_BYTES
 from tests.unit.table.record_nodes import MOST_BYTES, TOKEN, Records
 
@@ -281,3 +285,30 @@ def test_a_node_without_tables():
 
 def refuse():
     raise NotReady("no table was ever made here")
+
+
+@pytest.mark.parametrize("states", [*product((State.ALIVE, State.SUSPECT, State.DEAD), repeat=2)])
+@pytest.mark.parametrize("reached", [(False, False), (True, False), (True, True)])
+def test_writer_and_verdict_count_alike(states, reached):
+    """Whom gossip calls dead confirms nothing, though it is connected: what needs it is refused, and not sent."""
+    records = Records(4)
+    one, *others, entry = records.nodes
+    records.make("t", firsts=1, holders=lambda _: [one, *others])
+    for other, state, is_reached in zip(others, states, reached, strict=True):
+        other.state, other.hangs = state, True
+        if is_reached:
+            reach(one, other)
+    one.replicas.is_up = lambda uuid: records.node(uuid).state is not State.DEAD
+    route, (copy,) = one.methods.routing.route("t"), one.replicas.copies.values()
+    shown = SimpleNamespace(replicas=one.replicas, comparing=SimpleNamespace(differ={}))
+    alive = {node.uuid for node in records.nodes if node.state is not State.DEAD}
+    why = Telling(one.deciding, one.methods.routing)._why_unwell(next(route.places()), shown, route.table, alive)
+    can = sum(is_reached and other.state is not State.DEAD for other, is_reached in zip(others, reached, strict=True))
+    assert (why is None) == (can > 0)
+    for node in (one, entry):
+        began, outcome = records.now, node.outcome("put", "t", b"k", b"v")
+        is_sure = all(state is State.DEAD for state in states)
+        assert isinstance(outcome, Unavailable if is_sure else (Unavailable, Unknown))
+        assert not is_sure or records.now == began
+    dead = [other.asked for other in others if other.state is State.DEAD]
+    assert (copy.appended != copy.synced, *dead) == (False, *([] for _ in dead))
