@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, Unavailable
+from gossipkv.errors import GossipKVError, NotReady, Unavailable, no_table
 from gossipkv.gossip.member import REACHABLE, State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
@@ -153,11 +153,18 @@ class Deciding:
         self.metadata.space.check_open()
         return self.metadata, self.catalogue
 
-    def taking_part(self) -> tuple[Metadata, Catalogue]:
-        """What this node decides with.  Raises `NotReady`: it does not take part."""
+    def taking_part(self, table: str | None = None) -> tuple[Metadata, Catalogue]:
+        """What this node decides with; `table`: about which table.
+
+        Raises:
+            NotReady: it does not take part.
+            UnknownDatabase: no table was ever made here, and this one is asked for.
+        """
         if self.metadata is None or self.catalogue is None:
             if not self._tables.closed:
                 self.check_knows()
+                if table is not None:
+                    raise no_table(table)
             why = self._tables.closed or "no table was ever made here"
             raise NotReady(f"this node takes no part in deciding on tables: {why}")
         return self.metadata, self.catalogue
@@ -251,10 +258,10 @@ class Deciding:
         if self.replication is not None:
             self.replication.disconnected(uuid)
 
-    def replicating(self) -> Replication:
-        """The copies of this node.  Raises `NotReady`: it has none."""
+    def replicating(self, table: str | None = None) -> Replication:
+        """The copies of this node, as `taking_part`.  Raises `NotReady`: it has none."""
         if self.replication is None:
-            self.taking_part()
+            self.taking_part(table)
             raise NotReady("this node is about to open its tables")
         return self.replication
 

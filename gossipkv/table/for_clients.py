@@ -108,7 +108,7 @@ class ClientMethods:
             UnknownDatabase: there is no such table.
             NotReady: its map is not here yet.
         """
-        metadata, catalogue = self._deciding.taking_part()
+        metadata, catalogue = self._deciding.taking_part(name)
         table = catalogue.table(name)
         tree = metadata.tree(table.id)
         names = self._deciding.known_names()

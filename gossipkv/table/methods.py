@@ -63,7 +63,7 @@ class TableMethods:
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
         """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
-        self._deciding.taking_part()
+        self._deciding.taking_part(name)
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:

@@ -194,7 +194,7 @@ class RangeMethods:
         name, start, limit = table_requests.page(arguments)
 
         async def tell() -> Value:
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = self._deciding.taking_part(name)
             table = catalogue.table(name).id
             tree = metadata.tree(table)
             is_hash = decode_table(tree.root.meta).kind == HASH

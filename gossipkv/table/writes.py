@@ -130,7 +130,7 @@ class Writes:
         token = self._settling.read(options.token)
 
         def begin(on_result: OnResult) -> None:
-            now = self._replication().now()
+            now = self._routing.replicating(table).now()
             deadline, until = now + options.timeout_s, now + options.wait_s
 
             def go_on(token: Token) -> None:

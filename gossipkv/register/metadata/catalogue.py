@@ -33,6 +33,7 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownDatabase,
+    no_table,
 )
 from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.placement.spread import spread
@@ -146,7 +147,7 @@ class Catalogue:
         """One table.  Raises UnknownDatabase, NotReady."""
         entry = self._metadata.tree(self.register).get(name.encode()) if self.register in self._metadata.known else None
         if entry is None:
-            raise UnknownDatabase(f"there is no table {name}", {"database": name})
+            raise no_table(name)
         return decode_named(entry.record)
 
     # -- founding and growing ----------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Node:
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         self.maps = self.replicas.maps
         deciding = SimpleNamespace(
-            catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
+            catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, accepting=None, note=lambda *_: None,

@@ -9,7 +9,16 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown, UnsupportedFormat
+from gossipkv.errors import (
+    BadRequest,
+    Conflict,
+    NotReady,
+    ProtocolError,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+    UnsupportedFormat,
+)
 from gossipkv.gossip.member import State
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import Kind, Request, encode_request
@@ -142,7 +151,7 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
     async def answer(request, seen):
         raise UnsupportedFormat("a record of format 9")
 
-    deciding = SimpleNamespace(taking_part=lambda: (SimpleNamespace(answer=answer), None))
+    deciding = SimpleNamespace(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
     request = encode_request(Request(Kind.READ, UUID, AcceptorId(UUID, 1), 1))
     waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
     with pytest.raises(BadRequest, match="format 9"):
@@ -246,7 +255,7 @@ def test_methods_that_are_loaded_late_are_the_same():
     whole |= QuarantineMethods(part).methods | PeerMethods(part).methods | RecordMethods(part, None, limits).methods
     assert [*late.methods] == [*whole, b"within"]
     assert late.tables() == []
-    with pytest.raises(NotReady):
+    with pytest.raises(UnknownDatabase):
         late.partition_map("table", None, None)
     assert not {"_clients", "_people", "_peers"} & vars(late).keys()
     assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""

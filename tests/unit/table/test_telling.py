@@ -66,8 +66,8 @@ def of(records, by=0):
         tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
     )
     deciding = SimpleNamespace(
-        replicating=lambda: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
-        name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
+        replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
+        name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue),
         passed_over=lambda: records.passed_over, accepting=None,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
@@ -360,7 +360,7 @@ def quarantine(records, answers, method, *params):
     catalogue = SimpleNamespace(tables=lambda: {"t": SimpleNamespace(id=bytes(16))})
     metadata = SimpleNamespace(me=SimpleNamespace(node=records.nodes[0].uuid))
     deciding = SimpleNamespace(
-        taking_part=lambda: (metadata, catalogue), replicating=lambda: records.nodes[0],
+        taking_part=lambda *_: (metadata, catalogue), replicating=lambda *_: records.nodes[0],
         alive=lambda: [node.uuid for node in records.nodes if node.state is State.ALIVE],
         name_of=lambda uuid: records.node(uuid).name, asking=SimpleNamespace(ask=ask),
         uuid_of=lambda name: next(node.uuid for node in records.nodes if node.name == name),

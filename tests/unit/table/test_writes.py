@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.cli.writes import put
 from gossipkv.errors import (
     BadRequest,
     LimitExceeded,
-    NotReady,
     NotServed,
     Overloaded,
     StorageError,
@@ -19,11 +20,13 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownDatabase,
+    no_table,
 )
 from gossipkv.gossip.member import State
 from gossipkv.replication.feed import Told
 from gossipkv.replication.peer import Peer
 from gossipkv.replication.time import COUNT_BITS
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.telling import Telling
 from gossipkv.table.writes import BATCH_BYTES
@@ -274,17 +277,26 @@ def test_more_than_the_log_takes(records):
     assert two.asked == []
 
 
+def test_the_limits_are_told():
+    """The pages of tables, and the help of `put`, have the exact numbers."""
+    page = (Path(__file__).parents[3] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
+    assert put.help is not None
+    for text in (page, put.help):
+        assert f"{MAX_KEY_BYTES:,} bytes" in text
+        assert f"{MAX_VALUE_BYTES:,}" in text
+
+
 def test_a_node_without_tables():
     """Says so."""
     records = Records(1)
     (node,) = records.nodes
-    node.methods.routing._deciding.taking_part = refuse
-    with pytest.raises(NotReady, match="no table was ever made here"):
+    node.methods.routing._deciding.replicating = refuse
+    with pytest.raises(UnknownDatabase, match="there is no table t: `gossipkv table create t --kind hash` makes one"):
         node.call("put", "t", b"k", b"v")
 
 
-def refuse():
-    raise NotReady("no table was ever made here")
+def refuse(table):
+    raise no_table(table)
 
 
 @pytest.mark.parametrize("states", [*product((State.ALIVE, State.SUSPECT, State.DEAD), repeat=2)])
