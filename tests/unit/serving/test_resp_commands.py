@@ -180,6 +180,8 @@ def test_patterns_that_keys_in_order_do_not_answer(pattern):
         ([b"0", b"MATCH"], b"-ERR syntax error\r\n"),
         ([b"0", b"COUNT", b"0"], b"-ERR syntax error\r\n"),
         ([b"0", b"COUNT", b"x"], b"-ERR value is not an integer or out of range\r\n"),
+        ([b"0", b"COUNT", b"9" * 20], b"-ERR value is not an integer or out of range\r\n"),
+        ([b"9" * 20], b"-ERR value is not an integer or out of range\r\n"),
         ([b"0", b"LIMIT", b"1"], b"-ERR syntax error\r\n"),
         ([b"x"], b"-ERR invalid cursor\r\n"),
         ([], b"-ERR wrong number of arguments for 'scan' command\r\n"),
@@ -241,10 +243,17 @@ def test_commands_that_nobody_knows(name):
     )
 
 
-@pytest.mark.parametrize("words", [[], [b"client"]])
-def test_words_that_are_missing(words):
-    """As only a client of MessagePack-RPC can leave them away."""
-    assert told(make(), *words).startswith(b"-ERR unknown")
+def test_words_that_are_missing_or_too_many():
+    """As only a client of MessagePack-RPC can leave them away: each command checks what `COMMAND` says of it."""
+    commands = make()
+    assert told(commands).startswith(b"-ERR unknown")
+    for name in commands._commands:
+        needed = COMMANDS[name.decode()].words
+        for count in [*range(1, abs(needed)), *([needed + 1] if needed > 0 else [])]:
+            said = told(commands, name, *[b"x"] * (count - 1))
+            assert said == b"-ERR wrong number of arguments for '%s' command\r\n" % name
+    for words in ([b"3", b"auth"], [b"3", b"auth", b"me"], [b"3", b"setname", b"me", b"AUTH"]):
+        assert told(commands, b"HELLO", *words).startswith(b"-ERR syntax error")
 
 
 def test_the_page_has_every_command():
