@@ -8,6 +8,7 @@ bytes a second (`Loads`).
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -404,19 +405,28 @@ class Library:
         """What `info` tells of each, sorted by name."""
         return {found.name: report.outline(found) for found in self._shown()}
 
-    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
+    def status(
+        self,
+        database: str | None = None,
+        *,
+        local: bool = True,
+        bitmaps: bool = False,
+        may_read: Callable[[str], bool] = lambda _: True,
+    ) -> dict[str, Detail]:
         """Answer of the method `status`: by database, by version.
 
-        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole.
+        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole; `may_read`: True of the
+        databases that whoever asks may read.
         """
         now_ms = int(trio.current_time() * 1000)
+        how = partial(report.status, now_ms=now_ms, scrub=self.scrub, local=local, bitmaps=bitmaps)
         wanted = [found for found in self._shown() if database in {None, found.name}]
-        return {found.name: report.status(found, now_ms, self.scrub, local=local, bitmaps=bitmaps) for found in wanted}
+        return {found.name: how(found, to_readers=may_read(found.name)) for found in wanted}
 
-    def conditions(self) -> dict[str, dict[str, Detail]]:
-        """What is to be said of each to whoever judges the whole."""
+    def conditions(self, *, to_readers: bool = True) -> dict[str, dict[str, Detail]]:
+        """What is to be said of each to whoever judges the whole; `to_readers`: all who are told may read all."""
         now_ms = int(trio.current_time() * 1000)
-        return {found.name: report.condition(found, now_ms) for found in self._shown()}
+        return {found.name: report.condition(found, now_ms, to_readers=to_readers) for found in self._shown()}
 
     def residency(self) -> dict[str, Detail]:
         """What `info` tells of what is resident, and why."""

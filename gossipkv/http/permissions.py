@@ -9,12 +9,13 @@ all, so nothing is answered here that was not judged before.  What a node has sa
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
 from gossipkv.access.users import ANONYMOUS, User
-from gossipkv.errors import ProtocolError, TooLarge, Unauthorized
+from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unauthorized
 from gossipkv.http.answers import Answer, refusal, text
 from gossipkv.log import Log, Sparing
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.access.rights import Right
-    from gossipkv.errors import GossipKVError
     from gossipkv.http.answers import Asker, Request
     from gossipkv.http.order import Peer
     from gossipkv.wire.rpc import Value
@@ -72,13 +72,19 @@ class Permissions:
         """
         if not any(right for right, _ in needed):
             return
-        token = token_of(request)
-        user = await self._user(token, request.peer)
+        user = await self._user(token_of(request), request.peer)
         if user is not None and not all(user.may(right, database) for right, database in needed):
             address = request.peer.address
             if self._refusals.lets(self._now(), address):
                 self._log.warning("refused", address=address, user=user.name, method=request.method.decode("latin-1"))
             raise Unauthorized(NOT_ANONYMOUS if user.name == ANONYMOUS else NOT_THIS_USER)
+
+    async def allows(self, request: Request, needed: tuple[Right, str | None]) -> bool:
+        """Return True if it has that right, of that database; of whom the node does not say it has none."""
+        with contextlib.suppress(GossipKVError):
+            user = await self._user(token_of(request), request.peer)
+            return user is None or user.may(*needed)
+        return False
 
     async def log_in(self, request: Request) -> Answer:
         """Answer `/login`: a form, or the cookie for the token that came from it.

@@ -117,11 +117,17 @@ class Site:
 
 def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
     """Everything that a gateway answers, and the pages in it, which run beside."""
-    pages = Pages(ask)
+    pages, permissions = Pages(ask), context.permissions
+
+    async def may_see(request: Request) -> bool:
+        return permissions is None or await permissions.allows(request, (Right.SEE, None))
+
     own: dict[bytes, Looking] = {
         b"/healthz": lambda _request, _target: healthz(ask),
         b"/livez": lambda _request, _target: livez(ask),
-        b"/readyz": lambda _request, target: readyz(ask, verbose="verbose" in target.options),
+        b"/readyz": lambda request, target: readyz(
+            ask, verbose="verbose" in target.options, may_see=lambda: may_see(request)
+        ),
         b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
         b"/debug/vars": lambda _request, _target: debug_vars(ask),
     }

@@ -88,6 +88,11 @@ class Access:
         return gone
 
     @property
+    def has_users(self) -> bool:
+        """True if not all may do all."""
+        return self._users is not None
+
+    @property
     def knows_peers(self) -> bool:
         """True if methods between nodes are only for those who have proved to be nodes."""
         return self._users is not None or self._proves
@@ -148,6 +153,10 @@ class Access:
     def may_read(self, number: int, database: str) -> bool:
         """Whether that user may read that database."""
         return self.may(number, Right.READ, database)
+
+    def is_reader(self, number: int, database: str) -> bool:
+        """True of a user who may read that database; a node, or a gateway, shows to others what it is told."""
+        return self._users is None or (number != PROVEN and self.may_read(number, database))
 
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """The refusal, which the log has as well."""

@@ -108,7 +108,6 @@ class Handlers:
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
             b"scan": partial(self._read, reads.scan),
-            b"status": self._status,
             b"report": self._report,
             b"verdict": self._verdict,
             b"refresh": self._refresh,
@@ -137,6 +136,7 @@ class Handlers:
         self._of_callers: dict[bytes, OfCaller] = {
             b"auth": access.auth,
             b"hello": self._hello,
+            b"status": self._status,
             b"resp": resp.answer,
         }
 
@@ -151,13 +151,10 @@ class Handlers:
             return self._refuse(b"get", self._unanswered(params))
         try:
             arguments = Arguments(method, params)
-            if (of_caller := self._of_callers.get(method)) is not None:
-                result = of_caller(arguments, caller)
-            else:
-                own = self._methods.get(method, _unknown)
-                if own is not _unknown:
-                    self._access.judge(arguments, caller)
-                result = own(arguments)
+            of_caller, own = self._of_callers.get(method), self._methods.get(method, _unknown)
+            if method != b"resp" and (of_caller is not None or own is not _unknown):
+                self._access.judge(arguments, caller)
+            result = own(arguments) if of_caller is None else of_caller(arguments, caller)
             if isinstance(result, Waiting | Later):
                 return result
             return self._pack(result)
@@ -255,13 +252,16 @@ class Handlers:
         arguments.rewind()
         return self._deciding.methods[arguments.method.encode()](arguments)
 
-    def _status(self, arguments: Arguments) -> Value | Waiting:
+    def _status(self, arguments: Arguments, caller: Caller) -> Value | Waiting:
+        may_read = partial(self._access.is_reader, caller.user)
         options = arguments.options("local", "database", "bitmaps")
         local, bitmaps = options.flag("local"), options.flag("bitmaps")
         database = options.text("database")
         is_dataset = database is not None and self._datasets.known(database)
         self._check_named(database)
-        told = {} if database and not is_dataset else self._datasets.status(database, local=local, bitmaps=bitmaps)
+        has_none = database and not is_dataset
+        how = partial(self._datasets.status, local=local, bitmaps=bitmaps, may_read=may_read)
+        told = {} if has_none else how(database)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:

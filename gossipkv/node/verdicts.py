@@ -60,6 +60,7 @@ class Report:
     draining: Callable[[], bool]
     certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.
     clock: Clock
+    to_readers: bool = True  # Whoever is told may read all databases: there are no users.
 
     async def make(self) -> dict[str, Value]:
         """Return it, as of now."""
@@ -86,7 +87,7 @@ class Report:
             "away": away,
         }
         tables = await self.tables.conditions()
-        found = self.names.with_disputes({**tables, **self.datasets.conditions()})
+        found = self.names.with_disputes({**tables, **self.datasets.conditions(to_readers=self.to_readers)})
         databases: dict[str, Value] = {name: {**entry} for name, entry in found.items()}
         return {**{key: value for key, value in told.items() if value}, "databases": databases}
 

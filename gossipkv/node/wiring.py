@@ -322,6 +322,7 @@ class _Node:
             draining=lambda: self._readiness.draining,
             certificate=lambda: self._certificate.expires_s,
             clock=self._environment.clock,
+            to_readers=not self._access.has_users,
         )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:

@@ -343,4 +343,7 @@ def _failure(end: _End) -> LocalError:
         case {"error": [str(kind), str(message), dict(details)]}:
             return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
     how = how_it_ended(end.status)
-    return BuildError(Trouble(f"the process that built it {how}{child.last_line(end.said)}", {}, lasting=False))
+    said = child.last_line(end.said)
+    return BuildError(
+        Trouble(f"the process that built it {how}{said}", {"reason": said} if said else {}, lasting=False)
+    )

@@ -97,6 +97,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/access/test_rights.py",
     ),
     planted(
+        "errors show records to whoever may see",
+        "gossipkv.dataset.build.trouble:Trouble.told",
+        "if to_readers or not (self.lasting or _OF_DATA & self.details.keys()):",
+        "if True:",
+        "tests/unit/dataset/build/test_trouble.py::test_others_are_told_where_it_is",
+    ),
+    planted(
+        "a gateway is told what errors show",
+        "gossipkv.node.access:Access.is_reader",
+        "return self._users is None or (number != PROVEN and self.may_read(number, database))",
+        "return self.may_read(number, database)",
+        "tests/unit/node/test_access.py::test_who_is_told_what_errors_show_of_a_database",
+    ),
+    planted(
         "the first bytes of a token are enough",
         "gossipkv.access.users:Users.by_token",
         "return user if hmac.compare_digest(digest, expected) else None",

@@ -92,6 +92,19 @@ def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: byt
     return Request(method, target, headers, peer=Peer("10.0.0.1", "anonymous"))
 
 
+async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
+    """Of whom the node says nothing has no right; without users everybody has it."""
+    permissions = Permissions(node, trio.current_time)
+    node.let(see="see", read="read:*", anonymous="read:db")
+    asked = (None, "see", "read", "nobody")
+    assert [await permissions.allows(bearer(name, b"/readyz"), (Right.SEE, None)) for name in asked] == [
+        False, True, False, False,
+    ]  # fmt: skip
+    node.users = None
+    await trio.sleep(KEPT_S)
+    assert await permissions.allows(bearer(None, b"/readyz"), (Right.SEE, None))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS", b"DELETE"])
 async def test_every_path_with_every_right(site, node, target, method):

@@ -88,7 +88,7 @@ async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
     await say(cluster, cluster.machines)
 
 
-@simulated(2, seed=2)
+@simulated(2, seed=1)  # The one that goes on decides on the table.
 async def test_of_two_nodes_the_one_that_died_is_named(cluster):
     """The other one does not say that it is cut off; what cannot be decided is told of the table, and with names."""
     await begin(cluster)
