@@ -169,6 +169,8 @@ class Space:
 
     def _batch(self, together: list[Mapping[bytes, bytes | None]]) -> Batch:
         batch = Batch()
+        # Decisions are small and replace each other, and no drop and no move goes on without them.
+        batch.relieves = True
         space = self._space
         if space is None:
             space = self._store.reserve_space()

@@ -155,6 +155,7 @@ class Merged:
     after: bytes
     joining: Joining | None = None
     won: dict[bytes, bytes] = field(default_factory=dict)
+    relieves: bool = True  # Each that won deletes what is here.
 
 
 @final
@@ -338,6 +339,7 @@ class Copy:
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
+        batch.relieves = True  # It says which assignments there are, and moves and garbage collection wait for it.
         self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
         if ended_now := rules.ended(named):
             self.put(batch, ENDED, ended_now)
@@ -457,6 +459,7 @@ class Copy:
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
+                merged.relieves &= standing is not None and record.is_deleted(data)
         if merged.joining is None:
             merged.after = after
         else:

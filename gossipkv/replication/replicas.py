@@ -259,6 +259,11 @@ class Replicas:
         """
         assert all(map(self.may_originate, writes))
         batch, now_ms = Batch(), self._outside.now_ms()
+        each = [(copy, write) for copy, some in writes.items() for write in some]
+        batch.may_fill = all(write.value is None for _, write in each)
+        # A tombstone in the place of nothing frees nothing: nobody fills the reserve with those.
+        read = self._outside.get
+        batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
         entries = [copy.originate(batch, some, now_ms) for copy, some in writes.items()]
         self._append(batch, entries)
         return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}

@@ -189,6 +189,7 @@ class Replication:
         """
         self.replicas.loading.tear(copy)
         batch = Batch()
+        batch.relieves = True
         spaces = self.replicas.spaces
         if why:
             copy.put(batch, ASIDE, why.encode())
@@ -220,6 +221,7 @@ class Replication:
     async def drop_aside(self, one: Aside) -> None:
         """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
         synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
+        batch.relieves = True
         spaces.leaves(one, batch)
         self.append(batch, synced.set)
         spaces.dropped_aside(one)

@@ -87,6 +87,8 @@ class Taking:
     def finish(self) -> tuple[Batch, list[Entry]]:
         """The batch of what was taken, to be appended; what is taken next goes into another one."""
         batch = Batch()
+        batch.may_fill = True  # Others have accepted it already, and what they delete comes behind it.
+        batch.relieves = all(merged.relieves for merged in self._merged.values())
         entries = [copy.take(merged, batch) for copy, merged in self._merged.items()]
         self._merged.clear()
         self._bytes = 0

@@ -96,6 +96,7 @@ class Deciding:
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
         self._forget_at = math.inf  # When all that is said is to be looked at again.
+        self._poll_at = -math.inf  # When all is looked at again, whatever others say.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
@@ -247,6 +248,8 @@ class Deciding:
     def _look_at_names(self) -> None:
         """Have it told when tables have other names.  Raises NotReady."""
         if self.catalogue is not None and (names := frozenset(self.catalogue.tables())) != self.table_names:
+            if self.table_names - names:
+                self._poll_at = trio.current_time()  # What was dropped leaves the disk now.
             self.table_names = names
             self._on_names()
 
@@ -305,14 +308,13 @@ class Deciding:
 
     async def _tend(self) -> None:
         """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
-        poll_at = trio.current_time()
         while True:
             assert self.catalogue is not None  # The present one: another comes when the store was opened again.
             if self.known_of(self.register):
                 with contextlib.suppress(GossipKVError):  # The next time.
                     await self.catalogue.grow()
-                if trio.current_time() >= poll_at:
-                    poll_at = trio.current_time() + POLL_S
+                if trio.current_time() >= self._poll_at:
+                    self._poll_at = trio.current_time() + POLL_S
                     self._hints.forget()
                     self._ended_tables.begin_read()
                     with contextlib.suppress(GossipKVError):

@@ -209,7 +209,7 @@ class Store(Reading):
         try:
             position = self.engine.append(batch)
         except Overloaded:
-            if not batch.puts:
+            if batch.relieves:
                 self._more.set()  # It may give room back, and wait for what is to be done first.
             raise
         self._begin()

@@ -289,4 +289,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
         "tests/unit/cli/test_ranges_slow.py",
     ),
+    planted(
+        "a delete has no part of the reserve",
+        "gossipkv.replication.replicas:Replicas.originate",
+        "batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)",
+        "pass",
+        "tests/unit/replication/test_relief.py",
+    ),
+    planted(
+        "decisions have no part of the reserve",
+        "gossipkv.register.space:Space._batch",
+        "batch.relieves = True",
+        "pass",
+        "tests/simulation/test_full_disks.py",
+    ),
+    planted(
+        "what comes from others may use the whole reserve",
+        "gossipkv.storage.engine.engine:Engine._make_room",
+        "may_pass = batch.relieves or (batch.may_fill and not is_full)",
+        "may_pass = batch.relieves or batch.may_fill",
+        "tests/unit/storage/engine/test_engine.py",
+    ),
 )
