@@ -552,6 +552,8 @@ class Catalogue:
 def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw: Random) -> Changed:
     """Every partition where it is to be, each assignment AVAILABLE at once: there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
+    if any(len([node for node in slots if node]) < table.replication for slots in wanted):
+        raise ProtocolError(f"{len(nodes)} nodes have no room for {table.replication} replicas of each partition")
     partitions = {
         key: Partition.of(
             draw_id(draw),
