@@ -51,7 +51,7 @@ from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
-from gossipkv.node.readiness import Readiness
+from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, Readiness
 from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
@@ -179,6 +179,7 @@ async def run(
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
                 node.tell_unserved()
+                await node.wait_for_tables()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
                 node.tell_ready(nursery)
@@ -447,6 +448,13 @@ class _Node:
         """A line for each database that is known and not served: it is still being built, or cannot be."""
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
+
+    async def wait_for_tables(self) -> None:
+        """Return once the replicas here answer, or others that they need were waited for long enough."""
+        with trio.move_on_after(TABLES_S):
+            while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # It is looked at.
+                await trio.sleep(TABLES_LOOK_S)
+        self._readiness.tables_opened = True
 
     def tell_ready(self, nursery: trio.Nursery) -> None:
         """Tell the supervisor, and from then on that rounds of the pump pass."""

@@ -367,6 +367,16 @@ class Replicas:
         peer = self.peers.get(node)
         return peer is not None and (peer.link > 0 or peer.again_at is not None) and self.is_up(node)
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
+        if any(table not in self.maps for table, _ in self.copies):
+            return False
+        has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
+        reached, groups = self.reached, {copy.sharers for copy in self.copies.values()}
+        lacking = ((sum(node not in reached for node in nodes), len(nodes)) for nodes in groups)
+        return all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
+
     def _is_broken(self, copy: Copy, origin: int) -> bool:
         node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)
         return node != self.me and not self.reaches(node)

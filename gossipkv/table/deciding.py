@@ -171,6 +171,11 @@ class Deciding:
         return self.metadata, self.catalogue
 
     @property
+    def can_answer(self) -> bool:
+        """Whether the replicas here can be read and written; where there are none nothing is waited for."""
+        return self.replication is None or self.replication.replicas.can_answer
+
+    @property
     def has_just_come(self) -> bool:
         """Whether others say that there are tables, of which nothing is known here yet."""
         is_known = self.metadata is not None and self.register in self.metadata.known

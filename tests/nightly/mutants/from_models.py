@@ -101,6 +101,10 @@ ROWS = (
      "copy: [] for copy in ranges.inside(self._bounds)", DIVIDING),
     ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
      "part.after = after", "part.after, part._position = after, position", DIVIDING),
+    ("a node is ready before it knows the maps of its replicas", "gossipkv.replication.replicas:Replicas.can_answer",
+     "if any(table not in self.maps for table, _ in self.copies):", "if False:", REPLICAS),
+    ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.written:_covered",
+     "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/test_written.py"),
     # -- replication.md, "A range that begins anew" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
      "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
