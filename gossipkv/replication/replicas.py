@@ -39,7 +39,7 @@ from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
 from gossipkv.replication.taking import Intake, entries_of
-from gossipkv.replication.time import MOST_TIME, Skew, ms_of
+from gossipkv.replication.time import MOST_TIME, Skew
 from gossipkv.replication.upkeep import Upkeep
 from gossipkv.storage.engine.shell import Batch
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
-MAX_SKEW_S: Final = 60.0  # Where nothing else is said (`max_clock_skew`).
 CLOCK_S: Final = 20.0  # Between two times that a peer is asked for its time, if there is nothing else to tell.
 MOST_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
 
@@ -91,7 +90,7 @@ class Replicas:
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer
-        self.skew = skew or Skew(MAX_SKEW_S)
+        self.skew = skew or Skew(outside.now, outside.now_ms)
         self._intake = Intake(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
@@ -236,20 +235,7 @@ class Replicas:
         """Why a copy originates nothing, until people have done something about it."""
         if copy.time.last > MOST_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
-        return copy.aside or self.clock_refusal
-
-    @property
-    def clock_refusal(self) -> str | None:
-        """Why the clock here gives no time to what is written; None: it does."""
-        return self.skew.refusal(self._outside.now(), self._outside.now_ms())
-
-    def deadline(self, node: bytes, left_s: float) -> int:
-        """The hybrid time of a node's own clock at which so much time is over: it changes nothing behind that."""
-        return self.skew.deadline(node, left_s, self._outside.now(), self._outside.now_ms())
-
-    def until(self, deadline: int) -> float:
-        """When it is that hybrid time by the clock here, which another node has computed (`deadline`)."""
-        return self._outside.now() + (ms_of(deadline) - self._outside.now_ms()) / 1000
+        return copy.aside or self.skew.refusal()
 
     def originate(self, writes: Mapping[Copy, Sequence[Write]]) -> Mapping[int, int]:
         """Write here, all at once; by assignment the counter of the last record.
@@ -258,13 +244,13 @@ class Replicas:
             Overloaded, StorageError: nothing was done.
         """
         assert all(map(self.may_originate, writes))
-        batch, now_ms = Batch(), self._outside.now_ms()
+        batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
         each = [(copy, write) for copy, some in writes.items() for write in some]
         batch.may_fill = all(write.value is None for _, write in each)
         # A tombstone in the place of nothing frees nothing: nobody fills the reserve with those.
         read = self._outside.get
         batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
-        entries = [copy.originate(batch, some, now_ms) for copy, some in writes.items()]
+        entries = [copy.originate(batch, some, now_ms + ahead_ms(copy.sharers)) for copy, some in writes.items()]
         self._append(batch, entries)
         return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}
 
@@ -362,19 +348,14 @@ class Replicas:
         """Whether a node can confirm a write: it is reached, and seems to be alive.  Writer and verdict go by this."""
         return self.reaches(node) and self.is_up(node)
 
-    def may_confirm(self, node: bytes) -> bool:
-        """Whether a node can confirm a write soon: it is about to tell its clocks."""
-        peer = self.peers.get(node)
-        return peer is not None and (peer.link > 0 or peer.again_at is not None) and self.is_up(node)
-
     @property
     def can_answer(self) -> bool:
         """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
         if any(table not in self.maps for table, _ in self.copies):
             return False
         has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
-        reached, groups = self.reached, {copy.sharers for copy in self.copies.values()}
-        lacking = ((sum(node not in reached for node in nodes), len(nodes)) for nodes in groups)
+        groups = {copy.sharers for copy in self.copies.values()}
+        lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
         return all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
@@ -434,7 +415,7 @@ class Replicas:
                             assignment=copy.id_here(stand.assignment), config=shared(stand.config)
                         )
                 case int(time_ms):
-                    self.skew.hears(peer.node, time_ms, peer.asked, self._outside.now())
+                    self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
                     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard

@@ -13,6 +13,7 @@ import msgpack
 import trio
 
 from gossipkv.errors import GossipKVError, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.table.hints import decode_hint
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ T = TypeVar("T")
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CHANGES: Final = frozenset({"create_table", "metadata_force", "metadata_transact", "quarantine_drop", "table_divide"})
+UP_S: Final = 0.1  # Between two looks at who may live.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 
 
@@ -46,6 +48,7 @@ class Asking:
         self._deadline = deadline
         self._peers = peers
         self._threads = threads
+        self._up, self._up_until = set[bytes](), 0.0  # Who may live, as gossip knew a moment ago.
         self._connected = trio.Event()  # Another connection has begun.
         peers.watch(begun=self._begun)
 
@@ -158,6 +161,13 @@ class Asking:
             assert isinstance(offer, Offer), offer
             params += offer.values()
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
+
+    def is_up(self, node: bytes) -> bool:
+        """Whether gossip has not found out that a node is dead, or has left, a moment ago: each write asks."""
+        if (now := trio.current_time()) >= self._up_until:
+            members, self._up_until = self._cluster.members_known(), now + UP_S
+            self._up = {member.uuid for member in members if member.state in REACHABLE}
+        return node in self._up
 
     def is_connected(self, name: str) -> bool:
         """Whether there is a connection to a member."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, no_table
-from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.replication.time import Skew, check_left, ms_of
+from gossipkv.replication.time import Skew
 from gossipkv.table.asking import Asking
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
 from gossipkv.table.host import may_not_found
@@ -79,8 +79,8 @@ class Deciding:
         self._cluster = cluster
         self._tables = tables
         self._random = environment.random
-        self._skew = Skew(settings.max_clock_skew / 1000)
-        self.asking = Asking(cluster, peers, environment.threads, self._deadline)
+        self.skew = Skew(trio.current_time, environment.clock.wall_ms, settings.max_clock_skew / 1000)
+        self.asking = Asking(cluster, peers, environment.threads, self.skew.deadline)
         self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
         peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
@@ -102,18 +102,9 @@ class Deciding:
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._asked_at: dict[bytes, float] = {}  # When a session had one read.
         self._ended_tables = Ended()
-        self._up, self._up_until = set[bytes](), -math.inf
         self._on_names = on_names
         self.table_names: frozenset[str] = frozenset()  # As known here.
         self._log = Log("gossipkv.node")
-
-    def _deadline(self, node: bytes, left_s: float) -> int:
-        wall_ms = self._environment.clock.wall_ms()
-        return self._skew.deadline(node, left_s, trio.current_time(), wall_ms)
-
-    def check_deadline(self, deadline: int) -> None:
-        """Raise TimedOut: it is later than a hybrid time by the clock here, and nothing is to be changed."""
-        check_left(ms_of(deadline) - self._environment.clock.wall_ms())
 
     # -- its life ----------------------------------------------------------------------------------------------------
 
@@ -212,10 +203,10 @@ class Deciding:
                 most_waiting_bytes=self._settings.max_queued_total,
                 stall_s=self._settings.move_stall / 1000,
                 transfer=self._settings.table_transfer,
-                skew=self._skew,
+                skew=self.skew,
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
-            replication.replicas.on_newer, replication.replicas.is_up = self.look_at, self.is_up
+            replication.replicas.on_newer, replication.replicas.is_up = self.look_at, self.asking.is_up
             works = Works(
                 metadata,
                 catalogue,
@@ -527,18 +518,6 @@ class Deciding:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
         members = self._cluster.members_known()
         return sorted(member.uuid for member in members if member.state is State.ALIVE)
-
-    def may_live(self, node: bytes) -> bool:
-        """Whether gossip has not found out that a node is dead, or has left."""
-        members = self._cluster.members_known()
-        return any(member.uuid == node and member.state in REACHABLE for member in members)
-
-    def is_up(self, node: bytes) -> bool:
-        """Whether a node may live, as far as gossip knew a moment ago: each write asks."""
-        if (now := trio.current_time()) >= self._up_until:
-            self._up_until = now + BREATH_S
-            self._up = {member.uuid for member in self.members() if member.state in REACHABLE}
-        return node in self._up
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""

@@ -147,7 +147,7 @@ class Forwarding:
             left_s = request.deadline - now
             wait_s = max(0.0, min(left_s * WAIT_PART, request.wanted.until - now))
             is_write, params = request.is_write, [*request.params]
-            params += [replication.replicas.deadline(host, left_s)] if is_write else []
+            params += [replication.replicas.skew.deadline(host, left_s)] if is_write else []
             params += encode_body(request.wanted.token), int(wait_s * 1000)
             replication.ask_whole(host, request.method, params, left_s, partial(self._answered, request, host))
 

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady
+from gossipkv.replication.time import check_left
 from gossipkv.table.asking import CHANGES
 from gossipkv.wire.arguments import Arguments, name_of
 
@@ -128,7 +129,7 @@ class TableMethods:
         arguments.end()
         if name_of(name) not in CHANGES:
             raise BadRequest(f"within: {name_of(name)} has no deadline")
-        self._deciding.check_deadline(deadline)
+        check_left(self._deciding.skew.left_s(deadline))
         return self.methods[name](inner)
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:

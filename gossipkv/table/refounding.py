@@ -108,7 +108,7 @@ class Refounding:
         """Raise Conflict where a host of a range lives, or may."""
         deciding = self._deciding
         hosts = [one.node for one in partition.assignments if one.state in {State.AVAILABLE, State.LEAVING}]
-        living = {host for host in hosts if deciding.may_live(host)}
+        living = {host for host in hosts if deciding.asking.is_up(host)}
 
         async def ask(host: bytes) -> None:
             try:

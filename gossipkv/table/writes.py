@@ -192,7 +192,7 @@ class Writes:
             return None
         replicas = self._replication().replicas
         is_host = replicas.me in place.hosts or any(one.node == replicas.me for one in place.moving)
-        is_off = replicas.clock_refusal is not None  # The clock is too far off to timestamp the put.
+        is_off = replicas.skew.refusal() is not None  # The clock is too far off to timestamp the put.
         return None if is_host or is_off else self._accepting()
 
     def forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
@@ -255,7 +255,9 @@ class Writes:
 
     def _written_here(self, batch: _Batch, deadline: int) -> Later:
         def begin(on_result: OnResult) -> None:
-            self._write_here(batch, self._replication().replicas.until(deadline), answering(on_result))
+            replication = self._replication()
+            until = replication.now() + replication.replicas.skew.left_s(deadline)
+            self._write_here(batch, until, answering(on_result))
 
         return Later(begin)
 
@@ -511,5 +513,6 @@ def _check_level(replicas: Replicas, copy: Copy, level: str) -> None:
     if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
         words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
         details = {"partition": copy.identity.partition, "connected": there, "needed": needed}
-        is_soon = levels.confirming(replicas.may_confirm) >= needed
+        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.again_at is not None}
+        is_soon = levels.confirming(lambda node: node in linked and replicas.is_up(node)) >= needed
         raise (NotReady if is_soon else Unavailable)(words, {**details})

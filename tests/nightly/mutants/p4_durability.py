@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a host gives times by its own clock alone",
+        "gossipkv.replication.time:Skew.ahead_ms",
+        "return int(max((one for one in ahead if 0 < one <= self.most_ms), default=0))",
+        "return 0",
+        "tests/unit/replication/test_clocks_apart.py",
+    ),
+    planted(
         "whom gossip calls dead is counted on",
         "gossipkv.replication.replicas:Replicas.confirms",
         "return self.reaches(node) and self.is_up(node)",
@@ -29,7 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "what comes within a deadline is done behind it",
         "gossipkv.table.methods:TableMethods._within",
-        "self._deciding.check_deadline(deadline)",
+        "check_left(self._deciding.skew.left_s(deadline))",
         "pass",
         "tests/unit/table/test_methods.py",
     ),

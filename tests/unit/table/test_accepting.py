@@ -101,7 +101,7 @@ def test_where_nothing_is_smeared():
     assert smeared.host.call("put", "t", KEY, b"v") == TOKEN
     assert smeared.smearer.call("delete", "t", KEY) == TOKEN
     assert smeared.smearer.call("put_many", "t", [[KEY, b"w"]], {"smear": True}) == TOKEN
-    smeared.smearer.replicas.skew.hears(b"other", 10**9, smeared.now, smeared.now)
+    smeared.smearer.replicas.skew.hears(b"other", 10**9, smeared.now)
     assert smeared.put(b"x") == TOKEN
     smeared = Smeared(smears=False)
     assert smeared.put(b"v") == TOKEN

@@ -36,7 +36,7 @@ def cluster(hosts, *, off_s=0.0):
     records.make("t", firsts=1, holders=lambda _: holders)
     for host in holders:
         host.skew_s = off_s
-        entry.replicas.skew.hears(host.uuid, host.now_ms(), records.now, records.now)
+        entry.replicas.skew.hears(host.uuid, host.now_ms(), records.now)
     return records, holders, entry
 
 
@@ -79,7 +79,7 @@ def test_a_put_that_was_smeared_is_forwarded_again_and_its_first_request_refused
     host, entry = records.nodes
     records.make("s", RANGE, firsts=[b"", b"\0\0\0\0\0\0\0\1"], holders=lambda _: [host], time_key=TimeKey(0, 8, "ms"))
     assert entry.call("put", "s", bytes(8), b"v") == {"accepted": True}
-    entry.replicas.skew.hears(host.uuid, host.now_ms(), records.now, records.now)
+    entry.replicas.skew.hears(host.uuid, host.now_ms(), records.now)
     host.held = []
     entry.accepting.drain()
     entry.accepting.look()
@@ -137,12 +137,13 @@ def test_each_method_between_nodes_is_in_the_table_of_what_comes_late():
 )
 def test_a_deadline_is_never_early_and_late_by_the_longest_answer(off_ms, heard, left_s, wait_ms):
     """Whatever took how long; where a clock was not heard lately, by as much as it may be off."""
-    skew, now_ms, took_ms, at_ms = Skew(1000.0), 10**9, 0, -(10**9)
+    now_ms, took_ms, at_ms = 10**9, 0, -(10**9)
+    skew = Skew(lambda: now_ms / 1000, lambda: now_ms, 1000.0)
     for pause_ms, there_ms, back_ms in heard:
         asked_ms, now_ms = now_ms + pause_ms, now_ms + pause_ms + there_ms + back_ms
-        skew.hears(b"n", now_ms - back_ms + off_ms, asked_ms / 1000, now_ms / 1000)
+        skew.hears(b"n", now_ms - back_ms + off_ms, asked_ms / 1000)
         took_ms, at_ms = max(took_ms, there_ms + back_ms), now_ms
     now_ms += wait_ms
-    late_ms = ms_of(skew.deadline(b"n", left_s, now_ms / 1000, now_ms)) - (now_ms + off_ms + left_s * 1000)
+    late_ms = ms_of(skew.deadline(b"n", left_s)) - (now_ms + off_ms + left_s * 1000)
     is_known = now_ms - at_ms <= LATELY_S * 1000 / 2
     assert -0.01 <= late_ms <= (took_ms if is_known else 2 * 10**6) + 2

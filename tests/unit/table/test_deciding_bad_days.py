@@ -173,7 +173,7 @@ def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Decid
     )
     directory = SimpleNamespace(record=record, silence=None)
     settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16, max_clock_skew=60_000)
-    world = SimpleNamespace(random=Random(1), threads=None)
+    world = SimpleNamespace(random=Random(1), threads=None, clock=SimpleNamespace(wall_ms=lambda: 1))
     return Deciding(settings, directory, members, None, peers=Answering(), environment=world)
 
 
