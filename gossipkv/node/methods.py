@@ -23,7 +23,9 @@ from gossipkv.errors import (
     Internal,
     LocalError,
     NotReady,
+    StorageError,
     Unauthorized,
+    Unavailable,
     UnknownDatabase,
     UnknownMethod,
     to_wire,
@@ -191,6 +193,8 @@ class Handlers:
                 on_answer(answer)
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
+        if isinstance(error, StorageError):  # It is of the disk below, and no defect.
+            error = Unavailable(error.message, error.details)
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
             return self._internal_error(method, error)
         try:

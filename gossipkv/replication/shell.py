@@ -125,10 +125,11 @@ class Replication:
         await self._find()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._keep_places)
-            nursery.start_soon(self._collect)
-            nursery.start_soon(self._compare)
-            nursery.start_soon(self._clear)
+            comparing, left = self.comparing, self.replicas.spaces
+            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S)
+            nursery.start_soon(self._repeat, self.collecting.look, lambda: COLLECT_S)
+            nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
+            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if left.left else CLEAR_S * 20)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -277,51 +278,46 @@ class Replication:
                     self.replicas.places[node] = place, lanes
                     self._kept[node] = value
 
-    async def _keep_places(self) -> None:
-        """Have the places synced now and then: a feed goes on near where it was."""
+    async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
+        """Look now and then, until cancelled; what the store does not give or take ends nothing, and is told once."""
+        why = ""
         while True:
-            await trio.sleep(KEEP_S)
-            places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
-            changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-            if not changed or self._store.first_space is None:  # The first space is of what is decided.
-                continue
-            batch, space = Batch(), self._places
-            if space is None:
-                space = self._store.reserve_space()
-                batch.new_space(space)
-                batch.put(space, PLACE, b"")
-            for node, value in changed.items():
-                batch.put(space, PLACE + node, value)
+            await trio.sleep(pause_s())
             try:
-                self.append(batch, partial(self._kept.update, changed))
+                look()
+                why = ""
             except Overloaded:
-                continue
-            except StorageError:
-                return
-            self._places = space
-
-    async def _collect(self) -> None:
-        """Have a few copies looked at now and then."""
-        while True:
-            await trio.sleep(COLLECT_S)
-            self.collecting.look()
-
-    async def _clear(self) -> None:
-        while True:
-            spaces = self.replicas.spaces
-            await trio.sleep(CLEAR_S if spaces.left else CLEAR_S * 20)
-            try:
-                self.clearing.look()
-                if spaces.divided:
-                    self.clearing.forget_divided(self._store.log_floor)
-            except GossipKVError as error:  # A page of the store is damaged, say.
-                self._log.error("left_not_deleted", reason=error.message)
+                pass
+            except GossipKVError as error:  # A page of the store is damaged, or its disk has failed.
+                if error.message != why:
+                    self._log.error("upkeep_waits", reason=error.message)
+                why = error.message
                 await trio.sleep(AGAIN_S)
 
-    async def _compare(self) -> None:
-        while True:
-            await trio.sleep(COLLECT_S if self.comparing.is_amid else COMPARE_S)
-            self.comparing.look()
+    def _keep_places(self) -> None:
+        """Have the places synced: a feed goes on near where it was.  Raises Overloaded, StorageError."""
+        places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
+        changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
+        if not changed or self._store.first_space is None:  # The first space is of what is decided.
+            return
+        batch, space = Batch(), self._places
+        if space is None:
+            space = self._store.reserve_space()
+            batch.new_space(space)
+            batch.put(space, PLACE, b"")
+        for node, value in changed.items():
+            batch.put(space, PLACE + node, value)
+        self.append(batch, partial(self._kept.update, changed))
+        self._places = space
+
+    def _clear(self) -> None:
+        self.clearing.look()
+        if self.replicas.spaces.divided:
+            self.clearing.forget_divided(self._store.log_floor)
+
+    def fail(self, error: GossipKVError | OSError) -> None:
+        """Have the store end as if its log had failed: it is opened again by and by."""
+        self._store.fail(str(error))
 
     # -- the world of the copies -------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, Identity, Peers
     from gossipkv.table.smearing import Put
+    from gossipkv.table.stores import OpenStore
     from gossipkv.table.tables import Tables
     from gossipkv.table.works import Works
 
@@ -91,6 +92,7 @@ class Deciding:
         self._environment = environment
         self.replication: Replication | None = None
         self._works: Works | None = None
+        self._store: OpenStore | None = None  # With which all of these work.
         self.forward: Forward = _not_yet  # By which what was accepted here goes on; who has the methods says so.
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
@@ -185,7 +187,7 @@ class Deciding:
         from gossipkv.table.works import Works  # noqa: PLC0415  # See above.
 
         async with self._beginning:
-            if self.metadata is not None and self.metadata.space.closed is None:
+            if self.metadata is not None and not self._has_ended():
                 return
             if self._nursery is None:
                 raise Unavailable("this node is about to begin, or to end")
@@ -228,7 +230,7 @@ class Deciding:
             await self._nursery.start(works.run, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self.replication = catalogue, replication
-            self._works = works
+            self._works, self._store = works, store
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -240,6 +242,12 @@ class Deciding:
             with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
                 self._look_at_names()
             self._hear()
+
+    def _has_ended(self) -> bool:
+        """Whether what this node decides with is of a store that has failed, though nothing was decided since."""
+        return self._store is not self._tables.opened() or (
+            self.metadata is not None and self.metadata.space.closed is not None
+        )
 
     def _look_at_names(self) -> None:
         """Have it told when tables have other names.  Raises NotReady."""
@@ -330,7 +338,7 @@ class Deciding:
             is_late = trio.current_time() < say_at  # What is to be told waits for its time.
             heard = self._hints.heard()
             try:
-                if self.metadata is not None and self.metadata.space.closed is not None and self._tables.state == OPEN:
+                if self.metadata is not None and self._tables.state == OPEN and self._has_ended():
                     await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
                 self._look_at_names()

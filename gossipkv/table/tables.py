@@ -191,7 +191,7 @@ class Tables:
                     self._reopens = True
                     self._stay_closed(f"{store.closed}; {AGAIN}", may_pass=True)
         except* (GossipKVError, OSError) as errors:
-            self._fail(_first(errors), was_there=expected is not None)
+            self._fail(first_of(errors), was_there=expected is not None)
         finally:
             self._store = None
 
@@ -347,7 +347,7 @@ def _may_pass(error: GossipKVError | OSError) -> bool:
     return isinstance(error, OSError | StorageError)
 
 
-def _first(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
+def first_of(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
     """Return what ended a nursery: the first error in its groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

@@ -263,8 +263,12 @@ class Engine:
 
     def failed(self, error: OSError) -> None:
         """End the life of the store: a write or a sync of its log failed, and what the disk holds is not known."""
-        self.has_failed = self.closed is None
-        self.close(f"its log cannot be written: {error.strerror or error}")
+        self.fail(f"its log cannot be written: {error.strerror or error}")
+
+    def fail(self, why: str) -> None:
+        """End the life of the store; what was synced is still read."""
+        self.has_failed |= self.closed is None
+        self.close(why)
 
     @property
     def position(self) -> int:

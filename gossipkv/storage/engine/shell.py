@@ -416,6 +416,11 @@ class Store(Reading):
         self._merges_from = trio.current_time() + pause_s
         self.engine.put_off(work, error)
 
+    def fail(self, why: str) -> None:
+        """End its life here: who works with it has met what does not let it go on."""
+        self.engine.fail(why)
+        self._scope.cancel()
+
     async def failed(self) -> None:
         """Return when its log has failed: nothing is written any more, and what was synced is still read."""
         await self._has_ended.wait()

@@ -82,4 +82,18 @@ MUTANTS: tuple[Mutant, ...] = (
         '("draining", True, "is not draining", "is draining, and about to end"),',
         "tests/unit/http/test_health.py",
     ),
+    planted(
+        "an error of the disk below the tables ends the node",
+        "gossipkv.table.works:Works.run",
+        "except* (StorageError, Corrupt, OSError) as errors:",
+        "except* Corrupt as errors:",
+        "tests/unit/table/test_works.py",
+    ),
+    planted(
+        "who decides goes on with a store that has failed",
+        "gossipkv.table.deciding:Deciding._has_ended",
+        "return self._store is not self._tables.opened() or (",
+        "return (",
+        "tests/simulation/test_failing_disks.py",
+    ),
 )
