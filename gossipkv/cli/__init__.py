@@ -15,7 +15,7 @@ Read in this order:
 
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
-    reads.py, node.py, status.py, gossip.py   what is asked of a node
+    reads.py, node.py, status.py, gossip.py   what is asked of a node; databases.py: which version it serves
     writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
     placement.py, quarantine.py, metadata.py   on which nodes tables lie, what was set aside, and who decides
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
@@ -79,6 +79,8 @@ COMMANDS: Final = {
     "table": ("table", "Make, drop, list and show tables; what is to move; reshard, split."),
     "node": ("placement", "Show and change which nodes tables are laid on."),
     "metadata": ("metadata", "Show and change who decides on tables."),
+    "databases": ("databases", "Hold a version of a dataset, and let go of it."),
+    "rollback": ("databases", "Go back to a version of a dataset on all nodes."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "users": ("users", "Make and change the file of who may do what."),

@@ -92,6 +92,7 @@ class Library:
         `cluster`: what the databases take part in, else this node is alone; `make_part`: a test's way to decide.
         """
         self._may_write = may_write
+        self._clock = clock or RealClock()
         self._make_part = make_part
         self._settings = settings
         self._files = store.files
@@ -117,7 +118,7 @@ class Library:
             log=self._log,
         )
         self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
-        self.scrub = self._make_scrub(clock or RealClock(), read_back or read_back_in_child)
+        self.scrub = self._make_scrub(self._clock, read_back or read_back_in_child)
         self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
@@ -200,6 +201,14 @@ class Library:
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
+
+    async def order(self, database: str, version: str | None, *, here: bool) -> dict[str, Detail]:
+        """Have the cluster, or this node alone, hold a known database on a version, or on none.
+
+        Raises:
+            Conflict, UnknownVersion, Unavailable: see `Database.order`.
+        """
+        return await self._databases[database].order(version, here=here, wall_ms=self._clock.wall_ms())
 
     def resume(self) -> None:
         """Build, switch and remove from now on."""

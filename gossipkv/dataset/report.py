@@ -86,6 +86,7 @@ def status(
         "kind": "dataset",
         "active": None if database.served is None else database.served.name,
         "hold": database.hold,
+        "held_by": database.held_by,
         "error": database.trouble,
     }
     if not local:
@@ -118,6 +119,7 @@ def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> di
     served, awaited = database.served, _to_serve(database)
     told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
     more: dict[str, Detail] = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
+    more["held_by"] = database.held_by
     versions = {
         name: _noteworthy(database, life, awaited, now_ms, to_readers=to_readers)
         for name, life in sorted(database.lives.items())

@@ -19,6 +19,7 @@ import msgpack
 
 from gossipkv.errors import (
     WRITES_ARE,
+    BadRequest,
     GossipKVError,
     Internal,
     LocalError,
@@ -36,6 +37,7 @@ from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Caller, Refused, Welcome
 from gossipkv.serving.resp import RespCommands
+from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import Known, Later, Packed, Waiting
 
@@ -98,8 +100,7 @@ class Handlers:
         self._datasets, self._cluster, self._names = datasets, cluster, names
         self._tables, self._access, self._prove = tables, access, prove
         self._tell_info, self._serves_what, self._make_report = info, serves, report
-        self._verdicts = verdicts
-        self._random = random
+        self._verdicts, self._random = verdicts, random
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
@@ -113,6 +114,7 @@ class Handlers:
             b"report": self._report,
             b"verdict": self._verdict,
             b"refresh": self._refresh,
+            **dict.fromkeys((b"hold", b"release"), self._order),
             b"backup": self._backup,
             b"serves": self._serves,
             b"whose": access.whose,
@@ -299,9 +301,7 @@ class Handlers:
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")
         arguments.end()
-        silence = self._cluster.silence
-        if silence is not None:
-            raise NotReady(f"this node is silent, and builds nothing until it can write: {silence}")
+        self._check_writes("builds")
 
         async def look() -> Value:
             seen = await self._datasets.rescan(database)
@@ -311,6 +311,29 @@ class Handlers:
             return result
 
         return Waiting(look, shared_by=("refresh", database))
+
+    def _check_writes(self, what: str) -> None:
+        silence = self._cluster.silence
+        if silence is not None:
+            raise NotReady(f"this node is silent, and {what} nothing until it can write: {silence}")
+
+    def _order(self, arguments: Arguments) -> Waiting:
+        """`hold [database, version, {options}]`, or `release [database, {options}]`."""
+        database = arguments.text("database")
+        version = arguments.text("version") if arguments.method == "hold" else None
+        is_here = arguments.options("local").flag("local")
+        if version is not None and not is_name(version):
+            raise BadRequest(f"{version[:80]!r} is no name of a version: {NAMES}")
+        if self._names.is_table(database):
+            raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
+        self._check_known(database)
+        self._check_writes("holds")
+
+        async def order() -> Value:
+            told: dict[str, Value] = {**await self._datasets.order(database, version, here=is_here)}
+            return told
+
+        return Waiting(order)
 
     def _backup(self, arguments: Arguments) -> Waiting:
         directory = PurePath(arguments.directory("directory"))

@@ -10,10 +10,15 @@ import pytest
 import trio
 
 from gossipkv.errors import GossipKVError
+from tests.world.datasets.contents import DATABASE
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.whole_cluster import Violation, simulate, simulated
+from tests.world.nodes.sharing import SharedDatabase
+from tests.world.nodes.whole_cluster import USUAL, Violation, simulate, simulated
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
@@ -146,3 +151,39 @@ async def test_a_version_that_shrinks_is_withheld(cluster: SimulatedCluster) -> 
         await cluster.until(withheld, within_s=60)
     put(machine, "v4", KEYS // 2)
     await serves(cluster, machine, "v4")
+
+
+@simulated(3, config=USUAL)
+async def test_one_order_rolls_all_nodes_back(cluster: SimulatedCluster) -> None:
+    """Also those that were down when it was given, when whoever it was given to is gone; and one releases them."""
+    database = SharedDatabase(cluster, replication=3)
+    one, two, three = cluster.machines
+    for version in ("101", "102"):
+        database.offer(version)
+        if version == "101":
+            await database.start()
+        await database.until_active(version)
+    three.kill()
+    told = await cluster.ask(one, "hold", DATABASE, "101")
+    assert told == {"database": DATABASE, "hold": "101", "before": None}
+    await database.until_active("101", one, two)
+    one.lose_power()
+    await three.start()
+    await database.until_active("101", two, three)
+    assert (await database.status(three))["held_by"] == "cluster"
+    await one.start()
+    await database.until_active("101")
+    await cluster.ask(three, "release", DATABASE)
+    await database.until_active("102")
+    for machine in cluster.machines:
+        assert (await database.status(machine))["hold"] is None
+    assert await refusal(cluster.ask(two, "hold", DATABASE, "109")) == "UNKNOWN_VERSION"
+    assert await refusal(cluster.ask(two, "hold", "nosuch", "101")) == "UNKNOWN_DATABASE"
+    assert await refusal(cluster.ask(two, "hold", DATABASE, "a/b")) == "BAD_REQUEST"
+
+
+async def refusal(asked: Awaitable[Value]) -> str:
+    """The code of the error that comes."""
+    with pytest.raises(GossipKVError) as refused:
+        await asked
+    return refused.value.code

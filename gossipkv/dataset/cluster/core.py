@@ -19,7 +19,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import (
+    BuildAnew,
+    Decide,
+    KeepActive,
+    KeepOrders,
+    KeepRefuted,
+    KeepRing,
+    Look,
+    PublishDatabase,
+)
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.own_copy import OwnCopy
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.orders import Orders
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import Statement
@@ -119,6 +129,12 @@ class DatabaseCore(DatabaseView):
         """Take in which version an operator has pinned here."""
         self._gates.hold = version
 
+    def order(self, orders: Orders) -> None:
+        """Take in the orders that were written down, after one was given here."""
+        self.orders = orders if self.orders.cluster is None else orders.heard(self.orders.cluster)
+        if self.orders != orders:
+            self._effects.append(KeepOrders())
+
     def require(self, minimum: MinimumSettings) -> None:
         """Take in how many records a new version needs to become active."""
         self._gates.minimum = minimum
@@ -143,6 +159,10 @@ class DatabaseCore(DatabaseView):
         if database is not None:
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
+            before = self.orders
+            self.orders = before if database.order is None else before.heard(database.order)
+            if self.orders != before:
+                self._effects.append(KeepOrders())
         self._routes.changed((name,))
 
     def forget(self, name: str) -> None:
@@ -269,7 +289,7 @@ class DatabaseCore(DatabaseView):
         self._effects += self._publication.step(own, self._gates.ranked(own), now_ms=now_ms)
         told = self._opened and all(self._publication.shown(version) is not None for version in own)
         next_, newest, refuted = self._gates.next, max(self._copies, default=None), self._refutations.all()
-        said = DatabaseStatement(self.active, next_, newest, self._gates.hold, refuted, told)
+        said = DatabaseStatement(self.active, next_, newest, self._gates.hold, refuted, told, self.orders.cluster)
         self._effects += self._database_publication.step(said, now_ms=now_ms)
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepOrders, KeepRefuted, KeepRing, Look
 from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
@@ -52,6 +52,7 @@ class PartInCluster:
         self._activated: Identity | None = None
         self._switching: Switching | None = None
         self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
+        self.orders_document = Rewriting(self._write_orders, shared.may_write, self._log)
 
     async def read_refuted(self) -> None:
         """Take what was kept of refuted functions; what is damaged is found again, or heard.
@@ -65,6 +66,34 @@ class PartInCluster:
             self._log.error("refuted_damaged", error=error.message)
         else:
             self.core.recall_refuted(kept)
+
+    async def read_orders(self) -> None:
+        """Take the orders that were kept; those that are damaged are heard again.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        try:
+            self.core.orders = await self._shared.threads.run(self._shared.store.orders, self.core.name)
+        except (Corrupt, UnsupportedFormat) as error:
+            self._log.error("orders_damaged", error=error.message)
+
+    async def order(self, version: str | None, *, here: bool, wall_ms: int) -> None:
+        """Have the cluster, or this node alone, hold a version, or none; durable when it returns.
+
+        Raises:
+            StorageError: the system refused; nothing has changed.
+        """
+
+        async def write() -> None:
+            orders = self.core.orders.given(version, here=here, wall_ms=wall_ms)
+            await self._shared.threads.run(self._shared.store.set_orders, self.core.name, orders)
+            self.core.order(orders)
+
+        await self.orders_document.alone(write)
+
+    async def _write_orders(self) -> None:
+        await self._shared.threads.run(self._shared.store.set_orders, self.core.name, self.core.orders)
 
     async def _write_refuted(self) -> None:
         write = partial(self._shared.store.set_refuted, self.core.name, self.core.all_refuted())
@@ -100,6 +129,8 @@ class PartInCluster:
                     self._switching.note_owners(identity.version, owners)
                 case KeepRefuted():
                     self.refuted_document.note()
+                case KeepOrders():
+                    self.orders_document.note()
                 case KeepRing():
                     self._shared.note_ring()
                 case Decide():

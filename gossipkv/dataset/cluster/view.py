@@ -16,6 +16,7 @@ from gossipkv.dataset.cluster.retiring import Retiring, needed_by
 from gossipkv.dataset.cluster.routes import Routes
 from gossipkv.dataset.cluster.shares import Shares
 from gossipkv.dataset.cluster.survey import Survey
+from gossipkv.placement.orders import Orders
 
 if TYPE_CHECKING:
     from gossipkv.dataset.cluster.convergence import Convergence
@@ -58,6 +59,7 @@ class DatabaseView:
         self._gates = Gates(membership, terms, self._copies, self._retiring)
         self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
+        self.orders = Orders()  # To hold a version.
         self._now_ms = 0  # Of the last step.
 
     # What clients get
@@ -69,6 +71,10 @@ class DatabaseView:
             return None if self._refutations.refutes(passed) else passed
         available = self._gates.available.get(version)
         return None if available is None else available.identity
+
+    def has_published(self, version: str) -> bool:
+        """Whether any member has published anything of a version."""
+        return version in self._survey.published
 
     def heard(self) -> dict[str, Identity]:
         """Return what other members have published, by version: the identity that clients get or are to get."""

@@ -99,6 +99,8 @@ class Dataset:
         for hold, nodes in grouped(self._entries, "hold").items():
             if coming is None:
                 release = f"`gossipkv databases release {self.name}` when a newer one is good"
+                if all(self._entries[plain(node)].get("held_by") == "settings" for node in nodes):
+                    release = f"take `hold` out of [databases.{self.name}] there when a newer one is good"
                 yield WELL, f" is held on {hold} at {some_text(nodes)}: {release}", None
 
     def _unread(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:

@@ -6,6 +6,20 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "an order to hold a version is not said on",
+        "gossipkv.dataset.cluster.core:DatabaseCore.hear",
+        "self.orders = before if database.order is None else before.heard(database.order)",
+        "self.orders = before",
+        "tests/unit/dataset/cluster/test_orders.py",
+    ),
+    planted(
+        "an order is obeyed before it is written down",
+        "gossipkv.dataset.cluster.part:PartInCluster.order",
+        "await self._shared.threads.run(self._shared.store.set_orders, self.core.name, orders)",
+        "pass",
+        "tests/unit/dataset/test_hold.py",
+    ),
+    planted(
         "a version that shrank becomes active",
         "gossipkv.dataset.cluster.gates:Gates.may_switch",
         "return is_time and self._holds(gate, available, now_ms) and self.withheld(version) is None",

@@ -22,7 +22,7 @@ from tests.unit.dataset.world import active, state, until
 
 N = 4
 TERMS = Terms(2, 1, 60_000, 600_000, 1_000, 0)
-LOCAL = {"kind", "active", "hold", "error", "versions"}
+LOCAL = {"kind", "active", "hold", "held_by", "error", "versions"}
 
 
 def member(name: str, shard_id: str) -> Member:
@@ -288,7 +288,7 @@ async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
         assert "awaits" not in library.conditions()["db"]
         library.reconfigure({"db": DatabaseSettings(hold="v1")})
         assert {**library.conditions()["db"], "versions": None} == {
-            "kind": "dataset", "active": "v1", "hold": "v1", "versions": None,
+            "kind": "dataset", "active": "v1", "hold": "v1", "held_by": "settings", "versions": None,
         }  # fmt: skip
         library.reconfigure({"db": DatabaseSettings(hold="v9")})
         told = library.conditions()["db"]

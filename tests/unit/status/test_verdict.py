@@ -321,6 +321,20 @@ SITUATIONS = [
     ("other versions", said(n2={"geo": entry("2")}), ATTENTION, "geo: active are 2 on n2, 1 on n1 and n3", None),
     ("held", said(n2={"geo": entry("0", hold="0")}), WELL, "geo: active are 1 on n1 and n3, 0 on n2", None),
     (
+        "held by an order",
+        said(databases={"geo": entry("0", hold="0", held_by="cluster")}),
+        WELL,
+        "geo is held on 0 at n1, n2 and n3: `gossipkv databases release geo` when a newer one is good",
+        None,
+    ),
+    (
+        "held by settings",
+        said(databases={"geo": entry("0", hold="0", held_by="settings")}),
+        WELL,
+        "geo is held on 0 at n1, n2 and n3: take `hold` out of [databases.geo] there when a newer one is good",
+        None,
+    ),
+    (
         "during a switch",
         said(databases={"geo": entry(awaits="2", version={"state": "AVAILABLE"})}, n2={"geo": entry("2")}),
         WELL,

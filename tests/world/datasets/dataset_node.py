@@ -18,6 +18,7 @@ from gossipkv.dataset.cluster.effects import (
     BuildAnew,
     Decide,
     KeepActive,
+    KeepOrders,
     KeepRefuted,
     KeepRing,
     Look,
@@ -287,6 +288,8 @@ class DatasetNode:
                 self._drop(version, partitions)
             case Look():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
+            case KeepOrders():
+                pass  # Nobody gives any here.
             case KeepRing():
                 self.disk.ring = self._convergence.claims
             case Decide():
