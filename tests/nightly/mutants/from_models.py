@@ -105,6 +105,9 @@ ROWS = (
      "if any(table not in self.maps for table, _ in self.copies):", "if False:", REPLICAS),
     ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.written:_covered",
      "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/test_written.py"),
+    ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
+     "self.divided[partition.id] = now", "self.divided[partition.id] = self.moved[partition.id, 0] = now",
+     f"{UNIT}/placement/test_ranges.py"),
     # -- replication.md, "A range that begins anew" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
      "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
