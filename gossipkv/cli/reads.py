@@ -21,7 +21,7 @@ from gossipkv.client import parts
 from gossipkv.client.pages import Pages
 from gossipkv.client.reads import name_bytes, read_options, value_of
 from gossipkv.errors import BadRequest, TooLarge
-from gossipkv.status.words import shown
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

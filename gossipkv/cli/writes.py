@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli.options import NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.reads import input_bytes, key_or_input
 from gossipkv.client.tables import LEVELS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
@@ -36,6 +36,7 @@ LEVEL: Final = level("majority", "How many copies are to have it before this ret
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
 @level(None, "How many copies are to have it before this returns.  [default: majority, unless it is smeared]")
 @click.option("--no-smear", is_flag=True, help="Of a time series: have it written at once, and not within two minutes.")
+@HEX_KEYS
 @NODE
 @TIMEOUT
 def put(
@@ -66,6 +67,7 @@ def put(
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @LEVEL
+@HEX_KEYS
 @NODE
 @TIMEOUT
 def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:

@@ -20,6 +20,7 @@ from gossipkv.replication import clock
 from gossipkv.replication.keys import Bounds
 from gossipkv.replication.messages import unpacked
 from gossipkv.table.holding import parts_of
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,8 @@ class Refounding:
                     nursery.start_soon(ask, host)
         if living:
             names: list[Detail] = [*sorted(map(deciding.name_of, living))]
-            words = f"{', '.join(map(str, names))} may be alive, and has the range that {wanted.key[:40]!r} is in"
+            have = "has" if len(names) == 1 else "have"
+            words = f"{', '.join(map(str, names))} may be alive, and {have} the range that {shown(wanted.key)} is in"
             raise Conflict(
                 f"{words}: `force_join` is for one whose hosts are all gone for good. Start again who is only down",
                 {"hosts": names},

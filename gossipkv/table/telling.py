@@ -147,7 +147,7 @@ class Telling:
             moves.look(place)
             why = self._why_unwell(place, replication, route.table, alive)
             if why and len(unwell) < MOST_NAMED:
-                unwell.append({"partition": f"{place.partition:016x}", "why": why})
+                unwell.append({"partition": str(place.partition), "why": why})
             elif why:
                 not_named += 1
             if partitions % FEW == 0:

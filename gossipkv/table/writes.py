@@ -33,6 +33,7 @@ from gossipkv.table.readiness import BEHIND, Wanted, wanted_of
 from gossipkv.table.requests import record_options
 from gossipkv.table.settling import size
 from gossipkv.table.token import Seen, decode_body, merged, only
+from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class Writes:
             method, params = "table_write", [*head, batch.level, flat]
         self._forwarding.begin(
             Request(
-                what=f"partition {batch.partition:016x}",
+                what=f"partition {batch.partition}",
                 nodes=hosts,
                 renewed=lambda: self._routing.route_of(batch.table).place(batch.writes[0].key).hosts,
                 here=partial(self._write_here, batch, deadline),
@@ -384,7 +385,7 @@ def _check_times(route: Route, rows: Mapping[bytes, bytes | None]) -> None:
     if time_key is not None:
         for key, value in rows.items():
             if value is not None and (fault := time_key.fault_of(key)):
-                words = f"{fault}; {key[:40]!r} has {len(key)}"
+                words = f"{fault}; {shown(key)} has {len(key)}"
                 raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
 
 

@@ -86,10 +86,6 @@ class _IdUsed(Conflict):
     """Another operation had the id before."""
 
 
-class _Changed(Conflict):
-    """Another operation has changed what this one was to change."""
-
-
 class Wanted(NamedTuple):
     """A table that is wanted."""
 
@@ -340,12 +336,8 @@ class Catalogue:
             await self.put_in(hosts, known.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
-        try:
-            await self._decide(adding, deadline)
-        except _IdUsed:  # Maybe it was asked for twice at once: which table there is, the id tells.
-            pass
-        except _Changed as error:  # Its name alone is looked at: somebody else has made one, or dropped it.
-            raise _exists(wanted.name) from error
+        with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
+            await self._decide(adding, wanted.name, deadline)
         made = None
         with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
@@ -421,7 +413,7 @@ class Catalogue:
         before = await self._end(named, operation, deadline.left_s(ASK_S))
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
-            await self._decide(remove, deadline)
+            await self._decide(remove, name, deadline)
         except GossipKVError as error:  # Its register is ended for good: whoever finds the name finishes.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
         return Dropped(named, before)
@@ -475,17 +467,19 @@ class Catalogue:
             raise Unknown(f"whether it was done is not known: {why}")
         raise Unavailable(f"no server of that map takes operations: {why}")
 
-    async def _decide(self, operation: Operation, deadline: Deadline) -> None:
-        """Have one operation done on the catalogue.  Raises as `create`."""
+    async def _decide(self, operation: Operation, name: str, deadline: Deadline) -> None:
+        """Have one operation done on the catalogue, which looks at that name alone.  Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], deadline.left_s())
         if answer.outcome is Outcome.DONE or answer.code == ID_USED:
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
-                raise _Changed(answer.message or "another change of the catalogue came first")
+                raise _exists(name)
             case Outcome.REFUSED:
-                refusals = {ID_USED: _IdUsed, EXISTS: _Changed, EXPIRED: Conflict}
+                if answer.code == EXISTS:
+                    raise _exists(name)
+                refusals = {ID_USED: _IdUsed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
             case Outcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
@@ -540,7 +534,7 @@ class Catalogue:
             config = self._metadata.known[self.register].head.config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
-            await self._decide(remove, Deadline(ASK_S))
+            await self._decide(remove, name, Deadline(ASK_S))
 
     async def tend(self) -> None:
         """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""

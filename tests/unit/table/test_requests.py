@@ -64,7 +64,7 @@ def test_a_table_that_is_to_be(options, expected):
     (["t", {"kind": "range", "bounds": b"a"}], "the option bounds must be an array, not"),
     (["t", {"kind": "range", "bounds": [1]}], "the option bounds must be an array of bytes"),
     (["t", {"kind": "range", "bounds": [b"a" * 256]}], "more than the 255"),
-    (["t", {"kind": "range", "time_key": [0, 8]}], "m: a time key is [offset, width, unit]: a width of 1 to 8 bytes"),
+    (["t", {"kind": "range", "time_key": [0, 8]}], "m: a time key is OFFSET:WIDTH:UNIT, such as 0:8:ms; a width"),
     (["t", {"kind": "range", "time_key": [0, 8, b"\xff"]}], "m: a time key is"),
     (["t", {"kind": "range", "time_key": "0:8:ms"}], "the option time_key must be an array, not"),
     (["t", {"kind": "range", "time_key": [65515, 8, "ms"]}], "within the 65522 bytes that a key may have"),
