@@ -51,7 +51,7 @@ def test_keys_without_time():
     assert TimeKey(3, 1, "ns").fault_of(b"abcd") is None
 
 
-MOMENTS = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)).map(  # noqa: DTZ001
+MOMENTS = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)).map(  # noqa: DTZ001  # Keys tell no zone.
     lambda moment: moment.replace(microsecond=0)
 )
 
