@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
 from gossipkv.status.verdict import ATTENTION, COMES, LEVELS, MOST_REASONS, STUCK, TROUBLE, WELL, verdict_of, worst
-from tests.unit.status.reports import NODES, PLAIN, TABLE, entry, said, some
+from tests.unit.status.reports import AWAY, LEFT, NODES, PLAIN, TABLE, UNDECIDED, entry, of_two, said, some, without_n3
 
 BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "state": "ERROR"}
 NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
 LACKS = {"partition_count": 8, "replication": 2, "reassign_after_ms": 60_000, "at_source": True}
 HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
-AWAY = {**TABLE, "partition_count": 8, "away": {"n3": {"state": "gone", "partitions": 8}}}
-LEFT = {**AWAY, "away": {"n3": {"state": "left", "partitions": 1}}}
-UNDECIDED = {**TABLE, "no_majority": ["n1", "n2", "n3"]}
 MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a write: it is refused"}
 
 
@@ -29,20 +26,6 @@ def changing(size):
 def lacking(key, *partitions, **more):
     """What all say of an active version of which nobody, or too few, have some partitions."""
     return {"databases": {"geo": entry(version={**LACKS, key: some(*partitions), **more})}}
-
-
-def of_two(**by_node):
-    """What the one of two nodes says that lives."""
-    told = said(members={"n2": "dead"}, **by_node)
-    members = {name: state for name, state in told.members.items() if name != "n3"}
-    return told._replace(members=members, reports={"n1": told.reports["n1"]})
-
-
-def without_n3(**by_node):
-    """What two nodes say that have never heard of the third."""
-    told = said(**by_node)
-    reports = {name: report for name, report in told.reports.items() if name != "n3"}
-    return told._replace(members={"n1": "alive", "n2": "alive"}, reports=reports)
 
 
 # Name of the situation, what was said, the level, what stands first, and whether a version is coming, and how.
@@ -583,34 +566,6 @@ def test_what_is_cut_off_is_not_believed_of_others():
     assert not any("without a live owner" in text for text in texts)
     alone = judge(said(members={"n1": "dead", "n3": "dead"}, asked="n2", n2={"isolated": True, "geo": lost}))
     assert any("without a live owner" in reason.text for reason in alone.reasons)
-
-
-@pytest.mark.parametrize(
-    ("told", "texts"),
-    [
-        (
-            without_n3(n1={"carts": AWAY}, n2={"carts": LEFT}),
-            ["n3 is not heard of by any node, and to hold partitions of tables",
-             "carts: 8 of 8 partitions lack their replica on n3"],
-        ),
-        (
-            said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
-            ["n1 hears 1 of 3 members: it may be cut off",
-             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
-             "n2 and n3 are dead"],
-        ),
-        (of_two(n1={"isolated": True}), ["n2 is dead"]),
-        # An end of a cut link takes the other one for alive, since a third node reaches it.
-        (
-            said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
-                 databases={"carts": {**AWAY, "away": {"n2": {"state": "dead", "partitions": 8}}}}),
-            ["n1 and n2 do not reach each other, though other nodes reach both: reset"],
-        ),
-    ],
-)  # fmt: skip
-def test_all_that_is_said(told, texts):
-    """Each cause once, by whom placement names, whoever is remembered."""
-    assert [reason.text for reason in judge(told).reasons] == texts
 
 
 def test_one_cause_is_one_reason():

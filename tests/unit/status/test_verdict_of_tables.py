@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.verdict import ATTENTION, WELL, verdict_of
-from tests.unit.status.reports import TABLE, said
+from tests.unit.status.reports import AWAY, LEFT, TABLE, UNDECIDED, of_two, said, without_n3
 
 MOVES = [
     # What each says of the table, and what is told.
@@ -68,3 +68,31 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
     words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
     assert (words in [reason.text for reason in judge(told).reasons]) is is_told
+
+
+@pytest.mark.parametrize(
+    ("told", "texts"),
+    [
+        (
+            without_n3(n1={"carts": AWAY}, n2={"carts": LEFT}),
+            ["n3 is not heard of by any node, and to hold partitions of tables",
+             "carts: 8 of 8 partitions lack their replica on n3"],
+        ),
+        (
+            said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
+            ["n1 hears 1 of 3 members: it may be cut off",
+             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
+             "n2 and n3 are dead"],
+        ),
+        (of_two(n1={"isolated": True}), ["n2 is dead"]),
+        # An end of a cut link takes the other one for alive, since a third node reaches it.
+        (
+            said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
+                 databases={"carts": {**AWAY, "away": {"n2": {"state": "dead", "partitions": 8}}}}),
+            ["n1 and n2 do not reach each other, though other nodes reach both: reset"],
+        ),
+    ],
+)  # fmt: skip
+def test_all_that_is_said(told, texts):
+    """Each cause once, by whom placement names, whoever is remembered."""
+    assert [reason.text for reason in judge(told).reasons] == texts
