@@ -24,6 +24,10 @@ MOST_REPLICATION: Final = 9
 LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 MOST_FORMER: Final = 64  # By what people or nodes plan; what is taken by force then may be so, too, of each slot.
 MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # Beyond that nothing moves: each slot may be forced yet.
+# In the place of assignments, where a range began anew.  Their counters are of config ids, the first counted backwards
+# (`table.token.left_out`): of sessions that are older, and what all hosts had when their tokens left it out, it is lost
+LEFT_OUT: Final = (1 << 64) - 1
+HAD: Final = LEFT_OUT - 1  # unless the copy that was kept went by a map as new as all that the session has seen.
 MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
 

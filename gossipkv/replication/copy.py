@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from gossipkv.placement.partition import HAD
 from gossipkv.replication import clock, record
 from gossipkv.replication._replication import size_bytes
 from gossipkv.replication.joining import Joining
@@ -76,7 +77,7 @@ class Rules(NamedTuple):
 
     def ended(self, named: Sequence[int]) -> bytes:
         """Of whom a clock that names these is silent: all had it when it was settled, or began with it."""
-        return clock.of((one, end) for one, end in self.ends if end and one not in named)
+        return clock.of((one, end) for one, end in self.ends if end and one not in named and one < HAD)
 
 
 NO_RULES: Final = Rules()

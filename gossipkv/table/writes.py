@@ -318,7 +318,7 @@ class Writes:
         def reached() -> None:
             if waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                on_answer(self._settling.kept({batch.table: seen}), None)
+                on_answer(self._settling.told({batch.table: seen}), None)
 
         self._note(batch.table, batch.writes)
         for copy, some in copies.items():
