@@ -113,6 +113,10 @@ class Access:
             ]
         return self._bitmaps
 
+    def wants_tokens(self) -> bool:
+        """Return True if nobody is let do anything who has not shown a token, or a certificate."""
+        return self._users is not None and not self._users.anonymous.grants
+
     # Requests
 
     def may(self, number: int, needed: Right, database: str | None = None) -> bool:

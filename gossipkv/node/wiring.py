@@ -230,19 +230,19 @@ class _Node:
         self.log, self._gossiping, self._access = Log("gossipkv.node"), gossiping, access
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
-        self._supervisor, self._has_left = NOBODY, False
         self._pumps = Pumps(
             config,
             config.pumps_for(cores()),
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
             readable=access.bitmaps,
+            wants_tokens=access.wants_tokens,
             user_named=access.named,
         )
         self._certificate = certificate.Certificate(
             config, environment.clock, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
-        self._membership, self._ring = membership, ring
+        self._supervisor, self._has_left, self._membership, self._ring = NOBODY, False, membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)

@@ -79,6 +79,7 @@ cdef class Connections:
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
         self.time_limits.idle_ms = idle_timeout_ms
+        self.in_vain_ms = -LOOK_MS
         self.backlog = Backlog()
 
     def __dealloc__(self):
@@ -109,6 +110,8 @@ cdef class Connections:
         cdef int pump = self.crew.admit(address)
         if pump < 0:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
+        if pump == TOO_MANY_CONNECTIONS:
+            make_way(self, NULL)
         return pump
 
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
@@ -129,6 +132,8 @@ cdef class Connections:
         connection.listener = listener
         connection.owing = owing
         self.counts[CONNECTIONS_ACCEPTED] += 1
+        if is_short(self.crew):
+            make_way(self, connection)
         return connection
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
@@ -163,7 +168,7 @@ cdef class Connections:
         connection.fd = fd
         self.become(connection, OPEN)
         connection.reason = CLOSED_BY_PEER
-        connection.active_ms = self.now_ms
+        connection.active_ms = connection.begun_ms = self.now_ms
         connection.max_in_flight = self.max_in_flight
         frame_begin(&connection.scan)
         self.connection_count += 1

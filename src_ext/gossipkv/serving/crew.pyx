@@ -72,6 +72,14 @@ cdef class Crew:
         pthread_mutex_unlock(&self.mutex)
         return least
 
+    cdef uint32_t count_of(self, uint64_t address) noexcept nogil:
+        """How many connections that address has; 0 where they are not counted."""
+        cdef uint32_t count
+        pthread_mutex_lock(&self.mutex)
+        count = addresses_count(&self.addresses, address)
+        pthread_mutex_unlock(&self.mutex)
+        return count
+
     cdef bint send(self, int pump, Arrival arrival) noexcept nogil:
         """Have that pump take up who was admitted to it; False: too many wait for it."""
         cdef Seat* seat = &self.seats[pump]

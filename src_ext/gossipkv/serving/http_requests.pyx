@@ -150,10 +150,10 @@ cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* pl
         at += 1
     plain.key = Blob(begin, at - begin)
     plain.is_old = end - at > 8 and at[8] == 0x30
-    if memcmp(at, b" HTTP/1.0\r\n" if plain.is_old else b" HTTP/1.1\r\n", min(end - at, <Py_ssize_t>11)) != 0:
-        return NULL
     if end - at < 11:
-        return end
+        return end if memcmp(at, b" HTTP/1.0\r" if plain.is_old else b" HTTP/1.1\r", end - at) == 0 else NULL
+    if memcmp(at, b" HTTP/1.", 8) != 0 or not (plain.is_old or at[8] == 0x31) or at[9] != 0x0D or at[10] != 0x0A:
+        return NULL
     return at + 11 if plain.key.size > 0 else NULL
 
 

@@ -83,6 +83,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/http/test_permissions.py",
     ),
     planted(
+        "silent connections stay in a crowd",
+        "gossipkv.serving._overdue:expire_one",
+        "elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.crew) and (",
+        "elif False and (",
+        "tests/unit/serving/test_limits.py",
+    ),
+    planted(
+        "any silent connection makes way, whatever its address has",
+        "gossipkv.serving._overdue:make_way",
+        "if count == 0 or of_address > most:",
+        "if count == 0:",
+        "tests/unit/serving/test_limits.py",
+    ),
+    planted(
         "a peer's uuid is unproven",
         "gossipkv.node.peers.hello:prove",
         'raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")',

@@ -26,7 +26,6 @@ async def test_every_scene_of_a_cluster_has_its_page(scene):
             assert headers[b"Content-Type"] == b"text/html; charset=utf-8"
             assert headers[b"Cache-Control"] == b"no-store"
             assert headers[b"Content-Security-Policy"].decode() == POLICY
-            assert headers[b"X-Content-Type-Options"] == b"nosniff"
             page = await body_of(answer)
             for name in ("n1", "n2", "n3", "n4", "geo", "2026-11-20"):
                 assert name in page
