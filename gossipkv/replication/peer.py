@@ -169,6 +169,20 @@ def rows_of(peer: Peer, copies: Iterable[Copy]) -> list[Value]:
     return rows
 
 
+def entry_rows(peer: Peer, entries: Iterable[Entry]) -> list[Value]:
+    """What a peer is fed of copies of which it was told."""
+    rows: list[Value] = []
+    last: dict[int, bytes] = {}
+    for entry in entries:
+        number = peer.numbers[entry.copy]
+        ids = peer.numbered[number][1]
+        before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
+        after = None if entry.is_own else counters_of(entry.after, ids)
+        last[number] = entry.after
+        rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
+    return rows
+
+
 def answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
     """What a peer is answered of a copy here, of which it has told a row; it is not untold then."""
     peer.untold.pop(copy, None)

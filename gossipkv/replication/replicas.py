@@ -28,13 +28,12 @@ from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (
     Stand,
     clock_of,
-    counters_of,
     ends_of_span,
     said_of,
     stand_of,
     unpacked,
 )
-from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, rows_of
+from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, entry_rows, rows_of
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
@@ -393,8 +392,7 @@ class Replicas:
         peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
         told = dict(self._hear_answer(peer, result))
         lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
-        now = self._outside.now()
-        peer.feed.connected(told, now, goes_back=not lower - {peer.node})
+        peer.feed.connected(told, self._outside.now(), goes_back=not lower - {peer.node})
 
     def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
         """Take in rows of an answer.  Raises ProtocolError."""
@@ -573,24 +571,14 @@ class Replicas:
             )
             if time is not None
         ]
-        if (due := self.loading.due) is not None:
-            times.append(due)
+        times += [] if (due := self.loading.due) is None else [due]
         return min(times, default=None)
 
     def _ship(self, peer: Peer, ship: Ship) -> None:
-        rows: list[Value] = []
-        last: dict[int, bytes] = {}
         copies = dict.fromkeys(entry.copy for entry in ship.entries)
         if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
             told = rows_of(peer, unnamed)
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
-        for entry in ship.entries:
-            number = peer.numbers[entry.copy]
-            ids = peer.numbered[number][1]
-            before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
-            after = None if entry.is_own else counters_of(entry.after, ids)
-            last[number] = entry.after
-            rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
 
         def on_reply(result: Value) -> None:
             match result:
@@ -605,7 +593,7 @@ class Replicas:
                 case _:
                     raise ProtocolError("the answer to a feed is [rows, news]")
 
-        self._ask(peer, "replica_feed", [msgpack.packb(rows)], on_reply)
+        self._ask(peer, "replica_feed", [msgpack.packb(entry_rows(peer, ship.entries))], on_reply)
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The places of all feeds, to be kept."""
