@@ -238,7 +238,7 @@ class Handlers:
         arguments.end()
         return self._names.databases()
 
-    def _partition_map(self, arguments: Arguments) -> Value:
+    def _partition_map(self, arguments: Arguments) -> Value | Waiting:
         database, options = arguments.text("database"), arguments.options("start", "limit")
         start, limit = options.blob("start"), options.number("limit", least=1)
         if self._datasets.known(database):

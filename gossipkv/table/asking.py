@@ -31,7 +31,12 @@ T = TypeVar("T")
 
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
-CHANGES: Final = frozenset({"create_table", "metadata_force", "metadata_transact", "quarantine_drop", "table_divide"})
+CHANGES: Final = frozenset(
+    {
+        *("create_table", "delete", "drop_table", "metadata_force", "metadata_transact"),
+        *("put", "put_many", "quarantine_drop", "table_divide"),
+    }
+)
 UP_S: Final = 0.1  # Between two looks at who may live.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 

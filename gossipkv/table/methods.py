@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady
 from gossipkv.replication.time import check_left
 from gossipkv.table.asking import CHANGES
-from gossipkv.wire.arguments import Arguments, name_of
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
+from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.table.records import RecordMethods
     from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
-    from gossipkv.wire.results import Later, Waiting
+    from gossipkv.wire.results import Later
     from gossipkv.wire.rpc import Value
 
 FOR_PEOPLE: Final = (
@@ -39,6 +40,9 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
+# What clients ask: a node whose tables are closed passes it on.
+FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
+PASS_MS: Final = 10_000
 MOST_DEADLINE: Final = (1 << 64) - 1
 
 
@@ -62,18 +66,23 @@ class TableMethods:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._clients.tables()
 
-    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
+    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value | Waiting:
         """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
+        if self._deciding.is_shut:
+            params: list[Value] = [name, {"start": start, "limit": limit}]
+            return Waiting(partial(self._deciding.pass_on, "partition_map", params, PASS_MS / 1000))
         self._deciding.taking_part(name)
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
         is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
-        return is_known or self._deciding.has_just_come
+        return is_known or self._deciding.has_just_come or self._deciding.is_shut
 
-    def read(self, arguments: Arguments) -> Value | Later:
+    def read(self, arguments: Arguments) -> Value | Later | Waiting:
         """Answer `get`, `get_many` or `scan` of a table."""
+        if self._deciding.is_shut:
+            return self._passed_on(arguments)
         return self._records.reads[arguments.method](arguments)
 
     def _forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
@@ -132,13 +141,25 @@ class TableMethods:
         check_left(self._deciding.skew.left_s(deadline))
         return self.methods[name](inner)
 
+    def _passed_on(self, arguments: Arguments) -> Waiting:
+        """What another node answers to a request, as it came here."""
+        params = cast("list[Value]", [*arguments.values])
+        options = params[-1] if params and isinstance(params[-1], dict) else {}
+        timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # It is as it came: names are bytes.
+        timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
+        return Waiting(partial(self._deciding.pass_on, arguments.method, params, timeout_s))
+
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:
+        if name in FOR_CLIENTS and self._deciding.is_shut:
+            return self._passed_on(arguments)
         return self._people[name](arguments)
 
     def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         return self._peers.methods[name](arguments)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | Waiting:
+        if name in FOR_CLIENTS and self._deciding.is_shut:
+            return self._passed_on(arguments)
         return self._records.methods[name](arguments)
 
     @cached_property

@@ -320,15 +320,15 @@ class Catalogue:
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
-        nodes = placed({host.acceptor.node: host.node for host in hosts})
+        nodes = placed({host.uuid: host.node for host in hosts})
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
-        acceptors = [host.acceptor for host in hosts]
+        acceptors = [host.acceptor for host in hosts if host.acceptor is not None]
         self._random.shuffle(acceptors)  # Not the same for all tables.
-        size = max(size for size in SIZES if size <= min(len(hosts), self._most_copies))
+        size = max(size for size in SIZES if size <= min(len(acceptors), self._most_copies))
         servers = Acceptors.of(acceptors[:size])
         with deadline.step("its first map at all of its servers"):
             await self._write_first(table.id, servers, first)
@@ -357,7 +357,7 @@ class Catalogue:
             Conflict: it refuses.
             GossipKVError: as `transact` does.
         """
-        unnamed = [(host.acceptor.node, *host.node, None, 0) for host in hosts if not host.is_named]
+        unnamed = [(host.uuid, *host.node, None, 0) for host in hosts if not host.is_named]
         puts = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]

@@ -83,10 +83,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/http/test_health.py",
     ),
     planted(
-        "an error of the disk below the tables ends the node",
+        "a store that does not let its works go on stays open",
         "gossipkv.table.works:Works.run",
-        "except* (StorageError, Corrupt, OSError) as errors:",
-        "except* Corrupt as errors:",
+        "self._replication.fail(met)",
+        "pass",
         "tests/unit/table/test_works.py",
     ),
     planted(
@@ -95,5 +95,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self._store is not self._tables.opened() or (",
         "return (",
         "tests/simulation/test_failing_disks.py",
+    ),
+    planted(
+        "a closed store keeps tables from being made",
+        "gossipkv.register.metadata.nodes:Nodes.hosts",
+        "if wanted // 2 < len(found) < wanted:",
+        "if False:",
+        "tests/simulation/test_shut_tables.py",
     ),
 )
