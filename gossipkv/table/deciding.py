@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -522,14 +521,9 @@ class Deciding:
 
     def _founder(self) -> dict[str, str]:
         """Who says that it may found the catalogue, under `founder`."""
-        for owner, value in self._hints.heard().get(self.register, {}).items():
-            if not value and self._is_alive(owner):  # What the dead have said stands a while.
-                return {"founder": owner}
-        return {}
-
-    def _is_alive(self, name: str) -> bool:
-        members = self._cluster.members_known()
-        return any(member.name == name and member.state is State.ALIVE for member in members)
+        said, names = self._hints.heard().get(self.register, {}), self.names()
+        founders = [names[uuid] for uuid in self.alive() if said.get(names[uuid]) == b""]  # The dead have said so, too.
+        return {"founder": founders[0]} if founders else {}
 
     async def others_know(self) -> bool:
         """Whether another member knows of a catalogue; what it says of the acceptors is looked at."""
@@ -627,12 +621,10 @@ class Deciding:
 
     def known_names(self) -> dict[bytes, str]:
         """The names of all members, and of nodes of tables that are none any more, unless another node has the name."""
-        names, formers = self.names(), dict[bytes, str]()
+        names = self.names()
         with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
-            named = {} if self.catalogue is None else self.catalogue.nodes.named()
-            formers = {uuid: node.name for uuid, node in named.items() if uuid not in names}
-        taken = Counter((*formers.values(), *names.values()))
-        return {**{uuid: name for uuid, name in formers.items() if taken[name] == 1}, **names}
+            return names if self.catalogue is None else self.catalogue.nodes.names_beside(names) | names
+        return names
 
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""

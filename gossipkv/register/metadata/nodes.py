@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -82,6 +83,12 @@ class Nodes:
             nodes = {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
             self._read = known.head.root, nodes
         return nodes
+
+    def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
+        """The names of nodes that are no members, unless another node has the name.  Raises `NotReady`."""
+        formers = {uuid: node.name for uuid, node in self.named().items() if uuid not in members}
+        taken = Counter((*formers.values(), *members.values()))
+        return {uuid: name for uuid, name in formers.items() if taken[name] == 1}
 
     async def hosts(self, wanted: int) -> list[Host]:
         """The nodes that take part, seem to be alive, and were not taken out, in order.

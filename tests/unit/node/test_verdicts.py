@@ -42,7 +42,7 @@ class Made:
         self.report = Report(
             node="n1",
             has_source=True,
-            datasets=SimpleNamespace(conditions=lambda: conditions or {}, trouble=lambda: None),
+            datasets=SimpleNamespace(conditions=lambda **_: conditions or {}, trouble=lambda: None),
             tables=tables,
             names=SimpleNamespace(with_disputes=dict),
             store=SimpleNamespace(to_map=lambda: {"state": "closed", **self.closed}),
