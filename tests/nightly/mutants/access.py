@@ -125,6 +125,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/node/test_access.py::test_who_is_told_what_errors_show_of_a_database",
     ),
     planted(
+        "a token that others may read is shown",
+        "gossipkv.cli.credentials:_token",
+        'text = private_file.read_text(file, TOKEN_FILE) if file.is_file() else file.read_text("ascii", "replace")',
+        'text = file.read_text("ascii", "replace")',
+        "tests/unit/cli/test_credentials_slow.py::test_what_is_in_files_and_is_not_right",
+    ),
+    planted(
         "the first bytes of a token are enough",
         "gossipkv.access.users:Users.by_token",
         "return user if hmac.compare_digest(digest, expected) else None",
