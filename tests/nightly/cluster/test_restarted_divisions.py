@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -21,7 +22,8 @@ TABLE = "series"
 RECORDS = int(os.environ.get("DIVIDED_RECORDS", "100000"))
 ROWS = 100
 RANGES = RECORDS // ROWS // 2  # Amid the divisions.
-TOGETHER = 10
+TOGETHER = 20
+WRITERS = 6
 VALUE = b"v" * 60
 WRITABLE_S = 60.0
 WATCHED_S = 10.0
@@ -92,7 +94,9 @@ def test_nodes_go_on_after_a_restart_amid_divisions(tmp_path):
         addresses, nodes = started(stack, tmp_path)
         until(lambda: states(addresses), lambda all_: all_ == ["alive"] * 9)
         until(lambda: made(addresses[0]), bool)
-        write(addresses[0], keys)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            shares = [(addresses[number % 3], keys[number::WRITERS]) for number in range(WRITERS)]
+            assert [*pool.map(lambda share: write(*share), shares)] == [None] * WRITERS
         until(lambda: ranges(addresses[0]), lambda count: count >= RANGES, within_s=900)
         for node in nodes:
             node.stop(signal.SIGKILL)
