@@ -195,7 +195,7 @@ class Asking:
         for member in self._cluster.members_known():
             if member.uuid == node:
                 return member.name
-        raise Unavailable(f"no member {node.hex()} is known")
+        raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
 
 
 def _read(data: bytes, name: str) -> Value:

@@ -558,7 +558,7 @@ class Deciding:
         cluster_id = self._identity.record.cluster_id
         answer = await self.asking.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
         if not isinstance(answer, int) or not answer:
-            raise Unavailable(f"{node.hex()[:8]} does not say under which store it takes part")
+            raise Unavailable(f"{self.name_of(node)} does not say under which store it takes part")
         return AcceptorId(node, answer)
 
     async def describe(self, node: bytes) -> NamedNode:
