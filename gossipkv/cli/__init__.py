@@ -49,6 +49,7 @@ from gossipkv.errors import (
     UnknownVersion,
 )
 from gossipkv.processes.interrupt import INTERRUPTED, raise_again
+from gossipkv.processes.streams import flush_or_drop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +191,8 @@ def _ended_by(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED
         case BrokenPipeError():
-            return _reader_gone()
+            flush_or_drop(sys.stdout)
+            return READER_GONE
         case click.ClickException():
             context = getattr(error, "ctx", None)
             path = context.command_path if isinstance(context, click.Context) else "gossipkv"
@@ -200,6 +202,7 @@ def _ended_by(error: BaseException) -> int:
         case OSError():
             where = "" if error.filename is None else f"{error.filename}: "
             line, status = f"gossipkv: {where}{error.strerror or error}", FAILED
+            flush_or_drop(sys.stdout)
         case _:
             raise error
     note(line)
@@ -228,14 +231,6 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     told = (GossipKVError, OSError, KeyboardInterrupt)
     defects = [error for error in leaves if not isinstance(error, told)]
     return (defects or leaves)[0]
-
-
-def _reader_gone() -> int:
-    """Let the interpreter's own last flush go nowhere, as the reader did."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return READER_GONE
 
 
 def _one_line(text: str) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import sys
 import threading
 import time
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,32 @@ if TYPE_CHECKING:
 MAX_QUEUED_BYTES: Final = 1 << 20  # Some 5,000 lines: more than a node says in a day that is quiet.
 LOOK_PERIOD_S: Final = 60.0
 LAST_WAIT_S: Final = 1.0  # The end of a process waits so long for its last lines; a full pipe does not hold it up.
+
+
+def mend_standard() -> None:
+    """Open standard descriptors that are closed, and let text of any language be written.
+
+    A file or a connection that got the number of a closed one would be written into.  Standard output then fails as it
+    does for other programs, and what is said on standard error goes nowhere.
+    """
+    for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        stream = getattr(sys, name)
+        if stream is None:  # The lowest number that is free is its own, since those before it are open.
+            descriptor = os.open(os.devnull, flags)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # As long as the process.
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def flush_or_drop(stream: TextIO) -> None:
+    """Write what a stream has kept; if it cannot be written, that and all to come is dropped without an error."""
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Batch(NamedTuple):

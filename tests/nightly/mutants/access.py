@@ -141,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a group may read a secret",
         "gossipkv.environment.private_file:read_text",
-        "if mode & _OTHERS:",
+        "if mode & _OTHERS and not _is_secret_of_group(found):",
         "if mode & stat.S_IRWXO:",
         "tests/unit/environment/test_private_file.py",
     ),
@@ -158,5 +158,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "return escape(line)",
         "return Markup(line)",
         "tests/unit/http/page/test_view.py",
+    ),
+    planted(
+        "a secret may be read by any group",
+        "gossipkv.environment.private_file:_is_secret_of_group",
+        "is_ours = found.st_uid == 0 and found.st_gid in {os.getegid(), *os.getgroups()}",
+        "is_ours = found.st_uid == 0",
+        "tests/unit/environment/test_private_file.py",
     ),
 )

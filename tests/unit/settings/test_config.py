@@ -232,6 +232,46 @@ def test_reserved_names_are_not_settings():
     assert load(environ={"GOSSIPKV_NODE_NAME": "n1"}).node == "n1"
 
 
+SERVICES = [
+    f"GOSSIPKV{service}_{name}"
+    for service in ("", "_HTTP", "_LISTEN", "_A_B2")
+    for name in (
+        "SERVICE_HOST=10.0.0.7", "SERVICE_PORT=7070", "SERVICE_PORT_RPC=7070", "PORT=tcp://10.0.0.7:7070",
+        "PORT_7070_TCP=tcp://10.0.0.7:7070", "PORT_7070_TCP_PROTO=tcp", "PORT_7070_UDP_PORT=7070",
+        "PORT_7070_SCTP_ADDR=10.0.0.7",
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("injected", SERVICES)
+def test_what_kubernetes_says_of_a_service_is_no_setting(injected):
+    """A service that is called as the node is does not end it; a name that is almost such a one does."""
+    name, _, value = injected.partition("=")
+    assert load(environ={name: value}) == load()
+    for other in (f"{name}-S", name.replace("SERVICE_", "SERVICES_").replace("PORT", "PRT")):
+        with pytest.raises(ConfigError, match=f"unknown setting {other}"):
+            load(environ={other: value})
+
+
+def test_a_port_is_no_setting():
+    """Although one may look for it, and a service has a name like that."""
+    for name in ("GOSSIPKV_PORT", "GOSSIPKV_HTTP_PORT"):
+        with pytest.raises(ConfigError, match=f"unknown setting {name}"):
+            load(environ={name: "7070"})
+
+
+def test_a_user_without_a_home_names_the_directory(monkeypatch, tmp_path):
+    """And needs no home then."""
+
+    def refuse(*_given, **_named):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_data_path", refuse)
+    assert load(flags={"data": str(tmp_path)}).data == tmp_path
+    with pytest.raises(ConfigError, match=r"has no home directory.*--data"):
+        load()
+
+
 @pytest.mark.parametrize(("environ", "said"), [
     ({"GOSSIPKV_NODE": "n1"}, "environment GOSSIPKV_NODE: expected HOST:PORT, for example 127.0.0.1:7070, got 'n1'; "),
     ({"GOSSIPKV_NODE_NAME": "10.0.0.1:7070"}, "environment GOSSIPKV_NODE_NAME: "),
