@@ -396,7 +396,8 @@ class Library:
     def joining(self) -> bool:
         """Whether there may be databases that only others know, since this node has not come to know them yet."""
         cluster = self._shared.cluster
-        return cluster.membership.expects_others and cluster.convergence.ids is None
+        has_met = cluster.convergence.has_met_others(int(trio.current_time() * 1000))
+        return cluster.membership.expects_others and not has_met
 
     def refused(self) -> list[str]:
         """The databases that gave way to tables of their names, sorted."""

@@ -103,4 +103,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         "tests/simulation/test_shut_tables.py",
     ),
+    planted(
+        "a node without datasets never comes to know what others have",
+        "gossipkv.dataset.cluster.convergence:Convergence.has_met_others",
+        "return self.ids is not None or now_ms >= since_ms + self._settle_ms",
+        "return self.ids is not None",
+        "tests/simulation/test_unknown_names.py",
+    ),
 )
