@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gossipkv.replication.copy import Copy, Seat
-    from gossipkv.replication.feed import Told
+    from gossipkv.replication.lanes import Told
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"

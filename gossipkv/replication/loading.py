@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.replication.copy import Copy, Host, Rules
-    from gossipkv.replication.feed import Told
     from gossipkv.replication.joining import Joining
     from gossipkv.replication.keys import Bounds, Identity
+    from gossipkv.replication.lanes import Told
     from gossipkv.replication.outside import Outside
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value

@@ -20,7 +20,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
-from gossipkv.replication.feed import NOTHING, Ends
+from gossipkv.replication.lanes import NOTHING, Ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

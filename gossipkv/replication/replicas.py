@@ -22,7 +22,8 @@ import msgpack
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
 from gossipkv.replication.copy import NO_RULES, Copy, Entry, first_batch
-from gossipkv.replication.feed import Ends, Feed, Ship, Told, is_served
+from gossipkv.replication.feed import Feed
+from gossipkv.replication.lanes import Ends, Ship, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (

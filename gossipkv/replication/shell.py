@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.feed import Look
     from gossipkv.replication.keys import Bounds
+    from gossipkv.replication.lanes import Look
     from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.spaces import Aside
     from gossipkv.replication.store import FollowedStore

@@ -6,8 +6,8 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Host, Rules
-from gossipkv.replication.feed import NOTHING, Ends, Told
 from gossipkv.replication.keys import Identity, encode_state
+from gossipkv.replication.lanes import NOTHING, Ends, Told
 from gossipkv.replication.levels import Levels
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}

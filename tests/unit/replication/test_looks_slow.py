@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.replication.feed import Look
+from gossipkv.replication.lanes import Look
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import Batch, open_store
 

@@ -16,9 +16,9 @@ from gossipkv.register.metadata.partitions import decode_partition, encode_parti
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Write
-from gossipkv.replication.feed import Told
 from gossipkv.replication.joining import Joining
 from gossipkv.replication.keys import Identity, suffix_of
+from gossipkv.replication.lanes import Told
 from gossipkv.replication.spaces import Aside
 from gossipkv.table import telling
 from gossipkv.table.quarantine import QuarantineMethods

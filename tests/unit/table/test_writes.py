@@ -23,7 +23,7 @@ from gossipkv.errors import (
     no_table,
 )
 from gossipkv.gossip.member import State
-from gossipkv.replication.feed import Told
+from gossipkv.replication.lanes import Told
 from gossipkv.replication.peer import Peer
 from gossipkv.replication.time import COUNT_BITS
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
