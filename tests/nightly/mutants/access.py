@@ -97,6 +97,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/serving/test_limits.py",
     ),
     planted(
+        "what is freed of requests stays resident",
+        "gossipkv.serving._crew:Crew.__cinit__",
+        "give_back_from(LARGE_CAPACITY)",
+        "pass",
+        "tests/unit/serving/test_memory_slow.py",
+    ),
+    planted(
         "a peer's uuid is unproven",
         "gossipkv.node.peers.hello:prove",
         'raise Unauthorized("no certificate by tls_peers proves a uuid: whoever this is, it is no node")',
