@@ -327,8 +327,7 @@ class _Node:
         )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
-        clock = self._environment.clock
-        began_ns = clock.monotonic_ns()
+        began_ns = (clock := self._environment.clock).monotonic_ns()
         http = dict if self._gateway is None else self._gateway.counters
         return Measures(
             counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **http()},
