@@ -178,8 +178,7 @@ async def run(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
-                node.tell_unserved()
-                await node.wait_for_tables()
+                await node.open_all()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
                 node.tell_ready(nursery)
@@ -443,13 +442,10 @@ class _Node:
         await self._tables.end()
         nursery.cancel_scope.cancel()
 
-    def tell_unserved(self) -> None:
-        """A line for each database that is known and not served: it is still being built, or cannot be."""
+    async def open_all(self) -> None:
+        """Log each database that is not served yet, and return once replicas answer, or were waited for long enough."""
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
-
-    async def wait_for_tables(self) -> None:
-        """Return once the replicas here answer, or others that they need were waited for long enough."""
         with trio.move_on_after(TABLES_S):
             while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # It is looked at.
                 await trio.sleep(TABLES_LOOK_S)

@@ -351,12 +351,11 @@ class Replicas:
     @property
     def can_answer(self) -> bool:
         """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
-        if any(table not in self.maps for table, _ in self.copies):
-            return False
         has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
         groups = {copy.sharers for copy in self.copies.values()}
         lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
-        return all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
+        are_heard = all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
+        return are_heard and all(table in self.maps for table, _ in self.copies)
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
         node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)

@@ -102,7 +102,7 @@ ROWS = (
     ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
      "part.after = after", "part.after, part._position = after, position", DIVIDING),
     ("a node is ready before it knows the maps of its replicas", "gossipkv.replication.replicas:Replicas.can_answer",
-     "if any(table not in self.maps for table, _ in self.copies):", "if False:", REPLICAS),
+     "return are_heard and all(table in self.maps for table, _ in self.copies)", "return are_heard", REPLICAS),
     ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.written:_covered",
      "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/test_written.py"),
     ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
