@@ -239,12 +239,12 @@ class Handlers:
         return self._names.databases()
 
     def _partition_map(self, arguments: Arguments) -> Value | Waiting:
-        database, options = arguments.text("database"), arguments.options("start", "limit")
-        start, limit = options.blob("start"), options.number("limit", least=1)
+        database, _ = arguments.text("database"), arguments.options("start", "limit")
         if self._datasets.known(database):
             told: dict[str, Value] = {**self._datasets.partition_map(database)}
             return told
-        return self._deciding.partition_map(database, start, limit)
+        arguments.rewind()
+        return self._deciding.partition_map(arguments)
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
         """A read of a dataset, or of a table."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from gossipkv.table.stores import OpenStore
     from gossipkv.table.tables import Tables
     from gossipkv.table.works import Works
-    from gossipkv.wire.rpc import Value
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
 BREATH_S: Final = 0.1  # though not without a breath.
@@ -175,32 +174,14 @@ class Deciding:
         return not is_known and self._founded(self._hints.heard())
 
     @property
-    def is_shut(self) -> bool:
-        """True where the tables' store has been closed since the start, and others take part: they answer."""
-        return self.metadata is None and self._tables.closed is not None and bool(self._taking_part())
+    def shut(self) -> str | None:
+        """Why the tables' store has been closed since the start, where others take part: they answer."""
+        return self._tables.closed if self.metadata is None and self.participants() else None
 
-    def _taking_part(self) -> list[bytes]:
+    def participants(self) -> list[bytes]:
         """The other nodes that seem to be alive, and say what is decided: each says what others do not."""
         said = {name for hints in self._hints.heard().values() for name, hint in hints.items() if is_hint(hint)}
         return [node for node in self.alive() if self.name_of(node) in said]
-
-    async def pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
-        """Have a node answer that takes part and seems to be alive: the next one, as long as nothing was done.
-
-        Raises:
-            GossipKVError: as it answers; Unavailable: no node takes it.
-        """
-        nodes = self._taking_part()
-        self._random.shuffle(nodes)
-        refusals: dict[str, str] = {}
-        until = trio.current_time() + timeout_s
-        for node in nodes:
-            try:
-                return await self.asking.ask(node, method, params, max(0.001, until - trio.current_time()))
-            except (NotReady, Unavailable) as error:
-                refusals[self.name_of(node)] = error.message
-        others = "; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive that takes part"
-        raise Unavailable(f"the tables of this node are closed ({self._tables.closed}), and of others: {others}")
 
     def check_knows(self) -> None:
         """Raise `NotReady`: this node has just come."""

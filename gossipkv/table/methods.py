@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, cast, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady
+import msgpack
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
 from gossipkv.replication.time import check_left
 from gossipkv.table.asking import CHANGES
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
@@ -40,8 +43,9 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
-# What clients ask: a node whose tables are closed passes it on.
+# What clients ask: a node whose tables are closed passes it on, and what they read likewise.
 FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
+READS: Final = frozenset(("get", "get_many", "scan", "partition_map"))
 PASS_MS: Final = 10_000
 MOST_DEADLINE: Final = (1 << 64) - 1
 
@@ -66,22 +70,23 @@ class TableMethods:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._clients.tables()
 
-    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value | Waiting:
-        """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
-        if self._deciding.is_shut:
-            params: list[Value] = [name, {"start": start, "limit": limit}]
-            return Waiting(partial(self._deciding.pass_on, "partition_map", params, PASS_MS / 1000))
+    def partition_map(self, arguments: Arguments) -> Value | Waiting:
+        """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
+        if self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        name, options = arguments.text("database"), arguments.options("start", "limit")
+        start, limit = options.blob("start"), options.number("limit", least=1)
         self._deciding.taking_part(name)
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
         is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
-        return is_known or self._deciding.has_just_come or self._deciding.is_shut
+        return is_known or self._deciding.has_just_come or self._deciding.shut is not None
 
     def read(self, arguments: Arguments) -> Value | Later | Waiting:
         """Answer `get`, `get_many` or `scan` of a table."""
-        if self._deciding.is_shut:
+        if self._deciding.shut is not None:
             return self._passed_on(arguments)
         return self._records.reads[arguments.method](arguments)
 
@@ -132,14 +137,20 @@ class TableMethods:
 
         Raises:
             TimedOut: it is over, and nothing is changed.
+            NotReady: the tables of this node are closed.  A node asks, and what it passed on is not passed on again.
         """
         deadline, name = arguments.whole("deadline", MOST_DEADLINE), arguments.blob("method")
         inner = Arguments(name, arguments.blob("parameters"))
         arguments.end()
-        if name_of(name) not in CHANGES:
+        is_read = name_of(name) in READS
+        if name_of(name) not in CHANGES and not is_read:
             raise BadRequest(f"within: {name_of(name)} has no deadline")
         check_left(self._deciding.skew.left_s(deadline))
-        return self.methods[name](inner)
+        if (why := self._deciding.shut) is not None:
+            raise NotReady(f"the tables of this node are closed: {why}")
+        if not is_read:
+            return self.methods[name](inner)
+        return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
 
     def _passed_on(self, arguments: Arguments) -> Waiting:
         """What another node answers to a request, as it came here."""
@@ -147,10 +158,29 @@ class TableMethods:
         options = params[-1] if params and isinstance(params[-1], dict) else {}
         timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # It is as it came: names are bytes.
         timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
-        return Waiting(partial(self._deciding.pass_on, arguments.method, params, timeout_s))
+        return Waiting(partial(self._pass_on, arguments.method, params, timeout_s))
+
+    async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
+        """Have a node answer that takes part and seems to be alive: the next one, as long as nothing was done.
+
+        Raises:
+            GossipKVError: as it answers; Unavailable: no node takes it.
+        """
+        deciding, refusals, until = self._deciding, {}, trio.current_time() + timeout_s
+        nodes = deciding.participants()
+        self._random.shuffle(nodes)
+        for node in nodes:
+            left_s = max(0.001, until - trio.current_time())
+            within: list[Value] = [deciding.skew.deadline(node, left_s), method, msgpack.packb(params)]
+            try:
+                return await deciding.asking.ask(node, "within", within, left_s)
+            except (NotReady, Unavailable) as error:
+                refusals[deciding.name_of(node)] = error.message
+        others = "; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive that takes part"
+        raise Unavailable(f"the tables of this node are closed ({deciding.shut}), and of others: {others}")
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:
-        if name in FOR_CLIENTS and self._deciding.is_shut:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
             return self._passed_on(arguments)
         return self._people[name](arguments)
 
@@ -158,7 +188,7 @@ class TableMethods:
         return self._peers.methods[name](arguments)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | Waiting:
-        if name in FOR_CLIENTS and self._deciding.is_shut:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
             return self._passed_on(arguments)
         return self._records.methods[name](arguments)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import Unavailable
+from gossipkv.errors import NotReady, Unavailable
 from tests.simulation.test_full_disks import does
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import simulated
@@ -55,6 +56,9 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
         await cluster.ask(one, method, "t", *params)
     assert (await cluster.ask(two, "get", "t", b"k"))[0] == b"w"
     assert (await cluster.ask(one, "partition_map", "t"))["kind"] == "hash"
+    for method, *params in (("get", "t", b"k"), ("partition_map", "t"), ("put", "t", b"k", b"w")):
+        with pytest.raises(NotReady, match="closed"):  # A node passed it on, and it goes no further.
+            await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))
 
     with pytest.raises(Unavailable, match=r"5 replicas needs so many nodes, and 2 take part: n1: .*closed"):
         await cluster.ask(two, "create_table", "u", {**wanted, "replication": 5})

@@ -256,7 +256,7 @@ def test_methods_that_are_loaded_late_are_the_same():
     assert [*late.methods] == [*whole, b"within"]
     assert late.tables() == []
     with pytest.raises(UnknownDatabase):
-        late.partition_map("table", None, None)
+        late.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
     assert not {"_clients", "_people", "_peers"} & vars(late).keys()
     assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
     with pytest.raises(BadRequest, match="metadata_hold"):
