@@ -188,14 +188,19 @@ class Space:
         return batch
 
     async def _write(self, batch: Batch) -> None:
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 await self._store.write(batch)
             except Overloaded as error:
+                if self._waits is None:
+                    self._log.warning("decisions_wait_for_room", reason=error.message)
                 self._waits = error.message
-                self._log.warning("decisions_wait_for_room", reason=error.message)
                 await trio.sleep(RETRY_S)
             else:
+                if self._waits is not None:
+                    self._log.info("decisions_have_room", attempts=attempts)
                 self._waits = None
                 return
 
