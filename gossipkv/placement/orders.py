@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-MAX_STAMP: Final = 1 << 62  # Of an order that is heard: there is always a later one.
+MAX_STAMP: Final = 1 << 62  # No clock comes near it.
 
 
 class Order(NamedTuple):
@@ -42,7 +42,7 @@ class Orders(NamedTuple):
     def given(self, version: str | None, *, here: bool, wall_ms: int) -> Orders:
         """Return the orders once an operator has given one; a release of this node alone has it follow the others."""
         latest = max((each.stamp for each in self if each is not None), default=0)
-        order = Order(max(wall_ms, latest + 1), version)
+        order = Order(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Others read none beyond.
         if here:
             return self._replace(here=None if version is None else order)
         return Orders(order)

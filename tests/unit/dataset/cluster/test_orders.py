@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.cluster.effects import KeepOrders
-from gossipkv.placement.orders import Order, Orders
+from gossipkv.placement.orders import MAX_STAMP, Order, Orders
 from tests.unit.dataset.cluster.scene import Node, active
 
 NAMES = ("a", "b", "c")
@@ -44,6 +44,7 @@ def test_an_order_to_one_node_counts_until_a_later_one_to_all():
     assert here.heard(Order(12, "3")).newest.version == "3"
     assert here.heard(Order(here.newest.stamp - 1, "3")).newest.version == "2"
     assert here.given(None, here=False, wall_ms=0).newest.version is None
+    assert Orders(Order(MAX_STAMP, "1")).given("2", here=False, wall_ms=0).newest == Order(MAX_STAMP, "2")
 
 
 def test_what_was_heard_is_said_and_kept():
