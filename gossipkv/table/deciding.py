@@ -502,8 +502,8 @@ class Deciding:
 
     def _founder(self) -> dict[str, str]:
         """Who says that it may found the catalogue, under `founder`."""
-        said, names = self._hints.heard().get(self.register, {}), self.names()
-        founders = [names[uuid] for uuid in self.alive() if said.get(names[uuid]) == b""]  # The dead have said so, too.
+        said, alive = self._hints.heard().get(self.register, {}), {*map(self.names().get, self.alive())}
+        founders = [owner for owner, value in said.items() if not value and owner in alive]  # The dead said so, too.
         return {"founder": founders[0]} if founders else {}
 
     async def others_know(self) -> bool:
