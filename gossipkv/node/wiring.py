@@ -570,7 +570,7 @@ class _Node:
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:
             while True:
-                smeared = self._deciding.drain()
+                smeared = 0 if (accepting := self._deciding.accepting) is None else accepting.drain()
                 if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)) and not smeared:
                     return
                 await trio.sleep(HAND_OVER_LOOK_S)

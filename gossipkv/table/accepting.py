@@ -67,9 +67,10 @@ class Accepting:
                 await trio.sleep(LOOK_S * 100)
             await trio.sleep(LOOK_S if self.waiting else IDLE_S)
 
-    def drain(self) -> None:
-        """Forward all that waits as soon as can be, and accept nothing more."""
+    def drain(self) -> int:
+        """Forward all that waits as soon as can be, and accept nothing more; how many puts wait still."""
         self._smearing.drains = True
+        return self.waiting
 
     @property
     def waiting(self) -> int:

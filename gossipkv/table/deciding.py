@@ -141,10 +141,9 @@ class Deciding:
             await self._cluster.pin()
             await self._tables.create()
             await self._begin()
-        assert self.metadata is not None
-        assert self.catalogue is not None
-        self.metadata.space.check_open()
-        return self.metadata, self.catalogue
+        metadata, catalogue = self.taking_part()
+        metadata.space.check_open()
+        return metadata, catalogue
 
     def taking_part(self, table: str | None = None) -> tuple[Metadata, Catalogue]:
         """What this node decides with; `table`: about which table.
@@ -246,8 +245,8 @@ class Deciding:
             if self.metadata is None:  # The first time.
                 self._nursery.start_soon(self._tend)
             self.metadata = metadata
-            metadata.space.on_closed(self._look_whether_behind)
-            self._look_whether_behind()
+            metadata.space.on_closed(self._check_behind)
+            self._check_behind()
             with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
                 self._look_at_names()
             self._hear()
@@ -298,24 +297,11 @@ class Deciding:
         if self._works is not None:
             self._works.last_hour.note(table, writes, trio.current_time())
 
-    def drain(self) -> int:
-        """Forward all that was accepted here, and accept nothing more; how many puts wait still."""
-        if self.accepting is None:
-            return 0
-        self.accepting.drain()
-        return self.accepting.waiting
-
-    def passed_over(self) -> Mapping[bytes, float]:
-        """The nodes to which the mover here moves nothing now, and for how many seconds more."""
-        until = {} if self._works is None else self._works.moving.passed_over
-        now = trio.current_time()
-        return {node: at - now for node, at in until.items() if at > now}
-
     def members(self) -> Sequence[Member]:
         """The members that are known."""
         return self._cluster.members_known()
 
-    def _look_whether_behind(self) -> None:
+    def _check_behind(self) -> None:
         if self.metadata is not None and self.metadata.registers.behind:
             self._tables.refuse(self.metadata.registers.behind)
 
@@ -528,8 +514,7 @@ class Deciding:
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
-        members = self._cluster.members_known()
-        return sorted(member.uuid for member in members if member.state is State.ALIVE)
+        return sorted(member.uuid for member in self.members() if member.state is State.ALIVE)
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""
@@ -559,8 +544,7 @@ class Deciding:
         """What this node says of itself as one of tables: a record of the catalogue."""
         from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # As `_begin` does.
 
-        settings = self._settings
-        return NamedNode(self._identity.record.node, settings.isolation_group, settings.weight).encode()
+        return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()
 
     async def invited(self, cluster_id: bytes) -> int:
         """Take part, since a node of that cluster asks for it; the id of this node's store.

@@ -160,6 +160,7 @@ class Telling:
             told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
+        shunned_s = self._deciding.works().moving.shunned_s()
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
@@ -170,7 +171,7 @@ class Telling:
             "missing": moves.missing,
             "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
-            "passed_over": {self._deciding.name_of(node): int(s) for node, s in self._deciding.passed_over().items()},
+            "passed_over": {self._deciding.name_of(node): int(s) for node, s in shunned_s.items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
             "no_majority": self._no_majority(route.table, alive),

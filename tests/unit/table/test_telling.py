@@ -68,7 +68,7 @@ def of(records, by=0):
     deciding = SimpleNamespace(
         replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue),
-        passed_over=lambda: records.passed_over, accepting=None,
+        works=lambda: SimpleNamespace(moving=SimpleNamespace(shunned_s=lambda: records.passed_over)), accepting=None,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
 
