@@ -14,7 +14,7 @@ In plain threads and scripts (`blocking.connect`):
 """
 
 # The rest takes 30 ms, and Ctrl-C amid that should say nothing.
-from gossipkv.processes import interrupt
+from gossipkv import interrupt
 
 if interrupt.is_program():
     interrupt.exit_at_once()

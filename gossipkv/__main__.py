@@ -1,6 +1,6 @@
 """The `gossipkv` command, which is `python -m gossipkv`."""
 
-from gossipkv.processes import interrupt
+from gossipkv import interrupt
 
 interrupt.exit_at_once()
 

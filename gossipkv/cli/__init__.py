@@ -48,7 +48,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownVersion,
 )
-from gossipkv.processes.interrupt import INTERRUPTED, raise_again
+from gossipkv.interrupt import INTERRUPTED, raise_again
 from gossipkv.processes.streams import flush_or_drop
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import REACHABLE
 from gossipkv.table.hints import decode_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.environment.seam import Threads
     from gossipkv.register.configuration import AcceptorId
@@ -87,6 +87,24 @@ class Asking:
         if error is not None:
             raise error
         return result
+
+    async def ask_any(self, nodes: Iterable[bytes], method: str, params: list[Value], timeout_s: float) -> Value:
+        """Ask one node after the other in `within`, as long as nothing was done.
+
+        Raises:
+            GossipKVError: as one answers; `Unavailable` when none takes it.
+        """
+        refusals: dict[str, str] = {}
+        names = {member.uuid: member.name for member in self._cluster.members_known()}
+        until = trio.current_time() + timeout_s
+        for node in nodes:
+            left_s = max(0.001, until - trio.current_time())
+            within: list[Value] = [self._deadline(node, left_s), method, msgpack.packb(params)]
+            try:
+                return await self.ask(node, "within", within, left_s)
+            except (NotReady, Unavailable) as error:
+                refusals[names.get(node, node.hex())] = error.message
+        raise Unavailable("; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive")
 
     def ask_soon(
         self,

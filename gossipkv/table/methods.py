@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, cast, final
 
-import msgpack
-import trio
-
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
 from gossipkv.replication.time import check_left
 from gossipkv.table.asking import CHANGES
@@ -161,23 +158,13 @@ class TableMethods:
         return Waiting(partial(self._pass_on, arguments.method, params, timeout_s))
 
     async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
-        """Have a node answer that takes part and seems to be alive: the next one, as long as nothing was done.
-
-        Raises:
-            GossipKVError: as it answers; Unavailable: no node takes it.
-        """
-        deciding, refusals, until = self._deciding, {}, trio.current_time() + timeout_s
-        nodes = deciding.participants()
+        nodes = self._deciding.participants()
         self._random.shuffle(nodes)
-        for node in nodes:
-            left_s = max(0.001, until - trio.current_time())
-            within: list[Value] = [deciding.skew.deadline(node, left_s), method, msgpack.packb(params)]
-            try:
-                return await deciding.asking.ask(node, "within", within, left_s)
-            except (NotReady, Unavailable) as error:
-                refusals[deciding.name_of(node)] = error.message
-        others = "; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive that takes part"
-        raise Unavailable(f"the tables of this node are closed ({deciding.shut}), and of others: {others}")
+        try:
+            return await self._deciding.asking.ask_any(nodes, method, params, timeout_s)
+        except Unavailable as error:
+            why = f"the tables of this node are closed ({self._deciding.shut}), and of others: {error.message}"
+            raise Unavailable(why) from error
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         if name in FOR_CLIENTS and self._deciding.shut is not None:
