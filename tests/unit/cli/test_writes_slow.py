@@ -58,6 +58,7 @@ class Endless(io.RawIOBase):
         return True
 
     def readinto(self, buffer):
+        buffer[:] = bytes(len(buffer))
         self.taken += len(buffer)
         return len(buffer)
 
