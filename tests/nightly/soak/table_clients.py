@@ -25,7 +25,7 @@ KEYS: Final = 20
 ROUND_S: Final = 20.0  # Each has keys and sessions of its own.
 PAUSE_S: Final = 0.02
 TIMES_MS: Final = (500, 2_000, 8_000)
-LATE_S: Final = 5.0  # A deadline between nodes allows for how long the answer took that told a clock.
+LATE_S: Final = 3.0  # A deadline between nodes allows for how long the answer took that told a clock.
 LATE: Final = "late"  # The end of a write that nobody knows of, and that is applied by now or never.
 
 
@@ -37,6 +37,7 @@ class TableClients:
         self._writes: list[Write] = []
         self._reads: list[Read] = []
         self._answers: dict[str, list[list[Did]]] = {}  # By round.
+        self._left: set[bytes] = set()  # Keys that are left as they are, by all but one client.
         self.trouble: list[str] = []
         with blocking.connect(self._addresses[0], timeout_ms=TIMEOUT_MS) as client:
             until(lambda: client.call("create_table", TABLE, OPTIONS), bool)
@@ -58,11 +59,14 @@ class TableClients:
                 at, own = chance.randrange(len(clients)), chance.choice((session, None))
                 self._ask(at, clients[at].table(TABLE), own, f"{of_round} {name}", chance)
 
-    def _ask(self, at: int, table: blocking.Table, own: Session | None, name: str, chance: random.Random) -> None:
+    def _ask(
+        self, at: int, table: blocking.Table, own: Session | None, name: str, chance: random.Random, *, again: str = ""
+    ) -> None:
         of_round, began_s, end, why = name.partition(" ")[0], time.monotonic(), DONE, ""
-        key, value = f"{of_round}/{chance.randrange(KEYS)}".encode(), f"{name}: {chance.random()}".encode()
+        key, value = (again or f"{of_round}/{chance.randrange(KEYS)}").encode(), f"{name}: {chance.random()}".encode()
         answers = self._answers.setdefault(of_round, [])
-        who, is_write, timeout_ms = name if own else value, chance.random() < 0.5, chance.choice(TIMES_MS)
+        is_write = bool(again) or (chance.random() < 0.5 and key not in self._left)
+        who, timeout_ms = name if own else value, chance.choice(TIMES_MS)
         try:
             if is_write:
                 answers.append([Did(who, WRITES, key, value, is_known=False)])
@@ -78,6 +82,12 @@ class TableClients:
         ended_s = time.monotonic() + (LATE_S if end == LATE else 0.0)
         if is_write:
             self._writes.append(Write(key, value, end, began_s, ended_s, why))
+            if (
+                end == LATE
+            ):  # The next one that is acknowledged is the last of this key, which a late one must not undo.
+                self._left.add(key)
+                time.sleep(LATE_S)
+                self._ask(at, table, own, name, chance, again=key.decode())
         else:
             self._reads.append(Read(key, None if why else value, began_s, ended_s, why))
             if why:
