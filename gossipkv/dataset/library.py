@@ -208,7 +208,11 @@ class Library:
         Raises:
             Conflict, UnknownVersion, Unavailable: see `Database.order`.
         """
-        return await self._databases[database].order(version, here=here, wall_ms=self._clock.wall_ms())
+        return await self._databases[database].order(version, here=here, wall_ms=self.wall_ms())
+
+    def wall_ms(self) -> int:
+        """The time by this node's clock, in milliseconds since 1970, by which orders are judged."""
+        return self._clock.wall_ms()
 
     def resume(self) -> None:
         """Build, switch and remove from now on."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 MAX_STAMP: Final = 1 << 62  # No clock comes near it.
+MAX_AHEAD_MS: Final = 600_000  # No order from further ahead is obeyed: nobody could give one after it.
 
 
 class Order(NamedTuple):
@@ -35,9 +36,10 @@ class Orders(NamedTuple):
         """The order that this node obeys."""
         return self.here if self.here is not None and self.here.is_after(self.cluster) else self.cluster
 
-    def heard(self, order: Order) -> Orders:
-        """Return the orders once another node has said its latest one."""
-        return self._replace(cluster=order) if order.is_after(self.cluster) else self
+    def heard(self, order: Order, *, wall_ms: int) -> Orders:
+        """Return the orders once another node has said its latest one, which counts unless it is from far ahead."""
+        counts = order.stamp <= wall_ms + MAX_AHEAD_MS and order.is_after(self.cluster)
+        return self._replace(cluster=order) if counts else self
 
     def given(self, version: str | None, *, here: bool, wall_ms: int) -> Orders:
         """Return the orders once an operator has given one; a release of this node alone has it follow the others."""

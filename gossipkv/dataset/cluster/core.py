@@ -131,7 +131,8 @@ class DatabaseCore(DatabaseView):
 
     def order(self, orders: Orders) -> None:
         """Take in the orders that were written down, after one was given here."""
-        self.orders = orders if self.orders.cluster is None else orders.heard(self.orders.cluster)
+        known = self.orders.cluster
+        self.orders = orders if known is None else orders.heard(known, wall_ms=known.stamp)
         if self.orders != orders:
             self._effects.append(KeepOrders())
 
@@ -150,6 +151,8 @@ class DatabaseCore(DatabaseView):
         epoch: int,
         versions: Mapping[str, Statement],
         database: DatabaseStatement | None,
+        *,
+        wall_ms: int,
     ) -> None:
         """Take in all that another member says of this database, as the tree shows it in this epoch of its."""
         assert name != self.membership.own.name
@@ -160,7 +163,7 @@ class DatabaseCore(DatabaseView):
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
             before = self.orders
-            self.orders = before if database.order is None else before.heard(database.order)
+            self.orders = before if database.order is None else before.heard(database.order, wall_ms=wall_ms)
             if self.orders != before:
                 self._effects.append(KeepOrders())
         self._routes.changed((name,))

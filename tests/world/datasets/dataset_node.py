@@ -248,7 +248,7 @@ class DatasetNode:
                 databases[entry.owner] = found_database
         for other in self.membership.others:
             name = other.name
-            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name))
+            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name), wall_ms=0)
 
     # What the core asks for
 

@@ -115,7 +115,8 @@ class Node:
         self.step(SETTLE_MS)
 
     def hear(self, name, *said, database=None, epoch=1):
-        self.core.hear(name, uuid_of(name), epoch, {each.identity.version: each for each in said}, database)
+        said = {each.identity.version: each for each in said}
+        self.core.hear(name, uuid_of(name), epoch, said, database, wall_ms=0)
         self.step()
 
     def copy(self, version="1", **more):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.cluster.effects import KeepOrders
-from gossipkv.placement.orders import MAX_STAMP, Order, Orders
+from gossipkv.placement.orders import MAX_AHEAD_MS, MAX_STAMP, Order, Orders
 from tests.unit.dataset.cluster.scene import Node, active
 
 NAMES = ("a", "b", "c")
@@ -22,7 +22,7 @@ def test_all_obey_one_order(given, seed):
     for name, version, wall_ms, heard in given:
         for _ in range(heard):
             other = known[chance.choice(NAMES)].cluster
-            known[name] = known[name] if other is None else known[name].heard(other)
+            known[name] = known[name] if other is None else known[name].heard(other, wall_ms=0)
         before = known[name]
         known[name] = before.given(version, here=False, wall_ms=wall_ms)
         assert known[name].newest == Order(known[name].newest.stamp, version)
@@ -31,7 +31,7 @@ def test_all_obey_one_order(given, seed):
         for name in NAMES:
             for other in NAMES:
                 if (order := known[other].cluster) is not None:
-                    known[name] = known[name].heard(order)
+                    known[name] = known[name].heard(order, wall_ms=0)
     assert len({orders.newest for orders in known.values()}) == 1
 
 
@@ -41,10 +41,20 @@ def test_an_order_to_one_node_counts_until_a_later_one_to_all():
     here = orders.given("2", here=True, wall_ms=5)
     assert (here.cluster, here.newest.version) == (orders.cluster, "2")
     assert here.given(None, here=True, wall_ms=0) == orders
-    assert here.heard(Order(12, "3")).newest.version == "3"
-    assert here.heard(Order(here.newest.stamp - 1, "3")).newest.version == "2"
+    assert here.heard(Order(12, "3"), wall_ms=0).newest.version == "3"
+    assert here.heard(Order(here.newest.stamp - 1, "3"), wall_ms=0).newest.version == "2"
     assert here.given(None, here=False, wall_ms=0).newest.version is None
     assert Orders(Order(MAX_STAMP, "1")).given("2", here=False, wall_ms=0).newest == Order(MAX_STAMP, "2")
+
+
+def test_an_order_from_far_ahead_does_not_count():
+    """Else one lie would be the last order: from within the bound a later one can be given."""
+    orders = Orders().given("1", here=False, wall_ms=10)
+    lie = Order(10 + MAX_AHEAD_MS, "lie")
+    assert orders.heard(lie, wall_ms=9) == orders
+    lied_to = orders.heard(lie, wall_ms=10)
+    assert lied_to.newest == lie
+    assert lied_to.heard(lied_to.given("2", here=False, wall_ms=11).cluster, wall_ms=11).newest.version == "2"
 
 
 def test_what_was_heard_is_said_and_kept():
