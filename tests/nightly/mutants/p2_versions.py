@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an order to hold a version is not said on",
         "gossipkv.dataset.cluster.core:DatabaseCore.hear",
-        "self.orders = before if database.order is None else before.heard(database.order)",
+        "self.orders = before if database.order is None else before.heard(database.order, wall_ms=wall_ms)",
         "self.orders = before",
         "tests/unit/dataset/cluster/test_orders.py",
     ),
