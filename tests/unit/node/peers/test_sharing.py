@@ -58,6 +58,9 @@ class Library:
     def wake(self, name):
         self.woken.append(name)
 
+    def wall_ms(self):
+        return 0
+
 
 class Peers:
     """The members, who are told."""
