@@ -41,7 +41,7 @@ class Core:
 
     name = "db"
 
-    def hear(self, *told):
+    def hear(self, *told, wall_ms):
         """Whatever it is."""
 
     def refused_database(self, statement, *, now_ms):
