@@ -133,8 +133,7 @@ class Switching:
             for each in self._owners.get(name, ())
             if identity is not None and each.partitions.partitions == identity.partitions
         )
-        records = None if identity is None else self._verdicts.records(identity)
-        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed(), records)
+        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed())
 
     async def _write(self, told: Active) -> None:
         await self._shared.threads.run(self._shared.store.set_active, self._database, told)

@@ -28,6 +28,7 @@ POLICY: Final = (
 )
 GUARDS: Final[tuple[Header, ...]] = (
     (b"Content-Security-Policy", POLICY.encode()),
+    (b"X-Content-Type-Options", b"nosniff"),
     (b"Referrer-Policy", b"no-referrer"),
 )
 TYPES: Final = {

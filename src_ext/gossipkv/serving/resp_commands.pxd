@@ -22,8 +22,7 @@ cdef enum Verb:
     RESET = 11
     CLIENT = 12
     QUIT = 13
-    AUTH = 14
-    REFUSED = 15  # `why` says it
+    REFUSED = 14  # `why` says it
 
 cdef struct Command:
     Verb verb

@@ -146,11 +146,15 @@ class Node:
         def read(life=self.life):
             if life is not self.life:
                 return
-            feed = self.replicas.peers[node].feed
-            batches = [(at, done) for at, done in self.log if at > max(look.position, self.floor)]
-            entries = self.replicas.spaces.read(batches, feed.lacks)
+            replicas = self.replicas
+            entries = [
+                entry
+                for at, done in self.log
+                if at > max(look.position, self.floor)
+                for entry in replicas.spaces.read(at, done)
+            ]
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
-            feed.read(look, entries, position, is_cut=is_cut)
+            replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
             self.wake()
 
         self.cluster.soon(read)

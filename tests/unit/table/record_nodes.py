@@ -72,8 +72,6 @@ class Node:
         self.asked = []  # By other nodes: methods.
         self.looked = []  # Registers that it would have read.
         self.hangs = False  # It takes requests, and does not answer them.
-        self.held = None  # Requests that come to it later: it is frozen, or the links to it are cut.
-        self.skew_s = 0.0
         self.is_lost = False  # There is no connection to it.
         self.refuses = None  # An error that its store has for what is to be appended.
         self.syncs = True
@@ -81,14 +79,13 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = Waiting(MOST_BYTES, self.wake)
-        self.woken, self.sleeps_until = False, None  # As `Replication.run`.
+        self.waiting = Waiting(MOST_BYTES)
         self.departed = {}
         self.gives = Pace()
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         self.maps = self.replicas.maps
         deciding = SimpleNamespace(
-            catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
+            catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, accepting=None, note=lambda *_: None,
@@ -160,11 +157,10 @@ class Node:
         return self.records.now
 
     def now_ms(self):
-        return int((self.records.now + self.skew_s) * 1000) + 1
+        return int(self.records.now * 1000) + 1
 
     def wake(self):
-        """Nobody pumps, but who sleeps until a deadline looks again."""
-        self.woken = True
+        """Nobody pumps."""
 
     def ask(self, node, method, params, on_reply):
         """Nobody feeds."""
@@ -185,8 +181,7 @@ class Node:
             else:
                 on_answer(msgpack.unpackb(msgpack.packb(result)), None)
 
-        come = self.records.soon if other.held is None else other.held
-        come.append(lambda: other.answer(method, params, on_result))
+        self.records.soon.append(lambda: other.answer(method, params, on_result))
 
     # What clients and other nodes ask.
 
@@ -267,10 +262,7 @@ class Records:
     def _tell(self, name, table, changed):
         self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
-        self.known[table.id] = SimpleNamespace(
-            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
-        )
+        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
 
     def adopt(self, name, *nodes):
         """Have nodes, or all, hold what a table's map says."""
@@ -319,10 +311,7 @@ class Records:
         """Have all know a map of before again, whatever hosts go by."""
         tree, changed, table = before
         self._trees[table.id] = before
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
-        self.known[table.id] = SimpleNamespace(
-            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
-        )
+        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
         assert self._tables[name].id == table.id
         assert tree.root.config
 
@@ -356,22 +345,17 @@ class Records:
         end = self.now + most_s
         self.run()
         while not holds():
-            for node in self.nodes:
-                if node.woken:
-                    node.woken, node.sleeps_until = False, node.waiting.due
-            dues = [node.sleeps_until for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
+            dues = [node.waiting.due for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
             due = min((one for one in dues if one is not None), default=end)
             assert due < end, "nobody has answered"
             self.now = max(self.now, due)
             while self.timers and self.timers[0][0] <= self.now:
                 self.timers.pop(0)[2]()
             for node in self.nodes:
-                if node.woken or (node.sleeps_until is not None and node.sleeps_until <= self.now):
-                    node.waiting.wake(self.now)
-                    node.woken = True
+                node.waiting.wake(self.now)
             self.run()
 
     def pass_s(self, seconds):
         over = []
         self.later(seconds, lambda: over.append(True))
-        self.until(lambda: over, most_s=seconds + 1)
+        self.until(lambda: over)

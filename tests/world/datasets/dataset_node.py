@@ -18,7 +18,6 @@ from gossipkv.dataset.cluster.effects import (
     BuildAnew,
     Decide,
     KeepActive,
-    KeepOrders,
     KeepRefuted,
     KeepRing,
     Look,
@@ -248,7 +247,7 @@ class DatasetNode:
                 databases[entry.owner] = found_database
         for other in self.membership.others:
             name = other.name
-            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name), wall_ms=0)
+            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name))
 
     # What the core asks for
 
@@ -288,8 +287,6 @@ class DatasetNode:
                 self._drop(version, partitions)
             case Look():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
-            case KeepOrders():
-                pass  # Nobody gives any here.
             case KeepRing():
                 self.disk.ring = self._convergence.claims
             case Decide():

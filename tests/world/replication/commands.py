@@ -118,13 +118,7 @@ class Operator:
             if range_of(life.maps.tree(table), part.bounds.first)[1] != part.partition:
                 return False
             ids = [self._random.getrandbits(40) for _ in range(2)]
-            argument = (
-                part.bounds.first,
-                part.partition.id,
-                *ids,
-                node.uuid,
-                *begins(part.partition, kept, known.config + 1),
-            )
+            argument = part.bounds.first, part.partition.id, *ids, node.uuid, *begins(part.partition, kept)
             operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *REFOUND, argument)
             (answer,) = await life.maps.transact(table, [operation], DONE_S)
         except GossipKVError:

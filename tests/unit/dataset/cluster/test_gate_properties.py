@@ -101,8 +101,9 @@ class Play:
                 self.pending.pop(name, None)
             model.published[name] = what
             said = [statement(name, what)] if what else []
-            said = {each.identity.version: each for each in said}
-            node.core.hear(name, member(name).uuid, model.epochs[name], said, None, wall_ms=0)
+            node.core.hear(
+                name, member(name).uuid, model.epochs[name], {each.identity.version: each for each in said}, None
+            )
         elif event in {"answer", "dropping", "silence"}:
             self.answer(event, name, what)
         elif event == "lost":
