@@ -95,10 +95,15 @@ dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	find build -path '*/lib.*/tests/*' -delete  # What tests alone need, built in place.
 	$(BIN)/python -m build --no-isolation --sdist --wheel
 
-requirements: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
+PIN = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+        --custom-compile-command 'make requirements'
+
+requirements: $(TOOLS)  ## Pin anew what development and the image use, with hashes, for all supported Pythons
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate \
-	    --no-emit-index-url --custom-compile-command 'make requirements' -o requirements/dev.txt pyproject.toml
+	$(PIN) --upgrade --extra dev -o requirements/dev.txt pyproject.toml
+	$(PIN) --extra secure -c requirements/dev.txt -o requirements/image.txt pyproject.toml
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	    | $(PIN) -c requirements/dev.txt -o requirements/build.txt -
 
 wheels: $(TOOLS)  ## Build manylinux wheels into dist/wheelhouse, and try each where there is no compiler
 	rm -rf dist

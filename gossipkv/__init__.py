@@ -13,6 +13,12 @@ In plain threads and scripts (`blocking.connect`):
 `import gossipkv` loads neither Trio nor a node: a client in a script costs what a client costs.
 """
 
+# The rest takes 30 ms, and Ctrl-C amid that should say nothing.
+from gossipkv import interrupt
+
+if interrupt.is_program():
+    interrupt.exit_at_once()
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -40,3 +46,6 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """What a user may rely upon, and nothing of how it is made."""
     return [*__all__, "__doc__", "__version__"]
+
+
+interrupt.raise_again()  # What comes now may be anybody's program; `__main__` goes on with it.

@@ -1,9 +1,13 @@
 """The `gossipkv` command, which is `python -m gossipkv`."""
 
-from gossipkv import garbage
-from gossipkv.processes import interrupt
+from gossipkv import interrupt
 
 interrupt.exit_at_once()
+
+from gossipkv import garbage  # noqa: E402  # Ctrl-C ends the process from the line above on.
+from gossipkv.processes import streams  # noqa: E402  # As well.
+
+streams.mend_standard()
 garbage.leave()
 
 from gossipkv.cli import main  # noqa: E402  # Loading takes time, and may be interrupted.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
 
 # What whoever would write to a dataset is told, however it was tried.
-WRITES_ARE: Final = "datasets are published (docs/users/publish.md), and tables take puts and deletes"
+DOCS: Final = "https://github.com/gossipkv/gossipkv/blob/main/docs"
+WRITES_ARE: Final = f"datasets are published ({DOCS}/users/publish.md), and tables take puts and deletes"
 
 Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "Detail"]
 
@@ -83,6 +84,12 @@ class UnknownVersion(RequestError):
     """The node does not hold that version of the database."""
 
     code = "UNKNOWN_VERSION"
+
+
+def no_table(name: str) -> UnknownDatabase:
+    """Return the error of a table that is not there, which says how one is made."""
+    how = f"`gossipkv table create {name} --kind hash` makes one"
+    return UnknownDatabase(f"there is no table {name}: {how}", {"database": name})
 
 
 class TooLarge(RequestError):

@@ -7,6 +7,8 @@ warnings and errors.
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
 
 ROOT: Final = "gossipkv"  # What all loggers of ours are named after.
 MOST_SPARED: Final = 1000  # Of strangers there is no end: further ones are not told.
+
+# Lines of one event.  A start of a node with hundreds of databases says each event hundreds of times; a stranger who
+# makes a node say something again and again gets 20 MB a day of log.
+MAX_BURST_LINES: Final = 500
+LINES_PER_S: Final = 1.0
+LIMITED_PERIOD_S: Final = 60.0
 
 
 @final
@@ -65,6 +73,44 @@ class Sparing:
             return False
         self._told[what] = now
         return True
+
+
+@final
+class Limits:
+    """Lines of each event: MAX_BURST_LINES at once and LINES_PER_S on average; the ones left out are counted.
+
+    Times are seconds of one clock.
+    """
+
+    __slots__ = ("_left_out", "_room", "_told_at", "_tracebacks")
+
+    def __init__(self) -> None:
+        self._room: dict[str, tuple[float, float]] = {}  # How many lines may follow, and when that was so.
+        self._left_out: Counter[str] = Counter()
+        self._told_at = -inf
+        self._tracebacks = Sparing()
+
+    def lets(self, event: str, now: float) -> bool:
+        """Count a line of that event; false if it is to be left out."""
+        room, then = self._room.get(event, (MAX_BURST_LINES, now))
+        room = min(MAX_BURST_LINES, room + (now - then) * LINES_PER_S)
+        is_let = room >= 1
+        self._room[event] = room - is_let, now
+        if not is_let:
+            self._left_out[event] += 1
+        return is_let
+
+    def lets_traceback(self, place: str, now: float) -> bool:
+        """True if no traceback of that place in the code was told within a minute."""
+        return self._tracebacks.lets(now, place)
+
+    def left_out(self, now: float) -> Counter[str]:
+        """Return how many lines of each event were left out since the last answer; nothing within a minute of that."""
+        if not self._left_out or now - self._told_at < LIMITED_PERIOD_S:
+            return Counter()
+        self._told_at = now
+        left_out, self._left_out = self._left_out, Counter()
+        return left_out
 
 
 # So many different lines are enough of one source; a million odd names would fill the log, and this set.

@@ -1,7 +1,7 @@
 """What there is to be allowed, and what each method, command and path needs of it.
 
     read:PATTERN, write:PATTERN   records of the databases whose names fit the pattern
-    operate                       tables, nodes, who decides, the source, backups
+    operate                       tables, nodes, who decides, the source, holds, backups
     see                           what nodes tell of themselves and of each other
 
 None of them is in another: who may write `carts` may not read it, and who operates does not see unless both are given.
@@ -100,9 +100,10 @@ METHODS: Final = _lines({
     Right.SEE: "info databases status verdict members children entries metadata_status plan placement_nodes "
     "partitions quarantine_list",
     # `verify_table` changes nothing, but has all hosts read all of a partition.
-    Right.OPERATE: "refresh backup create_table drop_table add_node remove_node replace_node set_weight reshard split "
-    "join leave force_join verify_table quarantine_drop metadata_join metadata_leave metadata_replace metadata_force",
-    Right.PEER: "report whose serves register metadata_hold metadata_pages metadata_transact metadata_outcome "
+    Right.OPERATE: "refresh hold release backup create_table drop_table add_node remove_node replace_node set_weight "
+    "reshard split join leave force_join verify_table quarantine_drop metadata_join metadata_leave metadata_replace "
+    "metadata_force",
+    Right.PEER: "report whose serves within register metadata_hold metadata_pages metadata_transact metadata_outcome "
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_get table_scan table_settled table_digest replica_tell "
     "replica_feed replica_load replica_report replica_digest "

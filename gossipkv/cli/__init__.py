@@ -15,7 +15,7 @@ Read in this order:
 
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
-    reads.py, node.py, status.py, gossip.py   what is asked of a node
+    reads.py, node.py, status.py, gossip.py   what is asked of a node; databases.py: which version it serves
     writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
     placement.py, quarantine.py, metadata.py   on which nodes tables lie, what was set aside, and who decides
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
@@ -48,7 +48,8 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownVersion,
 )
-from gossipkv.processes.interrupt import INTERRUPTED, raise_again
+from gossipkv.interrupt import INTERRUPTED, raise_again
+from gossipkv.processes.streams import flush_or_drop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +80,8 @@ COMMANDS: Final = {
     "table": ("table", "Make, drop, list and show tables; what is to move; reshard, split."),
     "node": ("placement", "Show and change which nodes tables are laid on."),
     "metadata": ("metadata", "Show and change who decides on tables."),
+    "databases": ("databases", "Hold a version of a dataset, and let go of it."),
+    "rollback": ("databases", "Go back to a version of a dataset on all nodes."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "users": ("users", "Make and change the file of who may do what."),
@@ -188,7 +191,8 @@ def _ended_by(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED
         case BrokenPipeError():
-            return _reader_gone()
+            flush_or_drop(sys.stdout)
+            return READER_GONE
         case click.ClickException():
             context = getattr(error, "ctx", None)
             path = context.command_path if isinstance(context, click.Context) else "gossipkv"
@@ -198,6 +202,7 @@ def _ended_by(error: BaseException) -> int:
         case OSError():
             where = "" if error.filename is None else f"{error.filename}: "
             line, status = f"gossipkv: {where}{error.strerror or error}", FAILED
+            flush_or_drop(sys.stdout)
         case _:
             raise error
     note(line)
@@ -226,14 +231,6 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     told = (GossipKVError, OSError, KeyboardInterrupt)
     defects = [error for error in leaves if not isinstance(error, told)]
     return (defects or leaves)[0]
-
-
-def _reader_gone() -> int:
-    """Let the interpreter's own last flush go nowhere, as the reader did."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return READER_GONE
 
 
 def _one_line(text: str) -> str:

@@ -33,8 +33,9 @@ from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.settings import quantity
 from gossipkv.settings.databases import FORMATS, PRESHARDED
 from gossipkv.settings.masking import is_url
-from gossipkv.status.words import shown, size_text
+from gossipkv.status.words import size_text
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

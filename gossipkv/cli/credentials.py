@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from gossipkv.client.credentials import Credentials
+from gossipkv.environment import private_file
 from gossipkv.errors import ConfigError
 from gossipkv.settings.node_variables import TOKEN_VARIABLE
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
+TOKEN_FILE: Final = private_file.Kind("token file", 64 * 1024, ", and make another token if somebody may have read it")
+_KEY: Final = private_file.Kind("key", 64 * 1024, ", and make another pair if somebody may have read it")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = {
     "tls": "Speak TLS; without --ca the system says whom to trust.",
@@ -71,7 +74,9 @@ def tls_files() -> tuple[Path | None, ...] | None:
 def _token(file: Path | None) -> tuple[str, str | None]:
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
-    return str(file), file.read_text("ascii", "replace").strip()
+    # What comes through a pipe (`<(…)`) nobody else reads.
+    text = private_file.read_text(file, TOKEN_FILE) if file.is_file() else file.read_text("ascii", "replace")
+    return str(file), text.strip()
 
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
@@ -84,6 +89,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
     except ssl.SSLError:
         raise ConfigError(f"--ca {ca}: no certificate in PEM form") from None
     if cert is not None:
+        private_file.read_text(key or cert, _KEY)
         try:
             context.load_cert_chain(cert, key, password=_refuse)
         except ssl.SSLError as error:

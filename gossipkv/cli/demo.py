@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 
 import click
@@ -22,8 +21,6 @@ def demo(*, as_json: bool) -> int:
     on and one of them is killed; tables follow.  The exit status is 0 only if every answer was right and every number
     is within its bounds.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # A terminal without these characters gets a mark instead.
     outcome = main_job.run((lambda _: None) if as_json else _say)
     if as_json:
         print_json(outcome.to_map())

@@ -19,13 +19,13 @@ from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, node_address, node
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError, GossipKVError, TimedOut
+from gossipkv.interrupt import INTERRUPTED
 from gossipkv.loadtest import documents, limits, report
 from gossipkv.loadtest.compare import compare
 from gossipkv.loadtest.judgement import is_failure, judge
 from gossipkv.loadtest.plan import Plan, Target, TlsFiles, TruthFile
 from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
 from gossipkv.loadtest.run import run_plan
-from gossipkv.processes.interrupt import INTERRUPTED
 from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import printable
 

@@ -52,7 +52,7 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
     Exit status 3: too few of them answer, and nothing can be decided.
     """
     with connect(nodes, timeout_ms) as client:
-        told = _registers(client, table)
+        told = _registers(client, table, timeout_ms)
     if as_json:
         print_json([*told])
     elif told:
@@ -168,15 +168,15 @@ def force(
     """
     with connect(nodes, timeout_ms) as client:
         if not yes:
-            _warn(client, table, survivors)
+            _warn(client, table, survivors, timeout_ms)
             return WRONG_USE
         _tell(client.call("metadata_force", table, [*survivors]), as_json=as_json)
     return 0
 
 
-def _warn(client: Client, table: str | None, survivors: tuple[str, ...]) -> None:
+def _warn(client: Client, table: str | None, survivors: tuple[str, ...], timeout_ms: int) -> None:
     try:
-        told = _registers(client, table)
+        told = _registers(client, table, timeout_ms)
     except ServiceError as error:
         note(f"gossipkv: who decides now is not known: {error}")
         told = []
@@ -199,8 +199,9 @@ def _is_majority(acceptors: list[Value]) -> bool:
     return 2 * answering > len(acceptors)
 
 
-def _registers(client: Client, table: str | None) -> list[Row]:
-    return [map_of(register) for register in list_of(client.call("metadata_status", table))]
+def _registers(client: Client, table: str | None, timeout_ms: int) -> list[Row]:
+    told = client.call("metadata_status", table, {"timeout_ms": timeout_ms})
+    return [map_of(register) for register in list_of(told)]
 
 
 def _name(register: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +15,14 @@ from gossipkv.client import blocking
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.setting import NAME_FORM, read_name
+from gossipkv.wire.key_text import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from click.decorators import FC
 
+HEX_KEY: Final = "gossipkv.hex"  # Under which a command knows that `--hex` was given.
 DEFAULT_NODE: Final = "127.0.0.1:7070"
 
 
@@ -59,8 +62,24 @@ def name_of(text: str) -> str:
 
 
 def key_bytes(text: str) -> bytes:
-    """An argument as the bytes that the shell passed, whatever the locale."""
+    """An argument as the bytes that the shell passed, whatever the locale; with `--hex` digits behind `0x`."""
+    if text.startswith("0x") and click.get_current_context().meta.get(HEX_KEY):
+        try:
+            return typed(text)
+        except ValueError:
+            raise click.BadParameter(f"{text!r}: expected pairs of hexadecimal digits behind 0x") from None
     return os.fsencode(text)
+
+
+def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
+    """The option `--hex`, which is read before what it is about."""
+
+    def note(context: click.Context, _: click.Parameter, value: object) -> object:
+        context.meta[HEX_KEY] = value
+        return value
+
+    option = partial(click.option, "--hex", "hexadecimal", is_flag=True, is_eager=True, callback=note)
+    return option(expose_value=is_told, help=f"{does}A typed key that begins with 0x is in hexadecimal digits.")
 
 
 def _node(command: FC) -> FC:
@@ -93,7 +112,8 @@ def timeout(default: str, what: str) -> Callable[[FC], FC]:
 
 TIMEOUT: Final = timeout("1s", "one request")
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
-HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write keys and values as hexadecimal digits.")
+HEX: Final = _hex("Write keys and values as hexadecimal digits.  ", is_told=True)
+HEX_KEYS: Final = _hex("", is_told=False)
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 OUT: Final = click.option(
     "--out",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self, final
 
 import click
 
+from gossipkv.processes.streams import flush_or_drop
 from gossipkv.status.words import printable
 from gossipkv.wire.json_form import json_form
 
@@ -60,8 +61,10 @@ def say_ready(address: Address) -> None:
 
 
 def note(line: str) -> None:
-    """A line for people, on standard error."""
-    click.echo(printable(line), err=True)
+    """A line for people, on standard error; one that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        click.echo(printable(line), err=True)
+    flush_or_drop(sys.stderr)
 
 
 @final

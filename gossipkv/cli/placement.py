@@ -257,6 +257,9 @@ def _splits(told: list[Row]) -> Table | None:
 def _sum(told: Row) -> str:
     count, divisions = whole_of(told.get("moves_count")) or 0, whole_of(told.get("splits_count")) or 0
     divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
+    if resting := [whole_of(map_of(row).get("for_s")) or 0 for row in list_of(told.get("resting"))]:
+        what = "replica was" if len(resting) == 1 else "replicas were"
+        divided += f"; {len(resting):,} {what} moved lately and rest, the last for {max(resting)} s"
     if not count:
         return "nothing to move" + divided
     text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(whole_of(told.get('bytes')) or 0)}"

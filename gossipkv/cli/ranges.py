@@ -12,7 +12,7 @@ import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, connect, key_bytes, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
@@ -22,7 +22,9 @@ from gossipkv.client.pages import Pages
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
-from gossipkv.status.words import names_text, plain, shown, size_text
+from gossipkv.status.tables import partition_row
+from gossipkv.status.words import names_text, plain
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +48,15 @@ def _of_range(*more: str) -> Callable[[FC], FC]:
 
     def decorate(command: FC) -> FC:
         key = click.argument("key", metavar="KEY", type=key_bytes, callback=lambda _, __, value: key_or_input(value))
-        for parameter in (JSON, DECISION, NODE, *map(click.argument, reversed(more)), key, click.argument("name")):
+        for parameter in (
+            HEX_KEYS,
+            JSON,
+            DECISION,
+            NODE,
+            *map(click.argument, reversed(more)),
+            key,
+            click.argument("name"),
+        ):
             command = parameter(command)
         return command
 
@@ -187,24 +197,8 @@ def _partitions_table(kind: str, found: list[Row]) -> Table:
     figures = ("size", "rows", "rate")
     made = columns("partition", *bounds, "hosts", *figures, kept=figures, right=("shard", *figures))
     for each in found:
-        start, end, size, rows, rate = (each.get(key) for key in ("start", "end", "bytes", "rows", "rate"))
-        first = start if isinstance(start, bytes) else b""
-        add_row(
-            made,
-            plain(each.get("id")),
-            *((f"{int.from_bytes(first, 'big')}",) if kind == HASH else (shown(first), plain(end))),
-            " ".join(map(_host, map(map_of, list_of(each.get("hosts"))))),
-            size_text(size) if isinstance(size, int) else "-",
-            f"{rows:,}" if isinstance(rows, int) else "-",
-            f"{rate:,.1f}" if isinstance(rate, (int, float)) else "-",
-        )
+        add_row(made, *partition_row(kind, each))
     return made
-
-
-def _host(host: Row) -> str:
-    """A host, and how far it is where it is not AVAILABLE."""
-    name, state = plain(host.get("node")), plain(host.get("state"))
-    return name if state == "AVAILABLE" else f"{name}({state})"
 
 
 @click.command(name="delete-range")
@@ -212,6 +206,7 @@ def _host(host: Row) -> str:
 @click.argument("start", metavar="[START]", type=key_bytes, required=False)
 @click.argument("end", metavar="[END]", type=key_bytes, required=False)
 @click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@HEX_KEYS
 @LEVEL
 @NODE
 @TIMEOUT
@@ -285,7 +280,7 @@ class RangeDeletion:
         if not (start or prefix) and end is None:
             raise BadRequest(f"all of {table} would be deleted: say from which key, before which, or a prefix")
         if end is not None and (start or b"") >= end:
-            raise BadRequest(f"no key is at {(start or b'')[:40]!r} or behind it, and before {end[:40]!r}")
+            raise BadRequest(f"no key is at {shown(start or b'')} or behind it, and before {shown(end)}")
         self._client, self._table, self._pause = client, table, pause
         self._start, self._end, self._prefix = start, end, prefix
         self._options = tables.write_options(b"", level, 0, client.allowed_ms(None))

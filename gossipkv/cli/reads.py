@@ -20,8 +20,8 @@ from gossipkv.cli.output import Output, json_line, note
 from gossipkv.client import parts
 from gossipkv.client.pages import Pages
 from gossipkv.client.reads import name_bytes, read_options, value_of
-from gossipkv.errors import BadRequest
-from gossipkv.status.words import shown
+from gossipkv.errors import BadRequest, TooLarge
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Stamp
     from gossipkv.wire.rpc import Value
 
+MAX_KEY_BYTES: Final = 65_535  # Of a dataset; a table has a few bytes less, and says so.
 KEYS_AT_ONCE: Final = 500  # One answer each; a value of 30 KiB still fits, and memory stays small.
 
 
@@ -171,9 +172,26 @@ def scan(
                 output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
 
 
-def key_or_input(key: bytes) -> bytes:
+def input_bytes(limit: int, what: str) -> bytes:
+    """Return all that standard input holds, and read no more of it than may be.
+
+    Raises:
+        TooLarge: it is longer.
+    """
+    return _within(sys.stdin.buffer.read(limit + 1), limit, what)
+
+
+def _within(data: bytes, limit: int, what: str) -> bytes:
+    if len(data) > limit:
+        raise TooLarge(f"standard input: more than the {limit:,} bytes that {what} may have", {"limit": limit})
+    return data
+
+
+def key_or_input(key: bytes, limit: int = MAX_KEY_BYTES) -> bytes:
     """The key that was given; `-`: what standard input holds, without one line feed at its end."""
-    return sys.stdin.buffer.read().removesuffix(b"\n") if key == b"-" else key
+    if key != b"-":
+        return key
+    return _within(sys.stdin.buffer.read(limit + 2).removesuffix(b"\n"), limit, "a key")
 
 
 @contextlib.contextmanager
@@ -192,8 +210,8 @@ def _note_missing(key: bytes, database: str, stamp: Stamp) -> None:
 
 
 def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n")
+    while line := sys.stdin.buffer.readline(MAX_KEY_BYTES + 2):
+        yield _within(line.removesuffix(b"\n"), MAX_KEY_BYTES, "a key")
 
 
 def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -10,7 +10,7 @@ import click
 
 from gossipkv.cli import Group, placement, quarantine, ranges
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
@@ -18,7 +18,8 @@ from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.words import plain, shown
+from gossipkv.status.tables import partition_row
+from gossipkv.status.words import plain
 from gossipkv.table.requests import KINDS
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ table.add_command(quarantine.quarantine)
 @click.option(
     "--time-key", type=time_key, metavar="OFFSET:WIDTH:UNIT", help="Of a time series: where its keys have their time."
 )
+@HEX_KEYS
 @click.option("--smear/--no-smear", default=None, help="Whether puts may be kept a while.  [default: with a time key]")
 @NODE
 @DECISION
@@ -208,12 +210,10 @@ def _whole(client: Client, name: str) -> dict[str, Value]:
 
 
 def _partitions_table(kind: str, partitions: list[Value]) -> Table:
-    made = columns("partition", "start", "node", "slot", "state", "assignment", kept=("state",), right=("slot",))
+    first = "shard" if kind == HASH else "start"
+    made = columns("partition", first, "node", "slot", "state", "assignment", kept=("state",), right=("slot",))
     for partition in map(map_of, partitions):
-        start = partition.get("start")
-        if isinstance(start, bytes):
-            start = shown(start) if kind == RANGE else start.hex()
-        cells = plain(partition.get("id")), plain(start)
+        cells = partition_row(kind, partition)[:2]
         for assignment in [map_of(each) for each in list_of(partition.get("assignments"))] or [{}]:
             add_row(made, *cells, *(plain(assignment.get(key, "")) for key in ("node", "slot", "state", "id")))
             cells = "", ""  # Said once.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli.options import NODE, TIMEOUT, connect, key_bytes
-from gossipkv.cli.reads import key_or_input
+from gossipkv.cli.options import HEX_KEYS, NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.reads import input_bytes, key_or_input
 from gossipkv.client.tables import LEVELS
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ LEVEL: Final = level("majority", "How many copies are to have it before this ret
 @click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
 @level(None, "How many copies are to have it before this returns.  [default: majority, unless it is smeared]")
 @click.option("--no-smear", is_flag=True, help="Of a time series: have it written at once, and not within two minutes.")
+@HEX_KEYS
 @NODE
 @TIMEOUT
 def put(
@@ -51,13 +52,13 @@ def put(
     """Let KEY in TABLE have VALUE.
 
     Without VALUE, or where it is `-`, the value is what standard input holds, every byte of it; KEY may be `-` instead.
-    When no answer comes it may have been done; it is sent once.
+    A key has at most 65,522 bytes, a value 16,711,616.  When no answer comes it may have been done; it is sent once.
     """
     if key == STDIN == value:
         raise click.UsageError("KEY and VALUE cannot both be what standard input holds")
     if value == STDIN:
-        value = sys.stdin.buffer.read()
-    key = key_or_input(key)
+        value = input_bytes(MAX_VALUE_BYTES, "a value of a table")
+    key = key_or_input(key, MAX_KEY_BYTES)
     with connect(nodes, timeout_ms) as client:
         client.table(table).put(key, value, level=level, smear=not no_smear)
 
@@ -66,6 +67,7 @@ def put(
 @click.argument("table", metavar="TABLE")
 @click.argument("key", metavar="KEY", type=key_bytes)
 @LEVEL
+@HEX_KEYS
 @NODE
 @TIMEOUT
 def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
@@ -74,6 +76,6 @@ def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], 
     KEY is `-`: the key is what standard input holds, without one line feed at its end.  When no answer comes it may
     have been done; it is sent once.
     """
-    key = key_or_input(key)
+    key = key_or_input(key, MAX_KEY_BYTES)
     with connect(nodes, timeout_ms) as client:
         client.table(table).delete(key, level=level)

@@ -26,9 +26,10 @@ from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
 from gossipkv.dataset.rewriting import pauses
 from gossipkv.dataset.source.listing import SourceVersion
-from gossipkv.errors import SourceError, StorageError
+from gossipkv.errors import Conflict, SourceError, StorageError, Unavailable, UnknownVersion
 from gossipkv.log import RepeatedWarnings
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.settings.databases import minimum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source
+    from gossipkv.errors import Detail
     from gossipkv.placement.identity import Identity
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -48,6 +50,7 @@ SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
 # Nodes that hear of a newer version look at their common source within so long.
 MOST_JITTER_S = 0.5
+MOST_NAMED = 8  # Versions, in an error: the newest.
 
 
 def _now_ms() -> int:
@@ -79,11 +82,13 @@ class Database:
         self._look_thread = trio.CapacityLimiter(1)
         self.copies = Copies(name, self.lives, shared, self._look_thread, wake=self.wake)
         self.part = make_part(name, self.lives, self.copies, shared)
+        self.part.core.require(minimum_of(shared.settings, settings))
         self.view: DatabaseView = self.part.core
         self.switching = Switching(name, self.lives, self.view, shared)
         self._building = False
         self._scope = trio.CancelScope()  # of `run`
         self._look_wanted = self._looking_again = False
+        self._noted_hold: str | None = None
 
     @property
     def serving(self) -> Version | None:
@@ -114,8 +119,18 @@ class Database:
 
     @property
     def hold(self) -> str | None:
-        """The version that is to be active, and no other."""
-        return self.settings.hold
+        """The version that is to be active, and no other: as this node's settings say, else the latest order."""
+        order = self.view.orders.newest
+        return self.settings.hold if self.settings.hold is not None or order is None else order.version
+
+    @property
+    def held_by(self) -> str | None:
+        """Return whose word it is: that of this node's `settings`, of an order to this `node`, or to the `cluster`."""
+        if self.hold is None:
+            return None
+        if self.settings.hold is not None:
+            return "settings"
+        return "cluster" if self.view.orders.newest == self.view.orders.cluster else "node"
 
     @property
     def hold_trouble(self) -> str | None:
@@ -188,6 +203,7 @@ class Database:
             self.copies.begin_work(nursery)
             nursery.start_soon(self.switching.rewriting.run)
             nursery.start_soon(self.part.refuted_document.run)
+            nursery.start_soon(self.part.orders_document.run)
             decision = await self._settle(nursery)
             task_status.started()
             while True:
@@ -231,11 +247,49 @@ class Database:
                 if life.copy is not None:
                     life.copy.tried = None
             self._source = self._shared.source(settings)
-        if settings.hold != self.hold:
-            self._log.info("hold", version=settings.hold, before=self.hold)
-            self._look_wanted = True
         self.settings = settings
+        self.part.core.require(minimum_of(self._shared.settings, settings))
         self.wake()
+
+    async def order(self, version: str | None, *, here: bool, wall_ms: int) -> dict[str, Detail]:
+        """Have the cluster, or this node alone, hold a version, or none; returns what is held here then, and was.
+
+        Raises:
+            Conflict: this node's settings say otherwise, and go before.
+            UnknownVersion: neither this node nor another has it, nor the source.
+            Unavailable: the system refused to write it down.
+        """
+        if self.settings.hold is not None:
+            raise Conflict(
+                f"the settings file of this node holds {self.name} on {self.settings.hold}, which goes before: "
+                f"take `hold` out of [databases.{self.name}], and send the node SIGHUP",
+                {"database": self.name, "hold": self.settings.hold},
+            )
+        if version is not None and not self._is_known(version):
+            await self.look()
+            if not self._is_known(version):
+                known = ", ".join(sorted({*self.lives, *self.seen})[-MOST_NAMED:])
+                raise UnknownVersion(
+                    f"version {version} of {self.name} is neither at a node nor at the source; there are: {known}",
+                    {"database": self.name, "version": version},
+                )
+        before = self.hold
+        try:
+            await self.part.order(version, here=here, wall_ms=wall_ms)
+        except StorageError as error:
+            raise Unavailable(f"{error.message}: nothing has changed", {"database": self.name}) from error
+        self.wake()
+        return {"database": self.name, "hold": self.hold, "before": before}
+
+    def _is_known(self, version: str) -> bool:
+        return version in self.lives or version in self.seen or self.view.has_published(version)
+
+    def _note_hold(self) -> None:
+        """Have the source looked at once another version is held: of one not wanted so far, an old listing is known."""
+        if self.hold != self._noted_hold:
+            self._log.info("hold", version=self.hold, before=self._noted_hold, by=self.held_by)
+            self._look_wanted = True
+            self._noted_hold = self.hold
 
     def held(self) -> list[Held]:
         """All that is answered, to clients or to other nodes.
@@ -305,13 +359,14 @@ class Database:
         """Whether the system let us see what is here."""
         try:
             names = await self._shared.threads.run(self._shared.store.versions, self.name)
+            await self.part.read_orders()
             await self.switching.read(names, self.hold)
             await self.part.read_refuted()
         except StorageError as error:
             self._open_trouble = error.message
             self._warnings.say("cannot_open", error.message)
             return False
-        self._open_trouble = None
+        self._open_trouble, self._noted_hold = None, self.hold
         await self.copies.open_all(names)
         active = self.switching.active
         if active is not None and (active not in self.lives or self.lives[active].copy is None):
@@ -424,8 +479,10 @@ class Database:
         while True:
             switching.count_requests()
             await self.copies.poll_space()
+            self._note_hold()
             if self.part.step(switching.active, self.hold, now_ms=_now_ms()):
                 self._shared.on_change()
+            self._say_withheld()
             decision = self._decide()
             if self._revise(decision, nursery):
                 continue
@@ -445,6 +502,11 @@ class Database:
                 self._check(decision)
                 switching.note_change()
                 return decision
+
+    def _say_withheld(self) -> None:
+        for name in self.lives:
+            if (why := self.view.withheld(name)) is not None:
+                self._warnings.say("version_withheld", f"{self.name}/{name} does not become active: {why}")
 
     def _revise(self, decision: Decision, nursery: trio.Nursery) -> bool:
         """Whether more is to be here than before, or less since it was refuted; then all is decided anew."""

@@ -8,6 +8,7 @@ bytes a second (`Loads`).
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -91,6 +92,7 @@ class Library:
         `cluster`: what the databases take part in, else this node is alone; `make_part`: a test's way to decide.
         """
         self._may_write = may_write
+        self._clock = clock or RealClock()
         self._make_part = make_part
         self._settings = settings
         self._files = store.files
@@ -116,7 +118,7 @@ class Library:
             log=self._log,
         )
         self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
-        self.scrub = self._make_scrub(clock or RealClock(), read_back or read_back_in_child)
+        self.scrub = self._make_scrub(self._clock, read_back or read_back_in_child)
         self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
@@ -199,6 +201,18 @@ class Library:
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
+
+    async def order(self, database: str, version: str | None, *, here: bool) -> dict[str, Detail]:
+        """Have the cluster, or this node alone, hold a known database on a version, or on none.
+
+        Raises:
+            Conflict, UnknownVersion, Unavailable: see `Database.order`.
+        """
+        return await self._databases[database].order(version, here=here, wall_ms=self.wall_ms())
+
+    def wall_ms(self) -> int:
+        """The time by this node's clock, in milliseconds since 1970, by which orders are judged."""
+        return self._clock.wall_ms()
 
     def resume(self) -> None:
         """Build, switch and remove from now on."""
@@ -386,7 +400,8 @@ class Library:
     def joining(self) -> bool:
         """Whether there may be databases that only others know, since this node has not come to know them yet."""
         cluster = self._shared.cluster
-        return cluster.membership.expects_others and cluster.convergence.ids is None
+        has_met = cluster.convergence.has_met_others(int(trio.current_time() * 1000))
+        return cluster.membership.expects_others and not has_met
 
     def refused(self) -> list[str]:
         """The databases that gave way to tables of their names, sorted."""
@@ -404,19 +419,28 @@ class Library:
         """What `info` tells of each, sorted by name."""
         return {found.name: report.outline(found) for found in self._shown()}
 
-    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
+    def status(
+        self,
+        database: str | None = None,
+        *,
+        local: bool = True,
+        bitmaps: bool = False,
+        may_read: Callable[[str], bool] = lambda _: True,
+    ) -> dict[str, Detail]:
         """Answer of the method `status`: by database, by version.
 
-        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole.
+        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole; `may_read`: True of the
+        databases that whoever asks may read.
         """
         now_ms = int(trio.current_time() * 1000)
+        how = partial(report.status, now_ms=now_ms, scrub=self.scrub, local=local, bitmaps=bitmaps)
         wanted = [found for found in self._shown() if database in {None, found.name}]
-        return {found.name: report.status(found, now_ms, self.scrub, local=local, bitmaps=bitmaps) for found in wanted}
+        return {found.name: how(found, to_readers=may_read(found.name)) for found in wanted}
 
-    def conditions(self) -> dict[str, dict[str, Detail]]:
-        """What is to be said of each to whoever judges the whole."""
+    def conditions(self, *, to_readers: bool = True) -> dict[str, dict[str, Detail]]:
+        """What is to be said of each to whoever judges the whole; `to_readers`: all who are told may read all."""
         now_ms = int(trio.current_time() * 1000)
-        return {found.name: report.condition(found, now_ms) for found in self._shown()}
+        return {found.name: report.condition(found, now_ms, to_readers=to_readers) for found in self._shown()}
 
     def residency(self) -> dict[str, Detail]:
         """What `info` tells of what is resident, and why."""

@@ -70,18 +70,23 @@ def outline(database: Database) -> dict[str, Detail]:
     return told | gaps(database.view, served.name)
 
 
-def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmaps: bool = False) -> dict[str, Detail]:
+def status(
+    database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmaps: bool = False, to_readers: bool = True
+) -> dict[str, Detail]:
     """Return the entry of a database in `status`.
 
     `local`: only what is here.  `bitmaps`: sets of partitions are whole, and none of them is walked through.
+    `to_readers`: whoever is told may read the database, and so what errors show of it.
     """
     versions = {
-        name: _version(database, life, now_ms, scrub, bitmaps=bitmaps) for name, life in sorted(database.lives.items())
+        name: _version(database, life, now_ms, scrub, bitmaps=bitmaps, to_readers=to_readers)
+        for name, life in sorted(database.lives.items())
     }
     told: dict[str, Detail] = {
         "kind": "dataset",
         "active": None if database.served is None else database.served.name,
         "hold": database.hold,
+        "held_by": database.held_by,
         "error": database.trouble,
     }
     if not local:
@@ -100,11 +105,13 @@ def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[
     if version is not None:
         told["regrouped"] = version.manifest.identity.regrouped
         told["refuted"] = list(version.manifest.refuted)
+    if (withheld := database.view.withheld(name)) is not None:
+        told["withheld"] = withheld
     waits_until = _waits_until(database, life, spread)
     return told if waits_until is None else {**told, "waits_until": waits_until}
 
 
-def condition(database: Database, now_ms: int) -> dict[str, Detail]:
+def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> dict[str, Detail]:
     """Return what whoever judges the whole is told of a database: what is active, and what is not as it is to be.
 
     `awaits` names the version that is to serve and does not; the empty name: that is not known yet.
@@ -112,7 +119,11 @@ def condition(database: Database, now_ms: int) -> dict[str, Detail]:
     served, awaited = database.served, _to_serve(database)
     told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
     more: dict[str, Detail] = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
-    versions = {name: _noteworthy(database, life, awaited, now_ms) for name, life in sorted(database.lives.items())}
+    more["held_by"] = database.held_by
+    versions = {
+        name: _noteworthy(database, life, awaited, now_ms, to_readers=to_readers)
+        for name, life in sorted(database.lives.items())
+    }
     if awaited is not None and database.hold_trouble is not None:
         versions[awaited] = {"nowhere": True}
     found: dict[str, Detail] = {name: version for name, version in versions.items() if version}
@@ -136,7 +147,9 @@ def _is_whole(life: Life) -> bool:
     return life.state is not VersionState.RETIRING and (life.waiting_for is None or is_short)
 
 
-def _noteworthy(database: Database, life: Life, awaited: str | None, now_ms: int) -> dict[str, Detail]:
+def _noteworthy(
+    database: Database, life: Life, awaited: str | None, now_ms: int, *, to_readers: bool
+) -> dict[str, Detail]:
     """What is to be said of a version; nothing of one that is as it is to be."""
     told: dict[str, Detail] = {}
     copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
@@ -144,17 +157,19 @@ def _noteworthy(database: Database, life: Life, awaited: str | None, now_ms: int
         told |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
     elif copy is not None and copy.trouble is not None:
         again = {} if copy.trouble.lasting else {"again": True}
-        told["error"] = {"message": copy.trouble.message, **copy.trouble.details, **again}
+        told["error"] = {**copy.trouble.told(to_readers=to_readers), **again}
     if copy is not None and copy.shortage is not None and life.waiting_for is not None:
         told |= {"needed_bytes": copy.shortage.needed_bytes, "waiting_for": life.waiting_for}
     if life.name == awaited:
         spread = Spread(view)
         until = _waits_until(database, life, spread)
         told |= {"state": life.word.value, "brought": spread.is_brought_by_others(life.name)}
+        withheld = view.withheld(life.name)
         told |= {} if until is None else {"waits_until": until}
+        told |= {} if withheld is None else {"withheld": withheld}
         told |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
     if version is not None and version.manifest.first_stray is not None:
-        told |= _built(version.manifest)
+        told |= _built(version.manifest, to_readers=to_readers)
     told |= Spread(view).faults(life.name, is_active=life is database.served)
     if "missing" in told or "under_replicated" in told:
         switched_ms = database.switching.switched_ms
@@ -200,6 +215,8 @@ def coming(database: Database) -> bool:
     life = _awaited(database)
     if life is None:
         return database.looking or Spread(database.view).is_active_elsewhere
+    if database.view.withheld(life.name) is not None:
+        return False
     if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
         return True
     return Spread(database.view).is_brought_by_others(life.name)
@@ -214,6 +231,8 @@ def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
         return spread.share_waits_until()
     if life.is_waiting or database.view.may_switch(life.name):
         return None
+    if (withheld := database.view.withheld(life.name)) is not None:
+        return f"it is accepted: {withheld}"
     return spread.gate_waits_until(life.name)
 
 
@@ -238,11 +257,13 @@ def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
     }
 
 
-def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitmaps: bool) -> dict[str, Detail]:
+def _version(
+    database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitmaps: bool, to_readers: bool
+) -> dict[str, Detail]:
     told: dict[str, Detail] = {"state": life.word.value}
     copy = life.copy
     if copy is not None and copy.trouble is not None:
-        told["error"] = {"message": copy.trouble.message, **copy.trouble.details}
+        told["error"] = copy.trouble.told(to_readers=to_readers)
     if life.source is not None:
         told["source_files"] = len(life.source.files)
         told["source_bytes"] = life.source.size_bytes
@@ -257,16 +278,17 @@ def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitma
     version = database.copies.versions.get(life.name)
     if copy is not None and version is not None:
         told["source_differs"] = copy.differs
-        told |= _built(version.manifest)
+        told |= _built(version.manifest, to_readers=to_readers)
         told["partitions"] = _partitions_as_bitmap(version.manifest) if bitmaps else _partitions(version.manifest)
         told["paged"] = any(file.paged for file in version.files if file is not None)
         told["scrub"] = scrub.report(version)
     return told
 
 
-def _built(manifest: Manifest) -> dict[str, Detail]:
+def _built(manifest: Manifest, *, to_readers: bool) -> dict[str, Detail]:
     """What is in a version, and how it came to be grouped as it is."""
     stray = manifest.first_stray
+    key = {"key": stray.key} if stray is not None and to_readers else {}
     return {
         "digest": manifest.identity.digest,
         "format": manifest.format,
@@ -275,7 +297,7 @@ def _built(manifest: Manifest) -> dict[str, Detail]:
         "alike": list(manifest.alike),
         "voided": manifest.voided,
         "strays": manifest.strays,
-        "first_stray": None if stray is None else {"key": stray.key, "file": stray.file, "offset": stray.offset},
+        "first_stray": None if stray is None else {**key, "file": stray.file, "offset": stray.offset},
         "records": manifest.records,
         "duplicates": manifest.duplicates,
         "size_bytes": manifest.size_bytes,

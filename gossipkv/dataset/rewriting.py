@@ -39,6 +39,12 @@ class Rewriting:
         self._may_write = may_write
         self._log = log
         self._changed = trio.Event()
+        self._writing = trio.Lock()
+
+    async def alone(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Have the document written in another way, once, beside no rewriting.  Raises what `write` raises."""
+        async with self._writing:
+            await write()
 
     def note(self) -> None:
         """Have it written: what it says has changed."""
@@ -57,7 +63,7 @@ class Rewriting:
         for pause_s in pauses():
             if self._may_write():
                 try:
-                    await self._write()
+                    await self.alone(self._write)
                 except StorageError as error:
                     if said != error.message:
                         self._log.warning("cannot_note", reason=error.message)

@@ -43,7 +43,7 @@ SETTINGS: Final = {
     "log_level": "warning",
     # A node that waits for a processor of a busy machine fails no read.  Other owners are asked as soon as usual, and
     # each of them may take longer than the default of 100 ms.
-    "proxy_timeout": "10s",
+    "proxy_timeout": "1m",
     "proxy_stage_timeout": "30ms",
     "split_rows": str(series.SPLIT_ROWS),
 }

@@ -34,6 +34,7 @@ PARTITIONS: Final = 16
 REPLICAS: Final = 3  # One on each node.
 WRITES: Final = 300  # Acknowledged before a node is killed, and again after.
 BATCH: Final = 500  # Values that are read again at once.
+MIN_ASKED: Final = 100  # Requests of a session about the moves: it goes on until there were so many.
 COUNTERS: Final = 100  # Keys that a session writes and reads while the table moves.
 MAX_FAILURES: Final = 100  # With more there is no use in going on.
 
@@ -43,7 +44,7 @@ REQUIRED: Final = (
     Required("read_back", 2 * WRITES, None, "values read at once at another node"),
     Required("read_again", 5 * 2 * WRITES, None, "values read again, by each node"),
     Required("moved", PARTITIONS * REPLICAS // 2, None, "replicas moved to other nodes"),
-    Required("asked", 100, None, "requests of a session meanwhile"),
+    Required("asked", MIN_ASKED, None, "requests of a session meanwhile"),
     Required("lost", 0, 0, "acknowledged and lost"),
 )
 
@@ -222,7 +223,8 @@ class _Asking:
         with self._stage.cluster.connect(timeout_ms=TIMEOUT_MS) as client:
             table, session = client.table(TABLE, by_map=True), client.session()
             for number in count():
-                if self._is_over.is_set() or outcome.counts["failures"] >= MAX_FAILURES:
+                has_asked = outcome.counts["asked"] >= MIN_ASKED
+                if (self._is_over.is_set() and has_asked) or outcome.counts["failures"] >= MAX_FAILURES:
                     return
                 key = b"counter %d" % (number % COUNTERS)
                 try:

@@ -108,7 +108,7 @@ class Reader:
         self._outcome = outcome
         self._counts = outcome.counts
         self._say = say
-        self._begin_s = self._looked_s = 0.0
+        self._begin_s = self._looked_s = self._published_s = 0.0
         self._gives_up = False
         self._last: dict[bytes, bytes | None] = {}
         self._sent_ns: deque[int] = deque()  # Time at which each request in flight was sent, the oldest first.
@@ -157,6 +157,7 @@ class Reader:
         has_switched = self._asked_before_switch is not None
         if self._phase == BEFORE and self._counts["reads"] >= READS_BEFORE:
             publish()
+            self._published_s = time.monotonic()
             self._tell(f"version {self._new} appears at the source")
             # The kill comes at once.  A version is switched to when each partition has a live copy, so later on the
             # node that dies might take the only known copy with it.
@@ -179,8 +180,11 @@ class Reader:
                 why = message
             case {"unicode": {"versions": {self._new: {"state": str(state)}}}} if self._asked_before_switch is None:
                 self._tell(f"version {self._new} is {state}")
-        if why is not None or now_s > self._begin_s + PATIENCE_S:
-            self._outcome.fail(f"no switch within {now_s - self._begin_s:.0f} s: {why or 'the status names no reason'}")
+        is_awaited = self._phase == DURING and self._asked_before_switch is None
+        if why is not None or (is_awaited and now_s > self._published_s + PATIENCE_S):
+            self._outcome.fail(
+                f"no switch within {now_s - self._published_s:.0f} s: {why or 'the status names no reason'}"
+            )
             self._gives_up = True
 
     def _is_done(self) -> bool:

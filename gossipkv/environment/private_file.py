@@ -1,7 +1,8 @@
 """Small files that their owner alone may read: keys, users.
 
-Such a file is refused while anybody but its owner may read or write it.  It is replaced as a whole: beside it, synced,
-renamed.  Everything here blocks.
+Such a file is refused while anybody but its owner may read or write it.  A file of root with mode 0440 may be of
+a group of this process: so secrets are mounted for users that are not root.  It is replaced as a whole: beside it,
+synced, renamed.  Everything here blocks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_SECRET: Final = 0o440
 
 
 class Kind(NamedTuple):
@@ -37,10 +39,11 @@ def read_text(path: Path, kind: Kind) -> str:
     """
     try:
         with open(path, "rb", opener=_open_at_once) as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
+            mode = found.st_mode
             if not stat.S_ISREG(mode):
                 raise ConfigError(f"{path}: not a regular file: this is no {kind.name}")
-            if mode & _OTHERS:
+            if mode & _OTHERS and not _is_secret_of_group(found):
                 raise ConfigError(
                     f"{path}: others than its owner may read or write this {kind.name} "
                     f"(mode {stat.S_IMODE(mode):04o}): chmod 600 it{kind.advice}"
@@ -54,6 +57,12 @@ def read_text(path: Path, kind: Kind) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8: this is no {kind.name}") from None
+
+
+def _is_secret_of_group(found: os.stat_result) -> bool:
+    """True if root alone and a group of this process may read a file, and nobody may write it."""
+    is_ours = found.st_uid == 0 and found.st_gid in {os.getegid(), *os.getgroups()}
+    return is_ours and stat.S_IMODE(found.st_mode) == _SECRET
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -85,9 +94,12 @@ def write_text(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def _keep_owner(descriptor: int, before: os.stat_result) -> None:
-    """What the superuser edits, the node must still be able to read."""
+    """What the superuser edits, the node must still be able to read: as its owner, or as its group."""
     if before.st_uid != os.geteuid():
         os.fchown(descriptor, before.st_uid, before.st_gid)
+    elif before.st_uid == 0 and stat.S_IMODE(before.st_mode) == _SECRET:
+        os.fchown(descriptor, 0, before.st_gid)
+        os.fchmod(descriptor, _SECRET)
 
 
 def edit(path: Path, kind: Kind, change: Callable[[str], str], *, makes: bool = False) -> bool:

@@ -227,6 +227,16 @@ class Gossip:
         """Whether peers are known, and none was heard for half a suspicion time."""
         return self._contact.is_isolated(now_ms)
 
+    def unheard(self, *, now_ms: int) -> list[str]:
+        """Members that seem to live, and that this node alone has not heard for two rounds of probes and a suspicion.
+
+        In each round either of two members probes the other one once; who is isolated hears nobody, and names nobody.
+        """
+        members, profile = self.members.reachable, self._profile
+        patience_ms = 2 * members * profile.probe_interval_ms + profile.suspicion_least_ms(members)
+        peers = () if self.isolated(now_ms=now_ms) else self.members.peers.values()
+        return [peer.member.name for peer in peers if peer.reachable and now_ms - peer.heard_ms > patience_ms]
+
     # What the parts tell
 
     def on_own(self, *, now_ms: int) -> None:

@@ -65,21 +65,29 @@ async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _keys_in_lines(body: bytes) -> Iterator[bytes]:
-    count = 0
-    for number, line in enumerate(body.split(b"\n"), start=1):
+    lines = body.rstrip().split(b"\n", MAX_KEYS)  # Empty ones count: each of them takes time.
+    if len(lines) > MAX_KEYS:
+        raise _too_many()
+    for number, line in enumerate(lines, start=1):
         stripped = line.strip()
         if not stripped:
             continue
-        count += 1
-        if count > MAX_KEYS:
-            raise _too_many()
         where = f"line {number} of the body"
         yield json_lines.key_of(json_lines.parse(stripped, where), where)
 
 
 def _packed_keys(body: bytes) -> list[bytes]:
+    is_nested = False
+
+    def end_list(found: list[Value]) -> list[Value]:
+        nonlocal is_nested
+        if is_nested:
+            raise ValueError("an array is in another")
+        is_nested = True
+        return found
+
     try:
-        keys = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS)
+        keys = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS, max_map_len=0, list_hook=end_list)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise BadRequest(f"the body is no array of keys in MessagePack: {str(error) or type(error).__name__}") from None
     if not isinstance(keys, list):

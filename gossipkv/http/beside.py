@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import socket
 import sys
@@ -33,9 +32,10 @@ from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import site_of
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
-from gossipkv.processes.program import Lines, say
+from gossipkv.processes.program import Lines
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from gossipkv.address import Address
@@ -45,13 +45,9 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 
 
-@final
-class _ToNode(logging.Handler):
-    """Where the log's lines go: to the node, which writes them into its own."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = [record.levelname.lower(), record.msg, logs.told(record)]
-        say(json.dumps(line, default=repr).encode())
+def _as_message(record: logging.LogRecord) -> str:
+    """Return a line of the log for the node, which writes it into its own."""
+    return json.dumps([record.levelname.lower(), record.msg, logs.told(record)], default=repr)
 
 
 @final
@@ -124,8 +120,9 @@ class _Child:
         order = self._order
         asking = Client([order.node], patient=True, stays=True, dial=self._dial)
         async with asking as client, trio.open_nursery() as nursery:
-            context = ReadContext(client, order.name, self._type_of)
-            site, pages = site_of(context, client, Permissions(client, trio.current_time, is_secured=order.is_secured))
+            permissions = Permissions(client, trio.current_time, is_secured=order.is_secured)
+            context = ReadContext(client, order.name, self._type_of, permissions=permissions)
+            site, pages = site_of(context, client)
             gateway = Gateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
@@ -167,7 +164,7 @@ def main() -> int:
     words = _Words()
     order = words.order()
     leash.wear(order.leash)
-    logs.send_to(_ToNode())
+    logs.write_to(1, _as_message)
     return trio.run(_run, order, words)
 
 

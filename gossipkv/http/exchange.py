@@ -53,6 +53,11 @@ _STATUS_LINES: Final = {
 }
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
+# Of each answer, values included: nothing that is stored is a page of this origin, whatever its type is said to be.
+_NO_SNIFFING: Final = b"X-Content-Type-Options: nosniff\r\n"
+_POLICY: Final = b"Content-Security-Policy"
+_USUAL_POLICY: Final = b"%b: default-src 'none'; sandbox\r\n" % _POLICY  # The page says its own.
+
 _LINE_SLACK: Final = 64  # A method and a version around the longest target.
 _FOLD: Final = re.compile(rb"\n[ \t]")
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
@@ -264,6 +269,9 @@ class Exchange:
         lines = [_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d \r\n" % answer.status]
         if self._dates is not None:
             lines.append(self._dates.line())
+        lines.append(_NO_SNIFFING)
+        if all(name != _POLICY for name, _ in answer.headers):
+            lines.append(_USUAL_POLICY)
         lines += [b"%b: %b\r\n" % header for header in answer.headers]
         is_last = owed.is_last or (self._is_last and not self._owed)
         if isinstance(answer.body, bytes):

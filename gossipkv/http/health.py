@@ -15,7 +15,7 @@ from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.verdict import WELL, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from gossipkv.http.answers import Asker
     from gossipkv.wire.rpc import Value
@@ -57,8 +57,11 @@ async def livez(ask: Asker) -> Answer:
     return text(200, "alive")
 
 
-async def readyz(ask: Asker, *, verbose: bool) -> Answer:
-    """Answer whether the node should get requests; `verbose`: check by check, with what is wrong besides."""
+async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[bool]]) -> Answer:
+    """Answer whether the node should get requests; `verbose`: check by check, with what is wrong besides.
+
+    Why the cluster is not well is only for whoever `may_see` that: it names files, nodes and databases.
+    """
     try:
         info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
     except GossipKVError as error:
@@ -71,7 +74,7 @@ async def readyz(ask: Asker, *, verbose: bool) -> Answer:
         return text(503, verdict, "NOT_READY") if reasons else text(200, verdict)
     lines = ["[+] the node answers"]
     lines += [f"[+] {good}" if is_good else f"[-] {bad}" for is_good, good, bad in checks]
-    lines += [f"[!] {warning}" for warning in await _of_cluster(ask)]
+    lines += [f"[!] {warning}" for warning in await _of_cluster(ask, may_see)]
     body = "".join(f"{' '.join(line.split())}\n" for line in [*lines, verdict])
     named = [(b"X-GossipKV-Error", b"NOT_READY")] if reasons else []
     return Answer(503 if reasons else 200, [TEXT, *named], body.encode())
@@ -87,8 +90,8 @@ def _states(entry: Mapping[str, Value]) -> dict[str, str]:
     return {str(version): str(state) for version, state in map_of(entry.get("states")).items()}
 
 
-async def _of_cluster(ask: Asker) -> list[str]:
-    """Return the verdict that was made last, and why it is no better."""
+async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> list[str]:
+    """Return the verdict that was made last, and, to whoever may see that, why it is no better."""
     try:
         told = await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS)
     except GossipKVError as error:
@@ -96,4 +99,5 @@ async def _of_cluster(ask: Asker) -> list[str]:
     verdict = verdict_of(map_of(told))
     if verdict.level == WELL:
         return []
-    return [f"the cluster: {verdict.text}", *(reason.text for reason in verdict.reasons if reason.level != WELL)]
+    reasons = [reason.text for reason in verdict.reasons if reason.level != WELL]
+    return [f"the cluster: {verdict.text}", *(reasons if await may_see() else [])]

@@ -7,7 +7,7 @@ import json
 from base64 import b64decode
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.errors import BadRequest
+from gossipkv.errors import BadRequest, TooLarge
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
+MAX_DOCUMENT_BYTES: Final = 512 * 1024  # The longest key, all of it escaped: what is parsed holds up all others.
 PIECE_BYTES: Final = 64 * 1024  # Of lines that are sent at once: others are served between two pieces.
 
 
@@ -45,7 +46,10 @@ def parse(document: bytes, where: str) -> Value:
 
     Raises:
         BadRequest: it is none, or is nested too deeply.
+        TooLarge: it is longer than any key.
     """
+    if len(document) > MAX_DOCUMENT_BYTES:
+        raise TooLarge(f"{where} has more than {MAX_DOCUMENT_BYTES} bytes", {"limit": MAX_DOCUMENT_BYTES})
     try:
         said: Value = json.loads(document.decode())
     except (ValueError, RecursionError) as error:

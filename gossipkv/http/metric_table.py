@@ -358,6 +358,7 @@ LEFT_OUT: Final[dict[Path, str]] = {
     ("verdict", "level"): "a word; `gossipkv_verdict` is its number",
     ("speaks",): "the releases that run, which whoever upgrades looks at",
     ("unreadable",): "names, of a moment in which two releases run; `status` tells them",
+    ("tables", "lost"): "`gossipkv_tables_closed` tells the state that matters; the verdict tells what to do",
     ("tables", "state"): "`gossipkv_tables_closed` tells the state that matters",
     ("tables", "store"): "an id, which says nothing over time",
     ("tables", "life"): "how often the store was opened; `gossipkv_epoch` tells of starts",

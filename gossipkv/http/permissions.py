@@ -2,26 +2,27 @@
 
 A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets: no script reads it
 (HttpOnly), no other site's page sends it (SameSite=Strict), and if it has come by TLS it goes by nothing else (Secure).
+Nor can such a page log somebody in: a form that says another `Origin` than the host that it is sent to is refused.
 Who shows none is the user of whom its certificate is, as the node says of each connection.  The gateway itself may read
 all, so nothing is answered here that was not judged before.  What a node has said of a user is good for a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qs
 
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
 from gossipkv.access.users import ANONYMOUS, User
-from gossipkv.errors import ProtocolError, Unauthorized
-from gossipkv.http.answers import Answer, refusal
+from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unauthorized
+from gossipkv.http.answers import Answer, refusal, text
 from gossipkv.log import Log, Sparing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.access.rights import Right
-    from gossipkv.errors import GossipKVError
     from gossipkv.http.answers import Asker, Request
     from gossipkv.http.order import Peer
     from gossipkv.wire.rpc import Value
@@ -31,6 +32,7 @@ COOKIE: Final = "gossipkv-token"
 # What was said of a token stands for so long: a token that was taken away is good for no longer.
 KEPT_S: Final = 1.0
 MOST_KEPT: Final = 1024
+MAX_FORM_BYTES: Final = 4096  # A token has 43 characters; anybody may send a form.
 TIMEOUT_MS: Final = 5000  # For the node to say it: of a wrong token it waits with that.
 
 _BEARER: Final = b"bearer "
@@ -70,13 +72,19 @@ class Permissions:
         """
         if not any(right for right, _ in needed):
             return
-        token = token_of(request)
-        user = await self._user(token, request.peer)
+        user = await self._user(token_of(request), request.peer)
         if user is not None and not all(user.may(right, database) for right, database in needed):
             address = request.peer.address
             if self._refusals.lets(self._now(), address):
                 self._log.warning("refused", address=address, user=user.name, method=request.method.decode("latin-1"))
             raise Unauthorized(NOT_ANONYMOUS if user.name == ANONYMOUS else NOT_THIS_USER)
+
+    async def allows(self, request: Request, needed: tuple[Right, str | None]) -> bool:
+        """Return True if it has that right, of that database; of whom the node does not say it has none."""
+        with contextlib.suppress(GossipKVError):
+            user = await self._user(token_of(request), request.peer)
+            return user is None or user.may(*needed)
+        return False
 
     async def log_in(self, request: Request) -> Answer:
         """Answer `/login`: a form, or the cookie for the token that came from it.
@@ -87,6 +95,10 @@ class Permissions:
         """
         if request.method != b"POST":
             return form(200)
+        if not _is_of_its_origin(request):
+            return text(403, "this form came from a page of another site; open /login here", Unauthorized.code)
+        if len(request.body) > MAX_FORM_BYTES:
+            raise TooLarge(f"a form has {MAX_FORM_BYTES} bytes at most", {"limit": MAX_FORM_BYTES})
         token = parse_qs(request.body.decode("latin-1")).get("token", [""])[0]
         await self._user(token.encode("latin-1"), request.peer)
         is_secure = self._is_secured or request.headers.get(b"x-forwarded-proto") == b"https"
@@ -121,6 +133,13 @@ def _read(told: Value) -> User | None:
         case [str(name), list(grants)]:
             return User(name, tuple(parse_grant(str(grant)) for grant in grants))
     raise ProtocolError("the node says in no known way what a user may")
+
+
+def _is_of_its_origin(request: Request) -> bool:
+    """True unless a browser says that the form stood in a page of another host, or of none; proxies tell of theirs."""
+    origin, headers = request.headers.get(b"origin"), request.headers
+    hosts = {headers.get(b"host"), headers.get(b"x-forwarded-host")}
+    return origin is None or origin.partition(b"://")[2] in hosts
 
 
 def token_of(request: Request) -> bytes | None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.http.answers import Asker, Header, Request
+    from gossipkv.http.permissions import Permissions
     from gossipkv.http.read_options import ReadOptions, Session
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
@@ -116,6 +117,7 @@ class ReadContext:
         content_type_of: What the values of a database are.
         alone: Whether the gateway belongs to no node, so that nothing is here without asking.
         session: What keeps a gateway that asks several nodes from stepping back.
+        permissions: What whoever asks may do; None: all that this gateway may.
         times: When versions were modified.
     """
 
@@ -124,6 +126,7 @@ class ReadContext:
     content_type_of: Callable[[str], bytes]
     alone: bool = False
     session: Session | None = None
+    permissions: Permissions | None = None
     times: SourceTimes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,9 +5,9 @@
                                                  {"cursor": null, "version": "2"}
 
 Pages of the wire follow each other until there are no more records or `limit` of them have been sent, so no more than a
-page is in memory.  All come from the version of the first, but for a table's, which has none.  A status is sent before
-the first record: what goes wrong later is the last line, `{"error": code, "message": ...}`, and an answer that lacks
-both was cut off.
+page is in memory.  All come from the version of the first, but for a table's, which has none.  Before each page it is
+judged anew whether the client may read the database.  A status is sent before the first record: what goes wrong later
+is the last line, `{"error": code, "message": ...}`, and an answer that lacks both was cut off.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gossipkv.access.rights import Right
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import Answer
@@ -66,11 +67,17 @@ async def scan(context: ReadContext, request: Request, target: Target) -> Answer
     except GossipKVError as error:
         return refused(error, options)
     headers = [(b"Content-Type", Media.LINES.value), *read_from(context, database, page.origin)]
-    return Answer(200, headers, _lines(context, database, page, bounds, options))
+    return Answer(200, headers, _lines(context, request, database, page, bounds, options=options))
 
 
 async def _lines(
-    context: ReadContext, database: str, page: _Page, bounds: dict[str, Value], options: ReadOptions
+    context: ReadContext,
+    request: Request,
+    database: str,
+    page: _Page,
+    bounds: dict[str, Value],
+    *,
+    options: ReadOptions,
 ) -> AsyncIterator[bytes]:
     # The cursor pins the version of the pages behind the first.
     wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
@@ -87,6 +94,8 @@ async def _lines(
         wire |= {"cursor": page.cursor, "limit": left}
         origin = page.origin
         try:
+            if context.permissions is not None:
+                await context.permissions.check(request, (Right.READ, database))
             page = await _page(context, database, wire, options)
             if isinstance(origin, str) and page.origin != origin:
                 raise ProtocolError(f"a scan of {origin} went on in {page.origin!r}")

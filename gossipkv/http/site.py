@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.http.answers import Asker
-    from gossipkv.http.permissions import Permissions
     from gossipkv.http.reads import ReadContext
     from gossipkv.http.target import Target
 
@@ -48,16 +47,9 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 class Site:
     """Answers requests, whatever they ask."""
 
-    def __init__(
-        self,
-        context: ReadContext,
-        paths: Mapping[bytes, Looking],
-        pages: Pages,
-        permissions: Permissions | None = None,
-    ) -> None:
-        """`permissions`: what whoever asks may do; None: all that this gateway may."""
+    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
         self.is_draining = False
-        self._permissions = permissions
+        self._permissions = context.permissions
         self._context = context
         self._paths = paths
         self._pages = pages
@@ -123,14 +115,20 @@ class Site:
         return unanswered(request, found)
 
 
-def site_of(context: ReadContext, ask: Asker, permissions: Permissions | None = None) -> tuple[Site, Pages]:
-    """Everything that a gateway answers, and the pages in it, which run beside; None: to all alike."""
-    pages = Pages(ask)
+def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
+    """Everything that a gateway answers, and the pages in it, which run beside."""
+    pages, permissions = Pages(ask), context.permissions
+
+    async def may_see(request: Request) -> bool:
+        return permissions is None or await permissions.allows(request, (Right.SEE, None))
+
     own: dict[bytes, Looking] = {
         b"/healthz": lambda _request, _target: healthz(ask),
         b"/livez": lambda _request, _target: livez(ask),
-        b"/readyz": lambda _request, target: readyz(ask, verbose="verbose" in target.options),
+        b"/readyz": lambda request, target: readyz(
+            ask, verbose="verbose" in target.options, may_see=lambda: may_see(request)
+        ),
         b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
         b"/debug/vars": lambda _request, _target: debug_vars(ask),
     }
-    return Site(context, own, pages, permissions), pages
+    return Site(context, own, pages), pages

@@ -1,26 +1,36 @@
 """Where in the keys of a time series the time stands.
 
-A table that has a time key is one of ranges, whose keys have an unsigned big-endian number at the same place each:
+A table that has a time key is one of ranges, whose keys have their time at the same place each: an unsigned big-endian
+number, or the beginning of a text of ISO 8601, whose order is that of time as well:
 
     offset                 size     field
     0                      offset   what comes before: of keys that differ there no span is known
-    offset                 width    time, in units since whenever: 1 to 8 bytes
+    offset                 width    time, in units since whenever: 1 to 8 bytes; or in the unit `iso` the first 10, 13,
+                                    16 or 19 characters of `2026-11-27T13:37:25`, which count as seconds
     offset + width                  what comes behind: it may be anything, or nothing
 """
 
 from __future__ import annotations
 
 import re
+from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
 
-UNITS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # How many there are in a second.
+ISO: Final = "iso"
+UNITS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000, ISO: 1}  # How many there are in a second.
 MOST_WIDTH: Final = 8
+WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Of another unit any up to `MOST_WIDTH`.
+FIRST: Final = b"0001-01-01T00:00:00"
 MOST_END: Final = 65_522  # The longest key that a table may have; `table.records` says why.
 SHORT_S: Final = 60  # A range of less than that is written to by all who write now.
 NUMBER: Final = re.compile("[0-9]{1,5}")
-FORM: Final = "OFFSET:WIDTH:UNIT, such as 0:8:ms; a width of 1 to 8 bytes, a unit of s, ms, us or ns"
+EXAMPLE: Final = "2026-11-27T13:37:25"
+FORM: Final = (
+    "OFFSET:WIDTH:UNIT, such as 0:8:ms; a width of 1 to 8 bytes and a unit of s, ms, us or ns, or a width of 10, 13, "
+    f"16 or 19 characters of {EXAMPLE} and the unit iso"
+)
 
 
 class TimeKey(NamedTuple):
@@ -40,10 +50,13 @@ class TimeKey(NamedTuple):
 
     def fault_of(self, key: bytes) -> str | None:
         """Why a key has no time; None: it has."""
-        if len(key) >= self.end:
+        if len(key) >= self.end and (
+            self.unit != ISO or self.key_time(self.time_of(key)) == key[self.offset : self.end]
+        ):
             return None
+        how = f"as text such as {EXAMPLE[: self.width]}" if self.unit == ISO else f"in {self.unit}"
         where = f"bytes {self.offset} to {self.end - 1}" if self.width > 1 else f"byte {self.offset}"
-        return f"a key of this table has its time, in {self.unit}, at {where}: it has {self.end} bytes at least"
+        return f"a key of this table has its time, {how}, at {where}: it has {self.end} bytes at least"
 
     def is_short(self, first: bytes, end: bytes | None) -> bool:
         """Whether a range, from a key to before another, is of less than a minute; None: it has no end."""
@@ -55,7 +68,26 @@ class TimeKey(NamedTuple):
 
     def time_of(self, key: bytes) -> int:
         """The time of a key; of one that is too short the first that such keys have."""
-        return int.from_bytes(key[self.offset : self.end].ljust(self.width, b"\0"), "big")
+        told = key[self.offset : self.end]
+        if self.unit != ISO:
+            return int.from_bytes(told.ljust(self.width, b"\0"), "big")
+        try:
+            moment = datetime.fromisoformat((told + FIRST[len(told) :]).decode())
+        except ValueError:  # A bound that people have set: it is of no time.
+            return 0
+        return int((moment.replace(tzinfo=None) - datetime.fromordinal(1)).total_seconds())
+
+    @property
+    def most(self) -> int:
+        """The time that no key reaches."""
+        return date.max.toordinal() * 86_400 if self.unit == ISO else 1 << 8 * self.width
+
+    def key_time(self, time: int) -> bytes:
+        """Return the bytes of a time below `most`."""
+        if self.unit != ISO:
+            return time.to_bytes(self.width, "big")
+        moment = datetime.fromordinal(1) + timedelta(seconds=min(time, self.most - 1))
+        return moment.isoformat()[: self.width].encode()
 
 
 def time_key_of(value: object) -> TimeKey:
@@ -66,13 +98,12 @@ def time_key_of(value: object) -> TimeKey:
     """
     match value:
         case [int(offset), int(width), str(unit)] if (
-            unit in UNITS and 1 <= width <= MOST_WIDTH and 0 <= offset <= MOST_END - width
+            unit in UNITS and width in WIDTHS.get(unit, range(1, MOST_WIDTH + 1)) and 0 <= offset <= MOST_END - width
             and type(offset) is type(width) is int
         ):  # fmt: skip
             return TimeKey(offset, width, unit)
     raise ProtocolError(
-        f"a time key is [offset, width, unit]: a width of 1 to {MOST_WIDTH} bytes, a unit of {', '.join(UNITS)}, and "
-        f"all of it within the {MOST_END} bytes that a key may have",
+        f"a time key is {FORM}; all of it within the {MOST_END} bytes that a key may have",
         {"got": repr(value)[:80]},
     )
 

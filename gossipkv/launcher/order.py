@@ -28,7 +28,7 @@ def _name(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: the environment says what nodes would refuse.
     """
-    told = config.load(environ=environ)
+    told = config.load(environ=environ, flags={"data": "/"})  # Each node has a directory of its own.
     return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
 
 

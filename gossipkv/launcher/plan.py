@@ -122,7 +122,7 @@ class Plan:
         Raises:
             ConfigError: naming the setting.
         """
-        config.load(None, {}, self.settings_of(node))
+        config.load(None, {}, {"data": "/", **self.settings_of(node)})  # Its own directory is given when it is started.
 
     def command(self, directory: Path, index: int) -> list[str]:
         """The command line that runs a node."""

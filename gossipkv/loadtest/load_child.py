@@ -20,10 +20,11 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from time import monotonic_ns, process_time, sleep
+from time import monotonic, monotonic_ns, process_time, sleep
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
+from gossipkv.client.link import open_socket
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.loadtest._loadtest import Generator, HttpDialect, KeyChooser, RedisDialect, RpcDialect, Schedule, shuffled
 from gossipkv.loadtest.plan import KINDS
@@ -77,7 +78,7 @@ def dial(address: Address, timeout_s: float, number: int, connections: int) -> s
         Unavailable: it cannot be had.
     """
     try:
-        connection = socket.create_connection(address, timeout_s)
+        connection = open_socket(address, monotonic() + timeout_s)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise Unavailable(

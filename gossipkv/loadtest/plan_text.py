@@ -23,8 +23,8 @@ from gossipkv.loadtest.plan import (
     TlsFiles,
     TruthFile,
 )
+from gossipkv.settings import quantity
 
-UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 LAST_DATABASE: Final = 65_535  # Of Redis; it has 16 unless it is told otherwise.
 
 
@@ -104,11 +104,11 @@ def _steps(part: str, duration_s: float) -> tuple[Step, ...]:
 
 
 def seconds_of(text: str) -> float:
-    """Seconds from `500ms`, `30s`, `2m`, `1h`, or a number of seconds."""
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?", text.strip())
-    if found is None:
-        raise PlanError(f"{text!r} is no duration: say 500ms, 30s, 2m or 1h")
-    return float(found[1]) * UNITS_S[found[2] or "s"]
+    """Seconds from `500ms`, `30s`, `2m`, `1h`, as everywhere."""
+    try:
+        return quantity.parse(text, quantity.DURATION) / 1000
+    except ValueError as error:
+        raise PlanError(f"{text!r} is no duration: {error}") from None
 
 
 SEEDS_APART: Final = 0x9E3779B97F4A7C15  # Of the processes, so that no two ask for the same keys.

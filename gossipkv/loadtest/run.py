@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
 from gossipkv.client.blocking import Client
 from gossipkv.client.credentials import PLAIN
-from gossipkv.client.link import RECEIVE_BYTES, shake
+from gossipkv.client.link import RECEIVE_BYTES, open_socket, shake
 from gossipkv.errors import Unauthorized, Unavailable
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.fleet import Fleet, error_of
@@ -381,7 +380,8 @@ def _question(target: Target, plan: Plan, token: str | None) -> bytes:
 
 def _asked(target: Target, question: bytes, timeout_s: float, credentials: Credentials) -> bytes:
     tls = credentials.tls(target.address.host)
-    with socket.create_connection(target.address, timeout_s) as connection:
+    with open_socket(target.address, monotonic() + timeout_s) as connection:
+        connection.settimeout(timeout_s)
         if tls is not None:
             shake(connection, tls, lambda: None)  # The socket's own limit stands.
         connection.sendall(question if tls is None else tls.seal(question))

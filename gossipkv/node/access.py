@@ -87,6 +87,16 @@ class Access:
         self._named = {user.name: number for number, user in enumerate(self._known) if user is not None}
         return gone
 
+    @property
+    def has_users(self) -> bool:
+        """True if not all may do all."""
+        return self._users is not None
+
+    @property
+    def knows_peers(self) -> bool:
+        """True if methods between nodes are only for those who have proved to be nodes."""
+        return self._users is not None or self._proves
+
     def named(self, name: str) -> int:
         """The number of the user of whom a certificate is that has this name."""
         return self._named.get(name, ANONYMOUS)
@@ -102,6 +112,10 @@ class Access:
                 for number in range(len(self._known))
             ]
         return self._bitmaps
+
+    def wants_tokens(self) -> bool:
+        """Return True if nobody is let do anything who has not shown a token, or a certificate."""
+        return self._users is not None and not self._users.anonymous.grants
 
     # Requests
 
@@ -143,6 +157,10 @@ class Access:
     def may_read(self, number: int, database: str) -> bool:
         """Whether that user may read that database."""
         return self.may(number, Right.READ, database)
+
+    def is_reader(self, number: int, database: str) -> bool:
+        """True of a user who may read that database; a node, or a gateway, shows to others what it is told."""
+        return self._users is None or (number != PROVEN and self.may_read(number, database))
 
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """The refusal, which the log has as well."""

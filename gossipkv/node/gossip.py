@@ -260,6 +260,10 @@ class Gossiping:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
+    def unheard(self) -> dict[str, str]:
+        """Members that seem to live, of which this node gets no packets, and why they are not reached."""
+        return dict.fromkeys(self._core.unheard(now_ms=self.agent.now_ms()), "no packets of gossip come through")
+
     def claimed_twice(self) -> list[str]:
         """Names of members that two nodes claim, as either of them says."""
         entries = self._tree.entries(DUPLICATES, now_ms=0, all=True)

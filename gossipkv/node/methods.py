@@ -19,11 +19,14 @@ import msgpack
 
 from gossipkv.errors import (
     WRITES_ARE,
+    BadRequest,
     GossipKVError,
     Internal,
     LocalError,
     NotReady,
+    StorageError,
     Unauthorized,
+    Unavailable,
     UnknownDatabase,
     UnknownMethod,
     to_wire,
@@ -34,6 +37,7 @@ from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Caller, Refused, Welcome
 from gossipkv.serving.resp import RespCommands
+from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import Known, Later, Packed, Waiting
 
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from gossipkv.serving.reads import Reads
     from gossipkv.table.methods import TableMethods
     from gossipkv.table.tables import Tables
+    from gossipkv.table.words import Words
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | Waiting | Later]
@@ -77,6 +82,7 @@ class Handlers:
         access: Access,
         *,
         deciding: TableMethods,
+        words: Words,
         names: Names,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
@@ -94,8 +100,7 @@ class Handlers:
         self._datasets, self._cluster, self._names = datasets, cluster, names
         self._tables, self._access, self._prove = tables, access, prove
         self._tell_info, self._serves_what, self._make_report = info, serves, report
-        self._verdicts = verdicts
-        self._random = random
+        self._verdicts, self._random = verdicts, random
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
@@ -106,10 +111,10 @@ class Handlers:
             b"get": partial(self._read, reads.get),
             b"get_many": partial(self._read, reads.get_many),
             b"scan": partial(self._read, reads.scan),
-            b"status": self._status,
             b"report": self._report,
             b"verdict": self._verdict,
             b"refresh": self._refresh,
+            **dict.fromkeys((b"hold", b"release"), self._order),
             b"backup": self._backup,
             b"serves": self._serves,
             b"whose": access.whose,
@@ -122,7 +127,7 @@ class Handlers:
             b"create_table": partial(self._named, self._names.check_free),
             **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
         }
-        self._deciding = deciding
+        self._deciding, self._words = deciding, words
         resp = RespCommands(
             resp_databases,
             names=names.all,
@@ -135,6 +140,7 @@ class Handlers:
         self._of_callers: dict[bytes, OfCaller] = {
             b"auth": access.auth,
             b"hello": self._hello,
+            b"status": self._status,
             b"resp": resp.answer,
         }
 
@@ -149,13 +155,10 @@ class Handlers:
             return self._refuse(b"get", self._unanswered(params))
         try:
             arguments = Arguments(method, params)
-            if (of_caller := self._of_callers.get(method)) is not None:
-                result = of_caller(arguments, caller)
-            else:
-                own = self._methods.get(method, _unknown)
-                if own is not _unknown:
-                    self._access.judge(arguments, caller)
-                result = own(arguments)
+            of_caller, own = self._of_callers.get(method), self._methods.get(method, _unknown)
+            if method != b"resp" and (of_caller is not None or own is not _unknown):
+                self._access.judge(arguments, caller)
+            result = own(arguments) if of_caller is None else of_caller(arguments, caller)
             if isinstance(result, Waiting | Later):
                 return result
             return self._pack(result)
@@ -192,6 +195,8 @@ class Handlers:
                 on_answer(answer)
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
+        if isinstance(error, StorageError):  # It is of the disk below, and no defect.
+            error = Unavailable(error.message, error.details)
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
             return self._internal_error(method, error)
         try:
@@ -233,13 +238,13 @@ class Handlers:
         arguments.end()
         return self._names.databases()
 
-    def _partition_map(self, arguments: Arguments) -> Value:
-        database, options = arguments.text("database"), arguments.options("start", "limit")
-        start, limit = options.blob("start"), options.number("limit", least=1)
+    def _partition_map(self, arguments: Arguments) -> Value | Waiting:
+        database, _ = arguments.text("database"), arguments.options("start", "limit")
         if self._datasets.known(database):
             told: dict[str, Value] = {**self._datasets.partition_map(database)}
             return told
-        return self._deciding.partition_map(database, start, limit)
+        arguments.rewind()
+        return self._deciding.partition_map(arguments)
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
         """A read of a dataset, or of a table."""
@@ -253,13 +258,16 @@ class Handlers:
         arguments.rewind()
         return self._deciding.methods[arguments.method.encode()](arguments)
 
-    def _status(self, arguments: Arguments) -> Value | Waiting:
+    def _status(self, arguments: Arguments, caller: Caller) -> Value | Waiting:
+        may_read = partial(self._access.is_reader, caller.user)
         options = arguments.options("local", "database", "bitmaps")
         local, bitmaps = options.flag("local"), options.flag("bitmaps")
         database = options.text("database")
         is_dataset = database is not None and self._datasets.known(database)
         self._check_named(database)
-        told = {} if database and not is_dataset else self._datasets.status(database, local=local, bitmaps=bitmaps)
+        has_none = database and not is_dataset
+        how = partial(self._datasets.status, local=local, bitmaps=bitmaps, may_read=may_read)
+        told = {} if has_none else how(database)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
@@ -293,9 +301,7 @@ class Handlers:
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")
         arguments.end()
-        silence = self._cluster.silence
-        if silence is not None:
-            raise NotReady(f"this node is silent, and builds nothing until it can write: {silence}")
+        self._check_writes("builds")
 
         async def look() -> Value:
             seen = await self._datasets.rescan(database)
@@ -305,6 +311,29 @@ class Handlers:
             return result
 
         return Waiting(look, shared_by=("refresh", database))
+
+    def _check_writes(self, what: str) -> None:
+        silence = self._cluster.silence
+        if silence is not None:
+            raise NotReady(f"this node is silent, and {what} nothing until it can write: {silence}")
+
+    def _order(self, arguments: Arguments) -> Waiting:
+        """`hold [database, version, {options}]`, or `release [database, {options}]`."""
+        database = arguments.text("database")
+        version = arguments.text("version") if arguments.method == "hold" else None
+        is_here = arguments.options("local").flag("local")
+        if version is not None and not is_name(version):
+            raise BadRequest(f"{version[:80]!r} is no name of a version: {NAMES}")
+        if self._names.is_table(database):
+            raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
+        self._check_known(database)
+        self._check_writes("holds")
+
+        async def order() -> Value:
+            told: dict[str, Value] = {**await self._datasets.order(database, version, here=is_here)}
+            return told
+
+        return Waiting(order)
 
     def _backup(self, arguments: Arguments) -> Waiting:
         directory = PurePath(arguments.directory("directory"))
@@ -324,7 +353,6 @@ class Handlers:
         mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
         is_proven = self._prove(theirs.uuid)
         mine.check(theirs)
-        is_enough = True
         if prover is not None:
             try:
                 mine, has_key = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
@@ -332,10 +360,8 @@ class Handlers:
                 self._access.note_refused(shown(caller.address), "hello")
                 raise
             is_proven = is_proven or has_key
-            is_enough = is_proven or not prover.is_required
-        if is_enough:  # Strangers are not believed.
-            self._deciding.hear_seen(theirs.seen)
-        told = mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
+        self._words.hear(theirs.uuid, theirs.word)
+        told = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
         return Known(PROVEN, told) if is_proven else told
 
     def _serves(self, arguments: Arguments) -> Value:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.library import Library
 
 PATIENCE: Final = 2  # Times to converge.
+TABLES_S: Final = 5.0  # For the replicas of tables to answer: it takes longer only where others are gone.
+TABLES_LOOK_S: Final = 0.02
 
 
 @final
@@ -26,6 +28,7 @@ class Readiness:
     def __init__(self, datasets: Library, cluster: Cluster, *, settle_ms: int, now_ms: int) -> None:
         """`settle_ms`: `time_to_converge`."""
         self.draining = False
+        self.tables_opened = False  # Their replicas answer, or were waited for long enough.
         self._datasets = datasets
         self._cluster = cluster
         self._joined = False  # Once it has, it stays so: that others are gone is no reason to be gone as well.
@@ -34,7 +37,8 @@ class Readiness:
     def to_map(self, now_ms: int) -> dict[str, bool]:
         """Return what `info` tells: ready is who has joined and opened, and is not draining."""
         self._joined = self._joined or self._joins(now_ms)
-        return {"joined": self._joined, "opened": self._datasets.opened, "draining": self.draining}
+        opened = self._datasets.opened and self.tables_opened
+        return {"joined": self._joined, "opened": opened, "draining": self.draining}
 
     def _joins(self, now_ms: int) -> bool:
         membership = self._cluster.membership

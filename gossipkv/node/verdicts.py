@@ -55,10 +55,12 @@ class Report:
     names: Names
     store: Tables
     cluster: Gossiping
+    unreached: Callable[[], Mapping[str, str]]  # Members that seem to live, and why they are not reached from here.
     unreadable: Callable[[], Sequence[str]]
     draining: Callable[[], bool]
     certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.
     clock: Clock
+    to_readers: bool = True  # Whoever is told may read all databases: there are no users.
 
     async def make(self) -> dict[str, Value]:
         """Return it, as of now."""
@@ -69,6 +71,7 @@ class Report:
         }
         told: dict[str, Value] = {
             "isolated": cluster.isolated(),
+            "unreached": {**self.unreached()},
             "silent": cluster.silence,
             "source_error": self.datasets.trouble(),
             "sourceless": not self.has_source,
@@ -77,14 +80,14 @@ class Report:
             "unreadable": [*self.unreadable()],
             "draining": self.draining(),
             **_of_certificate(self.certificate(), self.clock.wall_ms() // 1000),
-            "tables_closed": store.get("why"),
+            "tables_lost" if store.get("lost") else "tables_closed": store.get("why"),
             "log_damage": store.get("log_damage"),
             "copies_aside": self.tables.to_map().get("copies_aside"),
             "acceptors": [*self.tables.acceptors()],
             "away": away,
         }
         tables = await self.tables.conditions()
-        found = self.names.with_disputes({**tables, **self.datasets.conditions()})
+        found = self.names.with_disputes({**tables, **self.datasets.conditions(to_readers=self.to_readers)})
         databases: dict[str, Value] = {name: {**entry} for name, entry in found.items()}
         return {**{key: value for key, value in told.items() if value}, "databases": databases}
 

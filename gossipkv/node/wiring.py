@@ -51,7 +51,7 @@ from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
-from gossipkv.node.readiness import Readiness
+from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, Readiness
 from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.supervisor import NOBODY, Supervisor
@@ -178,7 +178,7 @@ async def run(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
-                node.tell_unserved()
+                await node.open_all()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
                 node.tell_ready(nursery)
@@ -229,19 +229,19 @@ class _Node:
         self.log, self._gossiping, self._access = Log("gossipkv.node"), gossiping, access
         self._config, self._environment = config, environment
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
-        self._supervisor, self._has_left = NOBODY, False
         self._pumps = Pumps(
             config,
             config.pumps_for(cores()),
             seed=lambda: environment.random.getrandbits(62),
             node=directory.record.node,
             readable=access.bitmaps,
+            wants_tokens=access.wants_tokens,
             user_named=access.named,
         )
         self._certificate = certificate.Certificate(
             config, environment.clock, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
-        self._membership, self._ring = membership, ring
+        self._supervisor, self._has_left, self._membership, self._ring = NOBODY, False, membership, ring
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)
@@ -304,6 +304,7 @@ class _Node:
             self._tables,
             peers=self._peers,
             environment=self._environment,
+            knows_peers=self._access.knows_peers,
             on_names=self._library.names_changed,
         )
 
@@ -316,15 +317,16 @@ class _Node:
             names=self._names,
             store=self._tables,
             cluster=self._gossiping,
+            unreached=lambda: {**self._gossiping.unheard(), **self._peers.failures},
             unreadable=lambda: self._sharing.unreadable,
             draining=lambda: self._readiness.draining,
             certificate=lambda: self._certificate.expires_s,
             clock=self._environment.clock,
+            to_readers=not self._access.has_users,
         )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
-        clock = self._environment.clock
-        began_ns = clock.monotonic_ns()
+        began_ns = (clock := self._environment.clock).monotonic_ns()
         http = dict if self._gateway is None else self._gateway.counters
         return Measures(
             counters=lambda: {**self._pumps.counters(), **elsewhere.counters(), **http()},
@@ -353,6 +355,7 @@ class _Node:
             self._access,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
+            words=self._deciding.words,
             names=self._names,
             serves=self._sharing.answer,
             report=self._report.make,
@@ -385,7 +388,7 @@ class _Node:
                 ways.adopt,
                 mine=lambda: self._gossiping.hello,
                 prover=self._gossiping.prover,
-                seen=lambda: self._deciding,
+                words=lambda: self._deciding.words,
                 wake=ways.wake,
                 on_unreached=self._gossiping.suspect_hint,
                 on_not_served=self._look_around,
@@ -439,10 +442,14 @@ class _Node:
         await self._tables.end()
         nursery.cancel_scope.cancel()
 
-    def tell_unserved(self) -> None:
-        """A line for each database that is known and not served: it is still being built, or cannot be."""
+    async def open_all(self) -> None:
+        """Log each database that is not served yet, and return once replicas answer, or were waited for long enough."""
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
+        with trio.move_on_after(TABLES_S):
+            while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # It is looked at.
+                await trio.sleep(TABLES_LOOK_S)
+        self._readiness.tables_opened = True
 
     def tell_ready(self, nursery: trio.Nursery) -> None:
         """Tell the supervisor, and from then on that rounds of the pump pass."""
@@ -563,7 +570,7 @@ class _Node:
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:
             while True:
-                smeared = self._deciding.drain()
+                smeared = 0 if (accepting := self._deciding.accepting) is None else accepting.drain()
                 if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)) and not smeared:
                     return
                 await trio.sleep(HAND_OVER_LOOK_S)

@@ -14,6 +14,7 @@ Read in this order:
     seals.py          what tells two files of one partition apart
     ring.py           which of them fall to a shard id: who builds what
     statement.py      what a node says that it holds and builds, and its bytes
+    orders.py         on which version operators have pinned a database
     holders.py        the statements of all members: who holds what
     candidates.py     whom to ask, in which order
 """

@@ -34,8 +34,12 @@ class TimeKey(Protocol):
         ...
 
     @property
-    def width(self) -> int:
-        """Its bytes."""
+    def most(self) -> int:
+        """The time that no key reaches."""
+        ...
+
+    def key_time(self, time: int, /) -> bytes:
+        """Return the bytes of a time below that."""
         ...
 
     def time_of(self, key: bytes, /) -> int:
@@ -64,8 +68,8 @@ def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usua
     """
     if len(series) > MOST_SERIES:
         return Ahead((), {})
-    end = 1 << 8 * key.width  # Other nodes have said what was written: what no key can have is not believed.
-    series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < end]
+    # Other nodes have said what was written: what no key can have is not believed.
+    series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < key.most]
     begun = [_begun(key, firsts, one) for one in series]
     room = MOST_AHEAD - sum(map(len, begun))
     cuts: list[Cut] = []
@@ -99,10 +103,11 @@ def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, 
     at = begun.stop - 1
     end = firsts[begun.stop] if begun.stop < len(firsts) else None
     times = [last + step * number for number in range(bool(begun), count + bool(begun))]
-    keys = [_key_at(key, written, time) for time in times if time < 1 << 8 * key.width]
+    # Times that differ by less than keys tell are one key.
+    keys = dict.fromkeys(_key_at(key, written, time) for time in times if time < key.most)
     inside = tuple(one for one in keys if firsts[at] < one and (end is None or one < end))
     return Cut(at, inside[: MOST_AHEAD - 1]) if inside else None
 
 
 def _key_at(key: TimeKey, written: Written, time: int) -> bytes:
-    return written.prefix + time.to_bytes(key.width, "big")
+    return written.prefix + key.key_time(time)

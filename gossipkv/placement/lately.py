@@ -6,7 +6,7 @@ without it takes what there is for old.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.partition import State
@@ -25,18 +25,17 @@ class Lately:
     """What is remembered of one table, by the time at which it was seen."""
 
     def __init__(self) -> None:
-        self.moved: dict[tuple[int, int], float] = {}  # Slots, by their partition's id, that went to another node.
+        # Slots, by their partition's id, that went to another node; children of that have not, and do not rest.
+        self.moved: dict[tuple[int, int], float] = {}
         self.passed: dict[tuple[bytes, bytes], float] = {}  # From which node something went to which.
         self.divided: dict[int, float] = {}  # The children.
         self.large: dict[int, float] = {}  # Partitions over the limit, since then.
         self.asked: dict[int, tuple[float, float]] = {}  # When a division was asked for, first and last.
         self._seen: Mapping[bytes, Partition] | None = None
-        self._firsts: list[bytes] = []
 
     def read(self, partitions: Mapping[bytes, Partition], now: float) -> None:
         """Take in a map: partitions by their first keys, in order."""
         before, self._seen = self._seen, partitions
-        firsts, self._firsts = self._firsts, [*partitions]
         for key, partition in partitions.items() if before is not None else ():
             assert before is not None
             known = before.get(key)
@@ -46,9 +45,6 @@ class Lately:
                 self._compare(known, partition, now)
                 continue
             self.divided[partition.id] = now
-            parent = before[firsts[bisect_right(firsts, key) - 1]] if firsts else partition
-            for slot in [slot for id_, slot in self.moved if id_ == parent.id]:
-                self.moved[partition.id, slot] = self.moved[parent.id, slot]
         self._forget(now)
 
     def measured(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
@@ -59,6 +55,10 @@ class Lately:
     def asks(self, partition: int, now: float) -> None:
         """A division is asked for."""
         self.asked[partition] = self.asked.get(partition, (now, now))[0], now
+
+    def resting(self, now: float) -> list[tuple[int, int, int]]:
+        """What is not moved now: partitions by their ids, slots, and for how many seconds yet."""
+        return [(*slot, ceil(at + LATELY_S - now)) for slot, at in sorted(self.moved.items()) if at + LATELY_S > now]
 
     def rests(self) -> None:
         """Forget what was moved: people want something else."""

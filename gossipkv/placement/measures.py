@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+HARDLY: Final = 64  # Of an hour's writes it is a minute's.
 
 
 class Written(NamedTuple):
@@ -18,10 +21,12 @@ class Written(NamedTuple):
     seconds: int  # For how long it has been written to, an hour at most.
 
     def beside(self, other: Written) -> Written:
-        """What was written at two hosts."""
+        """What was written at two hosts; one that has hardly any of it moves no end: a clock may be wrong."""
         assert self.prefix == other.prefix
-        low, high, seconds = min(self.low, other.low), max(self.high, other.high), max(self.seconds, other.seconds)
-        return Written(self.prefix, low, high, self.bytes + other.bytes, seconds)
+        most = max(self.bytes, other.bytes)
+        counted = [one for one in (self, other) if one.bytes * HARDLY >= most]
+        low, high = min(one.low for one in counted), max(one.high for one in counted)
+        return Written(self.prefix, low, high, self.bytes + other.bytes, max(self.seconds, other.seconds))
 
 
 class Measure(NamedTuple):

@@ -20,10 +20,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_OF_SLOT: Final = 2
+MOST_REPLICATION: Final = 9
 LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 MOST_FORMER: Final = 64  # By what people or nodes plan; what is taken by force then may be so, too, of each slot.
-MOST_TO_MOVE: Final = MOST_FORMER - 9  # Beyond that nothing moves: each slot may be forced yet, of nine at most.
+MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # Beyond that nothing moves: each slot may be forced yet.
+# In the place of assignments, where a range began anew.  Their counters are of config ids, the first counted backwards
+# (`table.token.left_out`): of sessions that are older, and what all hosts had when their tokens left it out, it is lost
+LEFT_OUT: Final = (1 << 64) - 1
+HAD: Final = LEFT_OUT - 1  # unless the copy that was kept went by a map as new as all that the session has seen.
 MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
 
@@ -34,6 +38,16 @@ class State(IntEnum):
     INITIALIZING = 2
     AVAILABLE = 3
     LEAVING = 4
+
+
+# What a slot may have, in the order of states.  LEAVING is alone where the other end of the move was taken by force,
+# until others have what only it has.
+_OF_SLOT: Final = frozenset({
+    *((state,) for state in State),
+    (State.PROPOSED, State.AVAILABLE),
+    (State.INITIALIZING, State.AVAILABLE),
+    (State.AVAILABLE, State.LEAVING),
+})  # fmt: skip
 
 
 class Assignment(NamedTuple):
@@ -102,8 +116,8 @@ def least_of_group(replication: int) -> int:
 
 def fault_of(partition: Partition, replication: int) -> str:
     """Which invariant a partition breaks; empty: none."""
-    assignments, former = partition.assignments, partition.former
-    if not former and _is_at_rest(assignments, replication):
+    assignments, former, ends = partition.assignments, partition.former, [end.assignment for end in partition.ends]
+    if not (former or ends) and _is_at_rest(assignments, replication):
         return ""
     slots: dict[int, list[State]] = {}
     for one in assignments:
@@ -113,14 +127,18 @@ def fault_of(partition: Partition, replication: int) -> str:
         (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
         (len({one.id for one in assignments}) < len(assignments), "two assignments have one id"),
         (len({one.node for one in assignments}) < len(assignments), "a node is assigned twice"),
-        (any(slot >= replication for slot in slots), f"a slot that is not below the replication, {replication}"),
-        (any(len(held) > MOST_OF_SLOT for held in states), "a slot has more assignments than two, the ends of a move"),
-        (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
+        (
+            any(not 0 <= slot < replication for slot in slots),
+            f"a slot is negative, or not below the replication, {replication}",
+        ),
+        (any((*sorted(held),) not in _OF_SLOT for held in states), "a slot has what no move leaves in it"),
         (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
         (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
         (list(former) != sorted({*former}), "its former assignments are not in order"),
         (len(former) > MOST_FORMER + replication, "it has too many former assignments"),
         (not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),
+        (len({*ends}) < len(ends), "an assignment has two ends"),
+        (not {*ends}.isdisjoint(one.id for one in assignments), "an assignment that has an end is there still"),
     )
     return next((words for is_broken, words in broken if is_broken), "")
 

@@ -25,6 +25,8 @@ A database's entry is a map, too:
     newest, hold    null, or the name of a version
     refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
     told            true or false
+    order           [stamp, version or null]: the latest order to hold a version, or to release it, that is known
+                    there, which all nodes obey; not there: none
 
 A field that is not known is passed over, so that later versions may say more.  What is malformed, too large or of
 another format is None: reading raises nothing, and makes nothing before it has counted bytes and partitions.
@@ -43,6 +45,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgpack
 
 from gossipkv.placement.identity import WIRE_ID_BYTES, Identity
+from gossipkv.placement.orders import MAX_STAMP, Order
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
@@ -106,6 +109,7 @@ class DatabaseStatement:
     # By the digest of a version's source, the functions that a stray has refuted; the latest last.
     refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     told: bool = False  # This life of the node has told all its copies: what a former one said is over.
+    order: Order | None = None  # The latest that it knows.
 
     @property
     def names_any(self) -> bool:
@@ -149,6 +153,7 @@ def _both(some: PartitionSet | None, others: PartitionSet | None) -> PartitionSe
 def encode_database(statement: DatabaseStatement) -> bytes:
     """Return a database's statement as one entry, with what was refuted for the latest `MAX_REFUTED` digests."""
     refuted = list(statement.refuted.items())[-MAX_REFUTED:]
+    order: dict[str, Packed] = {} if statement.order is None else {"order": [*statement.order]}
     return _pack({
         "format": FORMAT,
         "active": None if statement.active is None else list(statement.active),
@@ -157,6 +162,7 @@ def encode_database(statement: DatabaseStatement) -> bytes:
         "hold": statement.hold,
         "refuted": [[bytes.fromhex(digest), *functions] for digest, functions in refuted],
         "told": statement.told,
+        **order,
     })  # fmt: skip
 
 
@@ -236,6 +242,7 @@ def _database(said: Mapping[str, Packed]) -> DatabaseStatement:
         hold,
         dict(map(_refutation, refuted)),
         _flag(said, "told"),
+        _order(said.get("order")),
     )
 
 
@@ -349,6 +356,15 @@ def _named(told: Packed) -> Named | None:
             return None
         case [version, bytes(wire_id)] if len(wire_id) == WIRE_ID_BYTES:
             return Named(_of_form(version, _NAME), wire_id)
+    raise _Malformed
+
+
+def _order(told: Packed) -> Order | None:
+    match told:
+        case None:
+            return None
+        case [int(stamp), str() | None as version] if not isinstance(stamp, bool) and 0 <= stamp <= MAX_STAMP:
+            return Order(stamp, None if version is None else _of_form(version, _NAME))
     raise _Malformed
 
 

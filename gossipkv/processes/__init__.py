@@ -9,6 +9,6 @@ Read in this order:
     pace.py         how fast it may read
     niceness.py     others come first
     usage.py        what this process takes of the machine, and what another does, seen from outside
-    interrupt.py    Ctrl-C before there is anything to stop
     logs.py         what it says: lines with fields on standard error
+    streams.py      standard output and error that never wait for their reader
 """

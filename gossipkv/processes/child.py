@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -17,16 +16,25 @@ from gossipkv.processes import leash
 from gossipkv.processes.program import command, environment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 # Of what a child says on standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
 
+# A fixed threshold: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks
+# of a SequenceFile or as values, up to two and a half times what is in use.
+#
+# So fixed, it would give back what lies free at the end of its memory after nearly each buffer, and have it anew: that
+# is where the pages are that a child should keep.
+MMAP_THRESHOLD_BYTES = 1 << 20
+TRIM_THRESHOLD_BYTES = 4 << 20
+ALLOCATION: Final = {
+    "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES), "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES)
+}  # fmt: skip
+
 
 @contextlib.asynccontextmanager
-async def running(
-    module: str, environ: Mapping[str, str] = MappingProxyType({}), *, descriptors: Sequence[int] = ()
-) -> AsyncIterator[tuple[trio.Process, int]]:
+async def running(module: str, *, descriptors: Sequence[int] = ()) -> AsyncIterator[tuple[trio.Process, int]]:
     """Run a module as a program as long as the block lasts; yields it, and the leash that it is to wear.
 
     It has these `descriptors` by their numbers, beside those of its streams.
@@ -40,7 +48,7 @@ async def running(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**environment(), **environ},
+            env={**environment(), **ALLOCATION},
             pass_fds=(worn, *descriptors),
             start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its children itself.
         )

@@ -1,21 +1,22 @@
 """Logging: lines with fields on standard error, as text for people or JSON for a collector.
 
-A line that cannot be written (the disk is full, the collector has gone) is lost and is no error: what a node does is
-worth more than what it says of it.
+A node does its work whatever becomes of its log.  A line goes into a queue (`streams`), and is lost if its reader takes
+too few (`log_lost`).  Lines of one event are limited (`log_limited`), and so are tracebacks of one place.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Final, TextIO, final
+from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.log import ROOT, fields_of
+from gossipkv.log import ROOT, Limits, Log, fields_of
+from gossipkv.processes.streams import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,32 +30,69 @@ BELOW: Final = "exception"  # The field whose lines stand below the line.
 
 
 @final
-class _Lines(logging.StreamHandler[TextIO]):
-    """A stream, as far as it takes lines."""
+class _Lines(logging.Handler):
+    """Writes lines to a descriptor, as many as the limits let through."""
 
-    def __init__(self, stream: TextIO, form: Callable[[logging.LogRecord], str]) -> None:
-        super().__init__(stream)
+    def __init__(self, descriptor: int, form: Callable[[logging.LogRecord], str]) -> None:
+        super().__init__()
         self._form = form
+        self._limits = Limits()
+        self._guard = threading.Lock()  # Of the limits: threads log, too.
+        self._log = Log(f"{ROOT}.log")
+        self.stream = Stream(descriptor, self._tell_left_out)
+        self.addFilter(self._lets)
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self._form(record)
-        with contextlib.suppress(OSError):
-            self.stream.write(line + "\n")
-            self.stream.flush()
+        self.stream.write(self._form(record) + "\n")
+
+    def _lets(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        with self._guard:
+            if not self._limits.lets(str(record.msg), now):
+                return False
+            if record.exc_info is not None and (error := record.exc_info[1]) is not None:
+                where = place_of(error)
+                if not self._limits.lets_traceback(where, now):
+                    record.exc_info = None
+                    short = f"{traceback.format_exception_only(error)[-1].rstrip()} (at {where}; as told lately)"
+                    record.__dict__["fields"] = {**fields_of(record), BELOW: short}
+        return True
+
+    def _tell_left_out(self, lost: int, now: float) -> None:
+        if lost:
+            self._log.warning("log_lost", lines=lost)
+        with self._guard:
+            left_out = self._limits.left_out(now)
+        for event, lines in left_out.items():
+            self._log.warning("log_limited", limited=event, lines=lines)
 
 
 def configure(level: str, form: str) -> None:
-    """Make every logger of this process write lines of `level` and above, in `form` (`text` or `json`)."""
+    """Let this process never wait for the readers of its standard streams; its loggers write lines to standard error.
+
+    Lines of `level` and above are written, in `form` (`text` or `json`).
+    """
     colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    send_to(_Lines(sys.stderr, as_json if form == "json" else coloured if colours else as_text), level)
+    sys.stdout = Stream(1)
+    sys.stderr = write_to(2, as_json if form == "json" else coloured if colours else as_text, level)
 
 
-def send_to(handler: logging.Handler, level: str = "debug") -> None:
-    """Have every logger of this process send what it says, of `level` and above, there and nowhere else."""
+def write_to(descriptor: int, form: Callable[[logging.LogRecord], str], level: str = "debug") -> Stream:
+    """Send the lines of all loggers of this process, of `level` and above, to a descriptor and nowhere else."""
     root = logging.getLogger(ROOT)
+    handler = _Lines(descriptor, form)
     root.handlers = [handler]
     root.propagate = False
     root.setLevel(level.upper())
+    return handler.stream
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file, the line and the kind of an error, as one word for where it was raised."""
+    trace, where = error.__traceback__, "nowhere"
+    while trace is not None:
+        where, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
+    return f"{where}:{type(error).__name__}"
 
 
 def told(record: logging.LogRecord) -> dict[str, object]:

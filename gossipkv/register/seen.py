@@ -121,9 +121,9 @@ class Seen:
         """Where an acceptor was seen."""
         return {**self._others.get(acceptor, {})}
 
-    def tell(self, acceptors: Iterable[AcceptorId]) -> bytes:
-        """What to say: where this store is, and where these were seen."""
-        rows: list[object] = []
+    def tell(self, acceptors: Iterable[AcceptorId], word: bytes = b"") -> bytes:
+        """What to say: where this store is, where these were seen, and the word that the reader wants to be told."""
+        rows: list[list[object]] = []
         if not self._now.batches and self._past:
             last = max(self._past)
             rows.append([*self.me, *last, self._past[last]])
@@ -131,6 +131,7 @@ class Seen:
         for acceptor in acceptors:
             seen = self._others.get(acceptor, {})
             rows += [[*acceptor, *opening, batches] for opening, batches in seen.items()]
+        rows[0] += [word] if word else []
         packed: bytes = msgpack.packb(rows)
         return packed
 
@@ -227,6 +228,20 @@ def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
             case _:
                 raise ProtocolError("what was seen is [node, store, three numbers]", {"got": repr(row)[:80]})
     return tuple(rows)
+
+
+def teller_of(data: bytes) -> tuple[bytes, bytes]:
+    """Return the node that tells it, and the word that it knows; nothing where it says none.
+
+    Raises:
+        ProtocolError: it does not have that form.
+    """
+    told = positions_in(data)
+    match _rows(data):
+        case [[_, _, _, _, _, bytes(word), *_], *_]:
+            return told[0][0].node, word
+        case _:
+            return b"", b""
 
 
 def _key(number: int) -> bytes:

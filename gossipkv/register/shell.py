@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, ProtocolError
+from gossipkv.errors import GossipKVError, ProtocolError, Unavailable
 from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
 from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen, positions_in
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Registers:
         self._offers: dict[bytes, object] = {}  # What belongs to changes that are under way, by register.
         self._tokens = 0
         self._has_work = trio.Event()
+        self.word_to: Callable[[bytes], bytes] = lambda _: b""  # What each node wants to be told (`Seen.tell`).
         space.on_closed(self._close)
         space.take_along(self._seen)
         self._close_behind()
@@ -230,6 +231,20 @@ class Registers:
             proposer.begin_anew("the store of an acceptor may have gone back", now_ms=self._now_ms())
             self._act(proposer)
 
+    def check_been(self, seen: bytes) -> None:
+        """Look at what somebody tells of this store who is not to be believed.
+
+        Raises:
+            ProtocolError: it does not have that form.
+            Unavailable: the store has not been there.  Who would count an answer must not be given one.
+        """
+        for acceptor, position in positions_in(seen):
+            if acceptor == self.me and not self._seen.has_been(position):
+                raise Unavailable(
+                    "more was seen of this store than it has written, says somebody who has not proved to be a member "
+                    "of the cluster: nothing was done; a member is asked again when this node has reached it"
+                )
+
     def _close_behind(self) -> None:
         why = self._seen.behind
         if why:
@@ -311,7 +326,8 @@ class Registers:
         if send.to != self.me:
             acceptors = {send.to} if known is None else {send.to, *known.everyone}
             offer = self._offers.get(proposer.register) if send.accepts else None
-            self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply, offer=offer)
+            seen = self._seen.tell(sorted(acceptors), self.word_to(send.to.node))
+            self._ask(send.to, send.request, seen, on_reply, offer=offer)
             return
         try:
             self._receive(send.request, lambda reply: on_reply(reply, "its store is closed"))

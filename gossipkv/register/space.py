@@ -169,6 +169,8 @@ class Space:
 
     def _batch(self, together: list[Mapping[bytes, bytes | None]]) -> Batch:
         batch = Batch()
+        # Decisions are small and replace each other, and no drop and no move goes on without them.
+        batch.relieves = True
         space = self._space
         if space is None:
             space = self._store.reserve_space()
@@ -186,14 +188,19 @@ class Space:
         return batch
 
     async def _write(self, batch: Batch) -> None:
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 await self._store.write(batch)
             except Overloaded as error:
+                if self._waits is None:
+                    self._log.warning("decisions_wait_for_room", reason=error.message)
                 self._waits = error.message
-                self._log.warning("decisions_wait_for_room", reason=error.message)
                 await trio.sleep(RETRY_S)
             else:
+                if self._waits is not None:
+                    self._log.info("decisions_have_room", attempts=attempts)
                 self._waits = None
                 return
 

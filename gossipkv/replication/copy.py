@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from gossipkv.placement.partition import HAD
 from gossipkv.replication import clock, record
 from gossipkv.replication._replication import size_bytes
 from gossipkv.replication.joining import Joining
@@ -76,7 +77,7 @@ class Rules(NamedTuple):
 
     def ended(self, named: Sequence[int]) -> bytes:
         """Of whom a clock that names these is silent: all had it when it was settled, or began with it."""
-        return clock.of((one, end) for one, end in self.ends if end and one not in named)
+        return clock.of((one, end) for one, end in self.ends if end and one not in named and one < HAD)
 
 
 NO_RULES: Final = Rules()
@@ -155,6 +156,7 @@ class Merged:
     after: bytes
     joining: Joining | None = None
     won: dict[bytes, bytes] = field(default_factory=dict)
+    relieves: bool = True  # Each that won deletes what is here.
 
 
 @final
@@ -338,6 +340,7 @@ class Copy:
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
+        batch.relieves = True  # It says which assignments there are, and moves and garbage collection wait for it.
         self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
         if ended_now := rules.ended(named):
             self.put(batch, ENDED, ended_now)
@@ -457,6 +460,7 @@ class Copy:
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
+                merged.relieves &= standing is not None and record.is_deleted(data)
         if merged.joining is None:
             merged.after = after
         else:

@@ -74,6 +74,7 @@ def divide(
     assert all(parent.assignment in heir.rules.former for heir in heirs), parent.identity
     replicas.loading.tear(parent)
     batch = Batch()
+    batch.relieves = True  # Until it goes on as its children, none of them can move away or be dropped.
     for key in OF_COPY:
         parent.remove(batch, key)
     parent.put(batch, DIVIDED, parent.identity.encode())

@@ -10,7 +10,8 @@ told them, cover every entry; it is kept, so a feed goes on where it was.
   not answered yet does not lie; an origin to which the connection is broken is not waited for.
 * After that the origin's entries in that partition go like those written here for a while, and for as long as answers
   say that they were news: the origin may live, and only its link to the target be cut.
-* A copy that cannot take, or lacks what came before, has a *lane* of its own, and keeps nobody else's place.
+* A copy that cannot take, or lacks what came before, goes by another *lane*, and keeps nobody else's place.  Copies of
+  one space that lack what came before have a lane together, so that their log is read once and not once for each.
 
 The core is pulled: told what has happened, it is asked for what to do next.
 """
@@ -18,12 +19,12 @@ The core is pulled: told what has happened, it is asked for what to do next.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.replication import clock
+from gossipkv.replication.lanes import Item, Lane, Look, Ship, Told, is_served
 from gossipkv.replication.tail import size_bytes_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.replication.tail import Beginnings, Tail
-    from gossipkv.storage.engine.log_reader import Cursor
 
     Origins = Callable[[Copy, int], bool]  # Whether the connection from here to an origin's node is broken.
 
@@ -39,114 +39,10 @@ if TYPE_CHECKING:
 MESSAGE_BYTES: Final = 128 << 10
 MESSAGE_ENTRIES: Final = 256
 MOST_UNDER_WAY: Final = 4
-MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
+MOST_OF_LANES: Final = 2  # Of these, what goes by other lanes than the shared one.
 MOST_LOOKS: Final = 4  # Lanes for which the log is read at a time.
 MOST_OPEN: Final = 1 << 16  # Entries that are known here and not covered there; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Times the relay time.
-
-
-class Ends(NamedTuple):
-    """Of a span (`joining`): what this node's log went on from before its first entry, and where its last one ends."""
-
-    before: bytes
-    after: bytes
-
-
-NOTHING: Final = Ends(b"", b"")  # Nothing was merged yet.
-
-
-class Told(NamedTuple):
-    """What the target has told of its copy of a partition."""
-
-    assignment: int
-    clock: bytes
-    config: int
-    can_take: bool
-    available: bool
-    span: Ends | None = None  # It is not whole, and has merged that of what this node has sent.
-
-    def counted(self, copy: Copy) -> Told:
-        """The same without what the map here names no more, if that is as new: it has ended, and all have it."""
-        named = clock.named(self.clock, copy.named)
-        return self if self.config > copy.config or named == self.clock else self._replace(clock=named)
-
-
-def is_served(assignment: int, copy: Copy) -> bool:
-    """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""
-    return any(seat.available for one, seat in copy.seated() if one == assignment)
-
-
-@final
-class Ship(NamedTuple):
-    """A message to be sent, which `answered` is told of by its number."""
-
-    number: int
-    entries: list[Entry]
-
-
-@final
-class Look(NamedTuple):
-    """The log is to be read behind a position, for `read`."""
-
-    lane: Lane
-    serial: int
-    position: int
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the lane wants to know it no more: it began anew, or looks anew."""
-        return self.serial != self.lane.serial
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Item:
-    """An entry that the target has not covered."""
-
-    position: int
-    copy: Copy
-    after: bytes
-    origins: tuple[int, ...]
-    is_own: bool
-    noted: float  # When the feed came by.
-    under_way: bool = False
-    answered: float | None = None  # When it was, last.
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Lane:
-    """A cursor in the log: what it has passed and the target has not covered is open."""
-
-    at: int  # It has passed all up to here.
-    copy: Copy | None = None  # Of one copy alone; None: of all that have no lane of their own.
-    open: deque[Item] = field(default_factory=deque)
-    serial: int = 0  # Of what is read for it.
-    looks: bool = False
-    read: deque[Entry] = field(default_factory=deque)  # Of the log, and not passed yet.
-    read_to: int = 0
-    cursor: Cursor | None = None  # Of whoever reads the log for it.
-    met: set[Copy] = field(default_factory=set)  # Whose first entry, since it began, goes on from what they have.
-    begun: int = 0  # Where.
-    needs: bytes = b""  # What the log goes on from, and the target does not cover: it is below.
-
-    def __post_init__(self) -> None:
-        self.begun = self.at
-
-    def restart(self, at: int) -> None:
-        """Begin again behind a position."""
-        self.at, self.looks = at, False
-        self.serial += 1
-        self.read_to, self.cursor = 0, None
-        self.open.clear()
-        self.read.clear()
-        self.met.clear()
-
-    def look_anew(self) -> None:
-        """What is being read now is not of all copies that go by this lane."""
-        if self.looks:
-            self.looks = False
-            self.serial += 1
 
 
 @final
@@ -164,7 +60,10 @@ class Feed:
         self._connected = False
         self._back = False
         self._shared = Lane(place)
-        self._lanes: dict[Copy, Lane] = {}
+        self._lanes: dict[Copy, Lane] = {}  # By copy: that by which it goes, if not by the shared one.
+        self._others: dict[Lane, None] = {}  # The same, each once.
+        self._joined: dict[int, Lane] = {}  # By space: the last one that was begun, of those that are not alone.
+        self._untold_from = place  # Where the feed of a copy begins of which the target tells later than of the others.
         self._gap: dict[Copy, bytes] = {}  # What lacked how much on connecting: it is in the log from the place on.
         self._since = 0.0  # The place has lain still.
         self._flight: dict[int, tuple[Lane, list[Item]]] = {}
@@ -190,17 +89,17 @@ class Feed:
         self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
         lanes = {**self.kept_lanes, **self.lanes}
         self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
-        self._lanes = {
-            copy: Lane(lanes[one.assignment], copy) for copy, one in hosts.items() if one.assignment in lanes
-        }
-        self.kept_lanes = {}
-        for copy in [copy for copy in self._gap if copy in self._resumes]:
-            self._lanes.setdefault(copy, Lane(self._resumes.pop(copy), copy))
-        for copy, one in joining.items():
-            self._lanes.setdefault(copy, Lane(self._beginnings.of(copy, one.assignment), copy))
+        self._lanes, self._others, self._joined = {}, {}, {}
         for copy, one in hosts.items():
-            if not one.can_take:
-                self._lanes.setdefault(copy, Lane(self._place, copy))
+            at = lanes.get(one.assignment)
+            if at is None and copy in self._gap and copy in self._resumes:
+                at = self._resumes.pop(copy)
+            if at is None and copy in joining:
+                at = self._beginnings.of(copy, one.assignment)
+            if at is not None or not one.can_take:
+                self._begin(copy, self._place if at is None else at, is_alone=not one.can_take)
+        self.kept_lanes = {}
+        self._untold_from = self._place
         self._since = now
         if goes_back or not self._gap:
             self._go_back(now)
@@ -231,17 +130,12 @@ class Feed:
                 told = told._replace(clock=merged, config=max(told.config, before.config))
         elif self._connected:
             self._shared.look_anew()  # It reads nothing of this one.
-            if not clock.covers(told.clock, copy.synced):  # What was written before it was there was passed.
-                at = (
-                    self._resumes.get(copy, copy.made_at)
-                    if told.span is None
-                    else self._beginnings.of(copy, told.assignment)
-                )
-                self._lanes[copy] = Lane(at, copy)
+            if not clock.covers(told.clock, copy.synced):
+                self._begin_late(copy, told)
         self.told[copy] = told
         self._resumes.pop(copy, None)
         if not told.can_take:
-            self._lanes.setdefault(copy, Lane(self._place, copy))
+            self._stay_alone(copy)
         if copy in self._gap and self._covers(copy, self._gap[copy]):
             del self._gap[copy]
 
@@ -259,7 +153,7 @@ class Feed:
         """The copy here is no more, or the target has none."""
         self.told.pop(copy, None)
         self._gap.pop(copy, None)
-        self._lanes.pop(copy, None)
+        self._leave(copy)
         self._strangers.pop(copy, None)
         self._resumes.pop(copy, None)
 
@@ -280,9 +174,9 @@ class Feed:
         self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
         self._shared.look_anew()  # It reads the old space.
         self._gap.pop(copy, None)
-        self._lanes.pop(copy, None)
+        self._leave(copy)
         if copy in self.told and not self._covers(copy, copy.synced):
-            self._lanes[copy] = Lane(copy.made_at, copy)
+            self._begin(copy, copy.made_at)
 
     def answered(self, number: int, news: Sequence[tuple[Copy, int]], now: float) -> None:
         """A message was answered, and the clocks in that heard; `news`: of whom it had what the target lacked."""
@@ -302,7 +196,7 @@ class Feed:
                 passed = self.told if look.lane is self._shared else ()
                 for copy in [one for one in passed if one not in self._lanes]:  # What it lacks may have been let go of.
                     if self.told[copy].span is None and not self._covers(copy, copy.synced):
-                        self._lanes[copy] = Lane(copy.made_at, copy)
+                        self._begin(copy, copy.made_at)
             look.lane.looks = False
             look.lane.read.extend(entries)
             look.lane.read_to = position
@@ -319,22 +213,25 @@ class Feed:
         if len(self._flight) >= MOST_UNDER_WAY:
             return None
         done = self._pass_lanes(now) or self._pass(self._shared, now)
-        if done is None and self._begun:
+        while done is None and self._begun:
             self._begun = False
-            return self.next(now)
+            done = self._pass_lanes(now) or self._pass(self._shared, now)
         return done
 
     def _pass_lanes(self, now: float) -> Ship | Look | None:
-        if sum(lane.copy is not None for lane, _ in self._flight.values()) >= MOST_OF_LANES:
+        if sum(lane.copies is not None for lane, _ in self._flight.values()) >= MOST_OF_LANES:
             return None
-        is_reading = sum(lane.looks for lane in self._lanes.values()) >= MOST_LOOKS
-        for copy, lane in [*self._lanes.items()]:
+        is_reading = sum(lane.looks for lane in self._others) >= MOST_LOOKS
+        for lane in [*self._others]:
             if is_reading and not lane.read and lane.at < self._tail.first:
                 continue
-            if not self.told[copy].can_take or not self._covers(copy, lane.needs):
-                continue
-            if lane.needs:
-                self._needs(lane, b"")
+            if lane.is_alone and lane.copies:
+                (copy,) = lane.copies
+                if not self.told[copy].can_take or not self._covers(copy, lane.needs):
+                    continue
+                if lane.needs:
+                    self.turned.add(copy)
+                    lane.needs = b""
             done = self._pass(lane, now)
             if done is not None:
                 return done
@@ -360,11 +257,12 @@ class Feed:
         return {self.told[copy].assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
 
     def lag(self, copy: Copy) -> int:
-        """How many records of a copy the target lacks, as it has told."""
+        """How many records of a copy the target lacks, as it has told; all have what an ended assignment wrote."""
         told = self.told.get(copy)
         if told is None:
             return 0
-        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in clock.entries(copy.synced))
+        wanted = clock.entries(clock.named(copy.synced, copy.named))
+        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in wanted)
         return sum(max(0, count - theirs) for count, theirs in lacks)
 
     def oldest_open(self, copy: Copy) -> float | None:
@@ -385,6 +283,10 @@ class Feed:
 
     # -- places ------------------------------------------------------------------------------------------------------
 
+    def lacks(self, copy: Copy, after: bytes) -> bool:
+        """Whether the target has told of a copy that it has not all up to a clock."""
+        return not self._covers(copy, after)
+
     def _covers(self, copy: Copy, after: bytes) -> bool:
         """Whether the target has all up to a clock; what the map does not name any more has ended, and all have it."""
         told = self.told.get(copy)
@@ -398,9 +300,9 @@ class Feed:
         return min(lane.at, lane.open[0].position - 1) if lane.open else lane.at
 
     def _advance(self, now: float) -> None:
-        for lane in (self._shared, *self._lanes.values()):
+        for lane in (self._shared, *self._others):
             moved = False
-            while lane.open and (self._covers(lane.open[0].copy, lane.open[0].after) or self._is_elsewhere(lane)):
+            while lane.open and not self._is_open(lane, lane.open[0]):
                 lane.open.popleft()
                 moved = True
             if lane is self._shared and moved:
@@ -408,9 +310,12 @@ class Feed:
         if not self._gap or self._back:
             self._place = self._first_open(self._shared)
 
-    def _is_elsewhere(self, lane: Lane) -> bool:
-        """Whether the first open entry of the shared lane is one for a lane of its own by now."""
-        return lane is self._shared and lane.open[0].copy in self._lanes
+    def _is_open(self, lane: Lane, item: Item) -> bool:
+        """Whether an entry that a lane has passed keeps its place: by now its copy may go by another one."""
+        return self._goes_by(lane, item.copy) and not self._covers(item.copy, item.after)
+
+    def _goes_by(self, lane: Lane, copy: Copy) -> bool:
+        return self._lanes.get(copy, self._shared) is lane
 
     def _lies_from(self, item: Item) -> float:
         return max(self._since, item.noted, item.answered or 0.0)
@@ -438,6 +343,46 @@ class Feed:
         was_sent = item.answered is not None
         return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)
 
+    def _begin(self, copy: Copy, at: int, *, is_alone: bool = False) -> Lane:
+        """Have a copy go by another lane, from a position on: with others of its space, if that is not behind it."""
+        self._leave(copy)
+        lane = None if is_alone else self._joined.get(copy.space)
+        if lane is None or not lane.copies or lane.at > max(at, lane.begun):
+            lane = Lane(at, {}, is_alone=is_alone)
+            if not is_alone:
+                self._joined[copy.space] = lane
+        elif lane.at > at:  # It has passed nothing yet.
+            lane.restart(at)
+            lane.begun = at
+        else:
+            lane.look_anew()  # What is read by now has nothing of this one.
+            lane.read.clear()
+            lane.read_to = 0
+        assert lane.copies is not None
+        lane.copies[copy] = None
+        self._lanes[copy] = lane
+        self._others[lane] = None
+        return lane
+
+    def _begin_late(self, copy: Copy, told: Told) -> None:
+        """Feed a copy of which the target had not told: what was written before was passed."""
+        at = self._resumes.get(copy, max(copy.made_at, self._untold_from))
+        self._begin(copy, at if told.span is None else self._beginnings.of(copy, told.assignment))
+
+    def _stay_alone(self, copy: Copy) -> None:
+        """Have a copy that cannot take keep nobody else's place."""
+        lane = self._lanes.get(copy)
+        if lane is None or not lane.is_alone:
+            self._begin(copy, self._place if lane is None else self._first_open(lane), is_alone=True)
+
+    def _leave(self, copy: Copy) -> None:
+        """Have a copy go by the shared lane."""
+        lane = self._lanes.pop(copy, None)
+        if lane is not None and lane.copies is not None:
+            del lane.copies[copy]
+            if not lane.copies:
+                del self._others[lane]
+
     def _go_back(self, now: float) -> None:
         self._back, self._since = True, now
         self._shared.restart(self._place)
@@ -455,7 +400,6 @@ class Feed:
             is_full |= bool(entries) and size_bytes > MESSAGE_BYTES
             if is_full or not all(self._may_pass(lane, entry) for entry in batch):
                 break
-            lane.at = batch[0].position
             for entry in batch:
                 if lane.read:
                     lane.read.popleft()
@@ -463,6 +407,8 @@ class Feed:
                 if item is not None and not item.under_way and self._goes(lane, entry, now):
                     entries.append(entry)
                     items.append(item)
+            position = batch[0].position  # With others there that go in the next message, it is not passed.
+            lane.at = position - bool(lane.read and lane.read[0].position == position)
         else:
             if lane.at < self._tail.first and not entries:
                 return self._look(lane)
@@ -471,10 +417,10 @@ class Feed:
         return self._ship(lane, entries, items) if entries else None
 
     def _ahead(self, lane: Lane) -> Sequence[Entry]:
-        """The batch that comes next in a lane, as far as it is in memory."""
+        """The batch that comes next in a lane, as far as it is in memory, and a message has room for."""
         if lane.read:
             position = lane.read[0].position
-            return [*takewhile(lambda entry: entry.position == position, lane.read)]
+            return [*takewhile(lambda entry: entry.position == position, islice(lane.read, MESSAGE_ENTRIES))]
         lane.at = max(lane.at, lane.read_to)
         return () if lane.at < self._tail.first else self._tail.next(lane.at)
 
@@ -490,33 +436,36 @@ class Feed:
         copy = entry.copy
         if copy not in self.told or entry.position <= copy.made_at:
             return False
-        return copy is lane.copy if lane.copy is not None else copy not in self._lanes
+        return self._goes_by(lane, copy)
 
-    def _needs(self, lane: Lane, before: bytes) -> None:
-        """The target is below, or not any more; who has lost its disk may be behind where the lane was begun."""
-        assert lane.copy is not None
-        if before and lane.begun > lane.copy.made_at:
-            lane.begun = lane.copy.made_at
-            lane.restart(lane.begun)
+    def _needs(self, lane: Lane, copy: Copy, before: bytes) -> None:
+        """The target is below `before`; unless the lane was begun too late: who has lost its disk is behind that."""
+        if lane.begun > copy.made_at:
+            if self._joined.get(copy.space) is lane:
+                del self._joined[copy.space]
+            self._begin(copy, copy.made_at)
             self._begun = True
             return
-        self.turned.add(lane.copy)
-        lane.restart(lane.at)  # What was read would lie here until it has loaded.
-        lane.needs = before
+        self.turned.add(copy)
+        alone = self._begin(copy, lane.at, is_alone=True)
+        alone.begun, alone.needs = lane.begun, before
 
     def _may_pass(self, lane: Lane, entry: Entry) -> bool:
-        """Whether a lane may go on; else what the target has of a copy ends before the log begins: it is to load."""
+        """Whether a lane may go on: one whose copies go by others by now is over.
+
+        A copy of which the target has less than the log begins with goes by another lane: it is to load.
+        """
         copy = entry.copy
         if not self._is_of(lane, entry) or copy in lane.met:
             return True
         if self._covers(copy, entry.before) or self.told[copy].span is not None:
             lane.met.add(copy)
             self._gap.pop(copy, None)
-        elif lane.copy is not None:
-            self._needs(lane, entry.before)
-            return False
+        elif lane.copies is not None:
+            self._needs(lane, copy, entry.before)
+            return bool(lane.copies)
         elif self._back:
-            self._lanes[copy] = Lane(copy.made_at, copy)
+            self._begin(copy, copy.made_at)
             self._begun = True
         return True
 
@@ -525,7 +474,7 @@ class Feed:
         if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
             return None
         item = self._flying.get((entry.position, entry.copy))
-        if item is None:
+        if item is None or item.after != entry.after:  # Of what was divided a page may have had less.
             item = Item(entry.position, entry.copy, entry.after, entry.origins, entry.is_own, now)
         lane.open.append(item)
         return item
@@ -535,7 +484,7 @@ class Feed:
         return (
             entry.is_own
             or self._back
-            or lane.copy is not None
+            or lane.copies is not None
             or not self.told[entry.copy].available
             or any(self._relayed.get((entry.copy, origin), 0.0) > now for origin in entry.origins)
         )
@@ -550,16 +499,18 @@ class Feed:
 
     def _at_end(self, lane: Lane, now: float) -> None:
         """A lane has come to the end of the log."""
-        if lane.copy is None:
+        if lane.copies is None:
             if self._back:
-                for copy in self._gap:  # What they lack is from before the place.
-                    self._lanes.setdefault(copy, Lane(copy.made_at, copy))
+                for copy in [one for one in self._gap if one not in self._lanes]:  # What it lacks is from before.
+                    self._begin(copy, copy.made_at)
                 self._begun |= bool(self._gap)
                 self._gap.clear()
             self._back = False
-        elif not (lane.met or self._covers(lane.copy, lane.copy.synced) or self.told[lane.copy].span is not None):
-            self._needs(lane, lane.copy.synced)
-        else:
-            del self._lanes[lane.copy]
-            self._shared.open = deque(sorted([*self._shared.open, *lane.open], key=attrgetter("position")))
-            self._since = now
+            return
+        for copy in [*lane.copies]:
+            if copy in lane.met or self._covers(copy, copy.synced) or self.told[copy].span is not None:
+                self._leave(copy)
+            else:
+                self._needs(lane, copy, copy.synced)
+        self._shared.open = deque(sorted([*self._shared.open, *lane.open], key=attrgetter("position")))
+        self._since = now

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gossipkv.replication.copy import Copy, Seat
-    from gossipkv.replication.feed import Told
+    from gossipkv.replication.lanes import Told
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"
@@ -77,11 +77,11 @@ class Levels:
         # By level and the assignment under which it was written: its copy's, or one of before a division.
         self._pending: dict[tuple[str, int], deque[_Pending]] | None = None  # None: nobody waits.
 
-    def connected(self, nodes: Collection[bytes]) -> int:
-        """How many slots can confirm now: all whose hosts count are here, or among the `nodes` that are connected."""
+    def confirming(self, confirms: Callable[[bytes], bool]) -> int:
+        """How many slots can confirm now: all whose hosts count are here, or nodes of which `confirms` says so."""
         slots: dict[int, bool] = {}
         for assignment, seat in self._counting():
-            there = assignment == self._copy.assignment or seat.node in nodes
+            there = assignment == self._copy.assignment or confirms(seat.node)
             slots[seat.slot] = slots.get(seat.slot, True) and there
         return sum(slots.values())
 

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.replication.copy import Copy, Host, Rules
-    from gossipkv.replication.feed import Told
     from gossipkv.replication.joining import Joining
     from gossipkv.replication.keys import Bounds, Identity
+    from gossipkv.replication.lanes import Told
     from gossipkv.replication.outside import Outside
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value
@@ -238,6 +238,7 @@ class Loading:
         space = self._outside.reserve_space()
         batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
         self._around.leaves(copy, batch)
+        batch.relieves = True
         empty = decode_state(state)[2]
         load = Load(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
         with contextlib.suppress(Overloaded, StorageError):  # The next time.
@@ -426,6 +427,7 @@ class Loading:
         batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
         self._around.leaves(copy, batch)
+        batch.relieves = True
         try:
             position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))
         except Overloaded:

@@ -5,12 +5,11 @@ of the clock, ...], [counter, ...], can take, is below]`, and later only `[numbe
 is below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which
 the asker's log does not reach back (`loading`). Answers have rows `[number, [counter, ...], assignment, config, can
 take]`, in the asker's numbers and order of counters; in answers to feeds only the first two where the rest is as it
-was in the answer before. Behind each of these rows of a copy that is not whole (`joining`) stand the ends of the span
-that it has of the node that is told: two lists of counters, empty where there is none. A row that is a number is the
-time of day, in milliseconds. An entry is `[number, clock
-before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the message, or the records,
-say as much. Rows and entries, and the answers, are packed by themselves: a frame has few elements, and a node may
-hold thousands of copies.
+was in the answer before. An answer to what is told begins with the time of day, in milliseconds. Behind each of these
+rows of a copy that is not whole (`joining`) stand the ends of the span that it has of the node that is told: two lists
+of counters, empty where there is none. An entry is `[number, clock before or nil, clock after or nil, [key, record,
+...]]`, with nil where the one before in the message, or the records, say as much. Rows and entries, and the answers,
+are packed by themselves: a frame has few elements, and a node may hold thousands of copies.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
-from gossipkv.replication.feed import NOTHING, Ends
+from gossipkv.replication.lanes import NOTHING, Ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

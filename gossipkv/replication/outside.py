@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.feed import Look
+    from gossipkv.replication.lanes import Look
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.storage.engine.shell import Batch
     from gossipkv.wire.rpc import Value

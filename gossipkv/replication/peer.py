@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ProtocolError
@@ -101,6 +102,8 @@ class Peer:
     stands: dict[int, Stand] = field(default_factory=dict)  # By number: what an answer to a feed has said last.
     untold: dict[Copy, None] = field(default_factory=dict)  # Whose clocks differ from what was told last, by age.
     tell_at: float | None = None
+    clock_at: float = inf  # When it is asked for its time, if nothing is told before.
+    asked: float = 0.0  # When that was asked to which it answers.
     their_link: int = 0
     rows: dict[int, Row] = field(default_factory=dict)  # By its numbers;
     newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
@@ -112,6 +115,11 @@ class Peer:
         self.kept.let_go(copy)
         self.untold.pop(copy, None)
         self.numbers.pop(copy, None)
+
+    @property
+    def tells_at(self) -> float:
+        """When it is told something next."""
+        return min(self.clock_at, self.tell_at) if self.untold and self.tell_at is not None else self.clock_at
 
     @property
     def is_littered(self) -> bool:
@@ -144,9 +152,9 @@ class Peer:
         return row
 
 
-def rows_of(peer: Peer, copies: Iterable[Copy], now_ms: int) -> list[Value]:
+def rows_of(peer: Peer, copies: Iterable[Copy]) -> list[Value]:
     """What a peer is told of copies, which are not untold then."""
-    rows: list[Value] = [now_ms]
+    rows: list[Value] = []
     for copy in copies:
         below = peer.feed.is_below(copy)
         counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
@@ -158,6 +166,20 @@ def rows_of(peer: Peer, copies: Iterable[Copy], now_ms: int) -> list[Value]:
             whole: list[Value] = [*copy.partition, copy.assignment, copy.synced_config, [*copy.named]]
             rows.append([number, *whole, counters, not copy.stands_still, below, *span])
         peer.untold.pop(copy, None)
+    return rows
+
+
+def entry_rows(peer: Peer, entries: Iterable[Entry]) -> list[Value]:
+    """What a peer is fed of copies of which it was told."""
+    rows: list[Value] = []
+    last: dict[int, bytes] = {}
+    for entry in entries:
+        number = peer.numbers[entry.copy]
+        ids = peer.numbered[number][1]
+        before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
+        after = None if entry.is_own else counters_of(entry.after, ids)
+        last[number] = entry.after
+        rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
     return rows
 
 

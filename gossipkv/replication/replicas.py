@@ -22,19 +22,19 @@ import msgpack
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
 from gossipkv.replication.copy import NO_RULES, Copy, Entry, first_batch
-from gossipkv.replication.feed import Ends, Feed, Ship, Told, is_served
+from gossipkv.replication.feed import Feed
+from gossipkv.replication.lanes import Ends, Ship, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (
     Stand,
     clock_of,
-    counters_of,
     ends_of_span,
     said_of,
     stand_of,
     unpacked,
 )
-from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, rows_of
+from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, entry_rows, rows_of
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+CLOCK_S: Final = 20.0  # Between two times that a peer is asked for its time, if there is nothing else to tell.
 MOST_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
 
 
@@ -71,7 +72,7 @@ class Replicas:
         relay_s: float,
         stall_s: float = 60.0,
         transfer: float = inf,
-        most_skew_s: float = 60.0,
+        skew: Skew | None = None,
     ) -> None:
         """`me`: this node's uuid; `position`: all in the log to it is synced; `stall_s`, `transfer`: see `Loading`."""
         self.me = me
@@ -89,12 +90,13 @@ class Replicas:
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer
-        self.skew = Skew(most_skew_s)
+        self.skew = skew or Skew(outside.now, outside.now_ms)
         self._intake = Intake(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
+        self.is_up: Callable[[bytes], bool] = lambda _: True  # Whether gossip does not call a node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
         self._began = outside.now()
 
@@ -185,6 +187,7 @@ class Replicas:
                 self._unvouched[heir] = self._outside.now()
         for peer in self.peers.values():
             peer.feed.divided(parent, heirs)
+        self.tail.forget()
         self.forget(parent, Batch())
 
     def _connect_sharers(self, copy: Copy) -> None:
@@ -232,7 +235,7 @@ class Replicas:
         """Why a copy originates nothing, until people have done something about it."""
         if copy.time.last > MOST_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
-        return copy.aside or self.skew.refusal(self._outside.now())
+        return copy.aside or self.skew.refusal()
 
     def originate(self, writes: Mapping[Copy, Sequence[Write]]) -> Mapping[int, int]:
         """Write here, all at once; by assignment the counter of the last record.
@@ -241,8 +244,13 @@ class Replicas:
             Overloaded, StorageError: nothing was done.
         """
         assert all(map(self.may_originate, writes))
-        batch, now_ms = Batch(), self._outside.now_ms()
-        entries = [copy.originate(batch, some, now_ms) for copy, some in writes.items()]
+        batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
+        each = [(copy, write) for copy, some in writes.items() for write in some]
+        batch.may_fill = all(write.value is None for _, write in each)
+        # A tombstone in the place of nothing frees nothing: nobody fills the reserve with those.
+        read = self._outside.get
+        batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
+        entries = [copy.originate(batch, some, now_ms + ahead_ms(copy.sharers)) for copy, some in writes.items()]
         self._append(batch, entries)
         return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}
 
@@ -336,10 +344,18 @@ class Replicas:
         peer = self.peers.get(node)
         return peer is not None and peer.greeted
 
+    def confirms(self, node: bytes) -> bool:
+        """Whether a node can confirm a write: it is reached, and seems to be alive.  Writer and verdict go by this."""
+        return self.reaches(node) and self.is_up(node)
+
     @property
-    def reached(self) -> set[bytes]:
-        """The nodes that are connected, and have told their clocks."""
-        return {node for node, peer in self.peers.items() if peer.greeted}
+    def can_answer(self) -> bool:
+        """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
+        has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
+        groups = {copy.sharers for copy in self.copies.values()}
+        lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
+        are_heard = all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
+        return are_heard and all(table in self.maps for table, _ in self.copies)
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
         node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)
@@ -349,15 +365,16 @@ class Replicas:
         link = peer.link = self._random.getrandbits(63) | 1
         peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
         shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
-        rows = rows_of(peer, shared, self._outside.now_ms())
+        rows = rows_of(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
     def _ask(self, peer: Peer, method: str, params: list[Value], on_reply: OnReply) -> None:
-        link = peer.link
+        link, asked = peer.link, self._outside.now()
 
         def replied(result: Value) -> None:
             if peer.link != link:
                 return
+            peer.asked = asked
             try:
                 if result is None:
                     raise NotReady("no answer")
@@ -366,18 +383,16 @@ class Replicas:
                 peer.link, peer.greeted = 0, False
                 peer.feed.disconnected()
                 peer.again_at = self._outside.now() + self.relay_s
-                self._outside.wake()
+            self._outside.wake()
 
         self._outside.ask(peer.node, method, [self.me, link, *params], replied)
 
     def _greeted(self, peer: Peer, link: int, result: Value) -> None:
         assert peer.link == link
-        peer.greeted = True
+        peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
         told = dict(self._hear_answer(peer, result))
         lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
-        now = self._outside.now()
-        peer.feed.connected(told, now, goes_back=not lower - {peer.node})
-        self._outside.wake()
+        peer.feed.connected(told, self._outside.now(), goes_back=not lower - {peer.node})
 
     def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
         """Take in rows of an answer.  Raises ProtocolError."""
@@ -398,7 +413,7 @@ class Replicas:
                             assignment=copy.id_here(stand.assignment), config=shared(stand.config)
                         )
                 case int(time_ms):
-                    self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
+                    self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
                     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard
@@ -443,9 +458,6 @@ class Replicas:
         self._check_link(peer, link)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
-            if isinstance(row, int):
-                self.skew.hears(node, row - self._outside.now_ms(), self._outside.now())
-                continue
             said = said_of(row)
             told = peer.row_of(said, self.copies)
             copy = None if told is None else self.copies.get(told.partition)
@@ -512,6 +524,7 @@ class Replicas:
         waits += self._intake.take(peer, (entry for _, entry in read), synced)
         self._intake.retry(self.peers.values())
         synced()
+        self._outside.wake()  # What was kept is let go of some time.
 
     # -- what goes on by itself --------------------------------------------------------------------------------------
 
@@ -535,13 +548,12 @@ class Replicas:
                 peer.untold.update(dict.fromkeys(turned))
                 peer.feed.turned.clear()
                 peer.tell_at = now
-            if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
-                told = [*islice(peer.untold, MOST_TOLD)]
-                if told:
-                    rows = rows_of(peer, told, self._outside.now_ms())
-                    self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
-                peer.tell_at = now if peer.untold else None
+            if peer.greeted and peer.tells_at <= now:
+                rows = rows_of(peer, [*islice(peer.untold, MOST_TOLD)])
+                self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
+                peer.tell_at, peer.clock_at = now, now + CLOCK_S
             if not peer.untold:
+                peer.tell_at = None
                 peer.untold.clear()  # One that was emptied keeps its room.
 
     @property
@@ -553,30 +565,20 @@ class Replicas:
             for peer in self.peers.values()
             for time in (
                 peer.again_at,
-                peer.tell_at if peer.greeted and peer.untold else None,
+                peer.tells_at if peer.greeted else None,
                 peer.feed.due(now),
                 peer.kept.entries[0][0] + self.relay_s if peer.kept.entries else None,
             )
             if time is not None
         ]
-        if (due := self.loading.due) is not None:
-            times.append(due)
+        times += [] if (due := self.loading.due) is None else [due]
         return min(times, default=None)
 
     def _ship(self, peer: Peer, ship: Ship) -> None:
-        rows: list[Value] = []
-        last: dict[int, bytes] = {}
         copies = dict.fromkeys(entry.copy for entry in ship.entries)
         if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
-            told = rows_of(peer, unnamed, self._outside.now_ms())
+            told = rows_of(peer, unnamed)
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
-        for entry in ship.entries:
-            number = peer.numbers[entry.copy]
-            ids = peer.numbered[number][1]
-            before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
-            after = None if entry.is_own else counters_of(entry.after, ids)
-            last[number] = entry.after
-            rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
 
         def on_reply(result: Value) -> None:
             match result:
@@ -588,11 +590,10 @@ class Replicas:
                             case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
                                 pairs.append((peer.numbered[number][0], origin))
                     peer.feed.answered(ship.number, pairs, self._outside.now())
-                    self._outside.wake()
                 case _:
                     raise ProtocolError("the answer to a feed is [rows, news]")
 
-        self._ask(peer, "replica_feed", [msgpack.packb(rows)], on_reply)
+        self._ask(peer, "replica_feed", [msgpack.packb(entry_rows(peer, ship.entries))], on_reply)
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The places of all feeds, to be kept."""

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.feed import Look
     from gossipkv.replication.keys import Bounds
+    from gossipkv.replication.lanes import Look
     from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.spaces import Aside
     from gossipkv.replication.store import FollowedStore
+    from gossipkv.replication.time import Skew
     from gossipkv.storage.engine.log_reader import Cursor
     from gossipkv.wire.rpc import Value
 
@@ -89,7 +90,7 @@ class Replication:
         most_waiting_bytes: int,
         stall_s: float = 60.0,
         transfer: float = inf,
-        most_skew_s: float = 60.0,
+        skew: Skew | None = None,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
         self._store = store
@@ -102,7 +103,7 @@ class Replication:
         self.smeared: int | None = None  # and that of puts which wait to be forwarded (`table.accepting`).
         self._kept: dict[bytes, bytes] = {}
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
-        self.waiting = Waiting(most_waiting_bytes)
+        self.waiting = Waiting(most_waiting_bytes, self.wake)
         self.gives = Pace(transfer)  # Of what loads of other nodes take here.
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
@@ -113,7 +114,7 @@ class Replication:
             relay_s=relay_s,
             stall_s=stall_s,
             transfer=transfer,
-            most_skew_s=most_skew_s,
+            skew=skew,
         )
         self.clearing = Clearing(self.replicas.spaces, self, Pace(transfer))
         self.collecting = Collecting(self.replicas, self)
@@ -124,10 +125,11 @@ class Replication:
         await self._find()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._keep_places)
-            nursery.start_soon(self._collect)
-            nursery.start_soon(self._compare)
-            nursery.start_soon(self._clear)
+            comparing, left = self.comparing, self.replicas.spaces
+            nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S)
+            nursery.start_soon(self._repeat, self.collecting.look, lambda: COLLECT_S)
+            nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
+            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if left.left else CLEAR_S * 20)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -175,9 +177,10 @@ class Replication:
         """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
         self.departed[copy] = None
         copy.departs()
-        self.replicas.spaces.changes(copy)
+        self.replicas.spaces.hides(copy)
         for peer in self.replicas.peers.values():
             peer.feed.adopted(copy, self.now())
+        self.wake()
 
     def let_go(self, copy: Copy, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.
@@ -187,6 +190,7 @@ class Replication:
         """
         self.replicas.loading.tear(copy)
         batch = Batch()
+        batch.relieves = True
         spaces = self.replicas.spaces
         if why:
             copy.put(batch, ASIDE, why.encode())
@@ -218,6 +222,7 @@ class Replication:
     async def drop_aside(self, one: Aside) -> None:
         """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
         synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
+        batch.relieves = True
         spaces.leaves(one, batch)
         self.append(batch, synced.set)
         spaces.dropped_aside(one)
@@ -273,51 +278,46 @@ class Replication:
                     self.replicas.places[node] = place, lanes
                     self._kept[node] = value
 
-    async def _keep_places(self) -> None:
-        """Have the places synced now and then: a feed goes on near where it was."""
+    async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
+        """Look now and then, until cancelled; what the store does not give or take ends nothing, and is told once."""
+        why = ""
         while True:
-            await trio.sleep(KEEP_S)
-            places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
-            changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-            if not changed or self._store.first_space is None:  # The first space is of what is decided.
-                continue
-            batch, space = Batch(), self._places
-            if space is None:
-                space = self._store.reserve_space()
-                batch.new_space(space)
-                batch.put(space, PLACE, b"")
-            for node, value in changed.items():
-                batch.put(space, PLACE + node, value)
+            await trio.sleep(pause_s())
             try:
-                self.append(batch, partial(self._kept.update, changed))
+                look()
+                why = ""
             except Overloaded:
-                continue
-            except StorageError:
-                return
-            self._places = space
-
-    async def _collect(self) -> None:
-        """Have a few copies looked at now and then."""
-        while True:
-            await trio.sleep(COLLECT_S)
-            self.collecting.look()
-
-    async def _clear(self) -> None:
-        while True:
-            spaces = self.replicas.spaces
-            await trio.sleep(CLEAR_S if spaces.left else CLEAR_S * 20)
-            try:
-                self.clearing.look()
-                if spaces.divided:
-                    self.clearing.forget_divided(self._store.log_floor)
-            except GossipKVError as error:  # A page of the store is damaged, say.
-                self._log.error("left_not_deleted", reason=error.message)
+                pass
+            except GossipKVError as error:  # A page of the store is damaged, or its disk has failed.
+                if error.message != why:
+                    self._log.error("upkeep_waits", reason=error.message)
+                why = error.message
                 await trio.sleep(AGAIN_S)
 
-    async def _compare(self) -> None:
-        while True:
-            await trio.sleep(COLLECT_S if self.comparing.is_amid else COMPARE_S)
-            self.comparing.look()
+    def _keep_places(self) -> None:
+        """Have the places synced: a feed goes on near where it was.  Raises Overloaded, StorageError."""
+        places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
+        changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
+        if not changed or self._store.first_space is None:  # The first space is of what is decided.
+            return
+        batch, space = Batch(), self._places
+        if space is None:
+            space = self._store.reserve_space()
+            batch.new_space(space)
+            batch.put(space, PLACE, b"")
+        for node, value in changed.items():
+            batch.put(space, PLACE + node, value)
+        self.append(batch, partial(self._kept.update, changed))
+        self._places = space
+
+    def _clear(self) -> None:
+        self.clearing.look()
+        if self.replicas.spaces.divided:
+            self.clearing.forget_divided(self._store.log_floor)
+
+    def fail(self, error: GossipKVError | OSError) -> None:
+        """Have the store end as if its log had failed: it is opened again by and by."""
+        self._store.fail(str(error))
 
     # -- the world of the copies -------------------------------------------------------------------------------------
 
@@ -385,7 +385,8 @@ class Replication:
 
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
-        copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
+        feed = replicas.peers[node].feed
+        copies = look.lane.copies or feed.told
         spaces, is_cut = frozenset(copy.space for copy in copies), False
         # Nobody else's meanwhile: the lane may look anew before this is read, and two on one cursor have each a part.
         cursor, look.lane.cursor = look.lane.cursor, None
@@ -404,13 +405,8 @@ class Replication:
         else:
             if not look.is_stale:
                 look.lane.cursor = cursor
-        entries = [
-            entry
-            for at, operations in batches
-            for entry in replicas.spaces.read(at, operations)
-            if entry.copy.space in spaces
-        ]
-        replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
+        entries = [entry for entry in replicas.spaces.read(batches, feed.lacks) if entry.copy.space in spaces]
+        feed.read(look, entries, position, is_cut=is_cut)
         self.wake()
 
     def wake(self) -> None:

@@ -4,16 +4,19 @@ Most spaces have one copy.  Since a range was divided (`dividing`) its heirs lie
 has the records of its own keys.  Parts that are set aside lie there as well, until people drop them.  What one leaves
 behind is deleted by pages, and with the last of them the space goes (`clearing`).
 
-An entry of the log from before a division is read as one of *each* copy that lies inside the bounds of what it was of.
+What the log has from before a division is of each copy that lies inside the bounds of what it was of.  Batches by the
+thousand would be entries of a thousand copies each, most without a record.  So a page of the log is read at once: of
+what was divided each copy gets one entry, with all of its records in that page, and only if its reader wants it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.replication.copy import Copy
+from gossipkv.replication.copy import Copy, Entry
 from gossipkv.replication.joining import decode_joining
 from gossipkv.replication.keys import (
     ASIDE,
@@ -27,15 +30,16 @@ from gossipkv.replication.keys import (
     OF_COPY,
     RECORD,
     STATE,
+    Bounds,
     decode_identity,
+    decode_state,
 )
 from gossipkv.storage.engine.shell import PUT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gossipkv.replication.copy import Entry
-    from gossipkv.replication.keys import Bounds, Identity
+    from gossipkv.replication.keys import Identity
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.storage.engine.shell import Batch
 
@@ -71,11 +75,16 @@ class Spaces:
         self.aside: dict[int, tuple[Aside, ...]] = {}
         self.divided: dict[int, dict[bytes, Divided]] = {}  # What the log names that was divided, likewise.
         self.left: dict[tuple[int, bytes], Bounds] = {}  # What is still to be deleted, by space and likewise.
-        self.ranges: dict[bytes, _Ranges | None] = {}  # By table, of those that have ranges; None: to be made anew.
+        self.ranges: dict[bytes, _Ranges] = {}  # By table, of those that have ranges: what is found by its keys.
+        self._in_order: dict[int, _Ranges] = {}  # By space, all that came by a division.
 
     def has_ranges(self, table: bytes) -> None:
         """The keys of a table are in ranges, and not in shards: copies are found by them."""
-        self.ranges.setdefault(table, None)
+        if table not in self.ranges:
+            self.ranges[table] = _Ranges()
+            beside = chain.from_iterable(copies.values() for copies in self._beside.values())
+            for copy in chain(self._alone.values(), beside):
+                self._shows(copy)
 
     # -- what lies where ---------------------------------------------------------------------------------------------
 
@@ -83,13 +92,14 @@ class Spaces:
         """There is a copy in a space."""
         if copy.suffix:
             self._beside.setdefault(copy.space, {})[copy.suffix] = copy
+            self._in_order.setdefault(copy.space, _Ranges()).add(copy)
         else:
             self._alone[copy.space] = copy
-        self.changes(copy)
+        self._shows(copy)
 
     def _take_out(self, space: int, suffix: bytes) -> None:
         if suffix:
-            del self._beside[space][suffix]
+            self._in_order[space].discard(self._beside[space].pop(suffix))
         else:
             del self._alone[space]
 
@@ -98,16 +108,19 @@ class Spaces:
         copy = self._alone.get(space)
         return self._beside.get(space, {}).values() if copy is None else (copy,)
 
-    def changes(self, copy: Copy) -> None:
-        """A copy came, or goes, or nobody is to find it by its keys any more."""
-        table = copy.partition[0]
-        if table in self.ranges:
-            self.ranges[table] = None
+    def _shows(self, copy: Copy) -> None:
+        if copy.partition[0] in self.ranges and not copy.rules.has_departed:
+            self.ranges[copy.partition[0]].add(copy)
+
+    def hides(self, copy: Copy) -> None:
+        """Nobody is to find a copy by its keys any more."""
+        if copy.partition[0] in self.ranges:
+            self.ranges[copy.partition[0]].discard(copy)
 
     def remove(self, copy: Copy, space: int, suffix: bytes) -> None:
         """It is not in that space any more, where it stood behind that."""
         self._take_out(space, suffix)
-        self.changes(copy)
+        self.hides(copy)
         self._has_left(space, suffix, copy.bounds)
 
     def divide(self, parent: Copy, position: int, copies: Iterable[Copy], orphans: Iterable[Aside]) -> None:
@@ -115,11 +128,11 @@ class Spaces:
         space = parent.space
         self.divided.setdefault(space, {})[parent.suffix] = Divided(parent.identity, position)
         self._take_out(space, parent.suffix)
+        self.hides(parent)
         for copy in copies:
             self.add(copy)
         if orphans := [*orphans]:
             self.aside[space] = (*self.aside.get(space, ()), *orphans)
-        self.changes(parent)
 
     def forget_divided(self, space: int, suffixes: Iterable[bytes]) -> None:
         """The log names these no more."""
@@ -149,7 +162,7 @@ class Spaces:
         one = Aside(copy.space, copy.suffix, copy.identity, why)
         self.aside[copy.space] = (*self.aside.get(copy.space, ()), one)
         self._take_out(copy.space, copy.suffix)
-        self.changes(copy)
+        self.hides(copy)
 
     def keep(self, one: Aside, rest: Iterable[Aside]) -> None:
         """A range goes on with a part of what was set aside."""
@@ -186,7 +199,7 @@ class Spaces:
 
     def is_dropped(self, space: int) -> None:
         """A space is no more, with all that was left behind in it."""
-        for by_space in (self._beside, self.aside, self.divided):
+        for by_space in (self._beside, self._in_order, self.aside, self.divided):
             by_space.pop(space, None)
         self.left = {key: bounds for key, bounds in self.left.items() if key[0] != space}
 
@@ -194,81 +207,116 @@ class Spaces:
 
     def at(self, table: bytes, key: bytes) -> Copy | None:
         """The copy here that has a key of a table with ranges; None: there is none, or its keys are in shards."""
-        ranges = self._ranges_of(table)
+        ranges = self.ranges.get(table)
         return None if ranges is None else ranges.at(key)
-
-    def _ranges_of(self, table: bytes) -> _Ranges | None:
-        if table in self.ranges and self.ranges[table] is None:
-            beside = chain.from_iterable(copies.values() for copies in self._beside.values())
-            here = (copy for copy in chain(self._alone.values(), beside) if copy.partition[0] == table)
-            self.ranges[table] = _Ranges.of(copy for copy in here if not copy.rules.has_departed)
-        return self.ranges.get(table)
 
     def before(self, table: bytes, bound: bytes | None) -> Copy | None:
         """The copy here that has the last keys before a bound, which is not the lowest key; None: the last of all."""
-        ranges = self._ranges_of(table)
+        ranges = self.ranges.get(table)
         return None if ranges is None else ranges.before(bound)
 
     def is_nobodys(self, copy: Copy, key: bytes) -> bool:
         """Whether nothing that lies in a copy's space has a key: what stands there was left behind."""
-        found = self.at(copy.partition[0], key)
-        if found is not None and found.space == copy.space:
+        beside = self._in_order.get(copy.space)  # With those that have departed, which `at` does not find.
+        if copy.bounds.has(key) or (beside is not None and beside.at(key) is not None):
             return False
-        bounds = [
-            one.bounds for one in self.copies_in(copy.space)
-        ]  # Of who has departed, too: `at` does not find that.
-        bounds += [one.identity.bounds for one in self.aside.get(copy.space, ())]
-        return not any(one.has(key) for one in bounds)
+        return not any(one.identity.bounds.has(key) for one in self.aside.get(copy.space, ()))
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def read(self, position: int, operations: Operations) -> list[Entry]:
-        """The entries of a batch of the log, each of the copies here that lie inside what it was of."""
-        states: list[tuple[int, bytes, bytes]] = []
-        records: dict[int, list[tuple[bytes, bytes]]] = {}
-        for kind, space, key, value in operations:
-            if kind == PUT and key[:1] == RECORD:
-                records.setdefault(space, []).append((key[1:], value))
-            elif kind == PUT and key[:KIND_BYTES] == STATE:
-                states.append((space, key[KIND_BYTES:], value))
+    def read(self, batches: Iterable[tuple[int, Operations]], lacks: Callable[[Copy, bytes], bool]) -> list[Entry]:
+        """The entries of a page of the log, in order; of what was divided since, those of the copies that came of it.
+
+        `lacks`: whether the reader wants to know of a copy up to a clock.  An entry of what was divided stands where
+        its first batch does: whoever goes back there meets all of it again.
+        """
         found: list[Entry] = []
-        for space, suffix, state in states:
-            for copy in self._copies_of(space, suffix):
-                entry = copy.entry_of(position, records.get(space, ()), state)
+        parts: dict[tuple[int, bytes], _Part] = {}
+        for position, operations in batches:
+            states: list[tuple[int, bytes, bytes]] = []
+            records: dict[int, list[tuple[bytes, bytes]]] = {}
+            for kind, space, key, value in operations:
+                if kind == PUT and key[:1] == RECORD:
+                    records.setdefault(space, []).append((key[1:], value))
+                elif kind == PUT and key[:KIND_BYTES] == STATE:
+                    states.append((space, key[KIND_BYTES:], value))
+            for space, suffix, state in states:
+                here = records.get(space, ())
+                if (one := self.divided.get(space, {}).get(suffix)) is not None:
+                    _, _, after, before = decode_state(state)
+                    if before != after:
+                        part = parts.setdefault((space, suffix), _Part(one.identity.bounds, position, before))
+                        part.after = after
+                        part.records += here
+                    continue
+                copy = self._beside.get(space, {}).get(suffix) if suffix else self._alone.get(space)
+                entry = None if copy is None else copy.entry_of(position, here, state)
                 if entry is not None:
                     found.append(entry)
-        return found
-
-    def _copies_of(self, space: int, suffix: bytes) -> Iterable[Copy]:
-        """The copies of which something is read that the log has of a copy, or of what it was before."""
-        one = self.divided.get(space, {}).get(suffix)
-        if one is not None:
-            return [copy for copy in self.copies_in(space) if one.identity.bounds.covers(copy.bounds)]
-        copy = self._beside.get(space, {}).get(suffix) if suffix else self._alone.get(space)
-        return () if copy is None else (copy,)
+        for (space, _), part in parts.items():
+            found += part.entries(self._in_order.get(space) or _Ranges(), lacks)
+        return sorted(found, key=attrgetter("position")) if parts else found
 
 
-class _Ranges(NamedTuple):
-    """Copies of one table in the order of their keys."""
+@final
+class _Part:
+    """What a page of the log has of a copy that was divided since."""
 
-    firsts: list[bytes]
-    copies: list[Copy]
+    def __init__(self, bounds: Bounds, position: int, before: bytes) -> None:
+        self._bounds = bounds
+        self._position = position
+        self._before = self.after = before
+        self.records: list[tuple[bytes, bytes]] = []  # With those of its siblings that are in the same batches.
 
-    @classmethod
-    def of(cls, copies: Iterable[Copy]) -> _Ranges:
-        in_order = sorted(copies, key=_first)
-        return cls([copy.bounds.first for copy in in_order], in_order)
+    def entries(self, ranges: _Ranges, lacks: Callable[[Copy, bytes], bool]) -> Iterator[Entry]:
+        wanted: dict[Copy, list[tuple[bytes, bytes]]] = {
+            copy: [] for copy in ranges.inside(self._bounds) if lacks(copy, self.after)
+        }
+        for row in self.records if wanted else ():
+            copy = ranges.at(row[0])
+            if copy is not None and copy in wanted:
+                wanted[copy].append(row)
+        for copy, rows in wanted.items():
+            yield Entry(copy, (*rows,), self._before, self.after, is_own=False, position=self._position)
+
+
+@final
+class _Ranges:
+    """Copies in the order of their keys."""
+
+    def __init__(self) -> None:
+        self._firsts: list[bytes] = []
+        self._copies: list[Copy] = []
+
+    def add(self, copy: Copy) -> None:
+        at = bisect_right(self._firsts, copy.bounds.first)
+        self._firsts.insert(at, copy.bounds.first)
+        self._copies.insert(at, copy)
+
+    def discard(self, copy: Copy) -> None:
+        at = bisect_left(self._firsts, copy.bounds.first)
+        while at < len(self._firsts) and self._firsts[at] == copy.bounds.first:
+            if self._copies[at] is copy:
+                del self._firsts[at], self._copies[at]
+                return
+            at += 1
+
+    def inside(self, bounds: Bounds) -> Sequence[Copy]:
+        """Those that lie inside bounds."""
+        start = bisect_left(self._firsts, bounds.first)
+        end = len(self._firsts) if bounds.end is None else bisect_left(self._firsts, bounds.end)
+        return [copy for copy in self._copies[start:end] if bounds.covers(copy.bounds)]
 
     def at(self, key: bytes) -> Copy | None:
-        at = bisect_right(self.firsts, key) - 1
-        return self.copies[at] if at >= 0 and self.copies[at].bounds.has(key) else None
+        at = bisect_right(self._firsts, key) - 1
+        return self._copies[at] if at >= 0 and self._copies[at].bounds.has(key) else None
 
     def before(self, bound: bytes | None) -> Copy | None:
-        at = (len(self.firsts) if bound is None else bisect_left(self.firsts, bound)) - 1
+        at = (len(self._firsts) if bound is None else bisect_left(self._firsts, bound)) - 1
         if at < 0:
             return None
-        end = self.copies[at].bounds.end
-        return self.copies[at] if end is None or (bound is not None and bound <= end) else None
+        end = self._copies[at].bounds.end
+        return self._copies[at] if end is None or (bound is not None and bound <= end) else None
 
 
 def _is_copy(row: Mapping[bytes, bytes]) -> bool:
@@ -288,7 +336,3 @@ def _copy_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Copy:
     copy.was_available = MOVES not in row
     copy.ended = row.get(ENDED, b"")
     return copy
-
-
-def _first(copy: Copy) -> bytes:
-    return copy.bounds.first

@@ -41,11 +41,17 @@ class Tail:
             del self._batches[: self._begin], self._positions[: self._begin]
             self._begin = 0
 
+    def forget(self) -> None:
+        """A copy was divided: what was written before is read from the log, a page at a time (`Spaces.read`)."""
+        self.first, self._begin, self._bytes = self.end, 0, 0
+        self._batches.clear()
+        self._positions.clear()
+
     def next(self, position: int) -> Sequence[Entry]:
         """The entries of the first batch behind a position, if any.  Requires: that is not before `first`."""
         assert position >= self.first
         at = max(self._begin, bisect_right(self._positions, position))
-        return by_heirs(self._batches[at]) if at < len(self._batches) else ()
+        return self._batches[at] if at < len(self._batches) else ()
 
 
 def size_bytes_of(entries: Sequence[Entry]) -> int:

@@ -6,10 +6,11 @@ appends and syncs as one; of each copy a batch has one entry, whatever came toge
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import Overloaded, ProtocolError
+from gossipkv.errors import Overloaded, ProtocolError, StorageError
 from gossipkv.replication.copy import Copy, Entry, Merged
 from gossipkv.replication.messages import clock_of, ends_of, records_of
 from gossipkv.replication.peer import Kept
@@ -87,6 +88,8 @@ class Taking:
     def finish(self) -> tuple[Batch, list[Entry]]:
         """The batch of what was taken, to be appended; what is taken next goes into another one."""
         batch = Batch()
+        batch.may_fill = True  # Others have accepted it already, and what they delete comes behind it.
+        batch.relieves = all(merged.relieves for merged in self._merged.values())
         entries = [copy.take(merged, batch) for copy, merged in self._merged.items()]
         self._merged.clear()
         self._bytes = 0
@@ -111,18 +114,20 @@ class Intake:
 
     def retry(self, peers: Iterable[Peer]) -> None:
         """Take what was kept and goes on from what is here by now."""
-        among, moved = [*peers], True
-        while moved:
-            moved = False
-            for peer in among:
-                taking, tell_soon = Taking(self._read), partial(self._tell_soon, peer)
-                kept, peer.kept = peer.kept, Kept()
-                for at, entry in kept.entries:
-                    if taking.follows(entry):
-                        moved |= self._take_or_keep(peer, entry, taking, tell_soon)
-                    else:
-                        peer.kept.add(at, entry)
-                moved |= self._append_taken(taking, tell_soon)
+        among = [*peers]
+        with contextlib.suppress(StorageError):  # Nobody has asked: who sends it again hears that the store is closed.
+            while any(self._retry_kept(peer) for peer in among):
+                pass
+
+    def _retry_kept(self, peer: Peer) -> bool:
+        taking, tell_soon, moved = Taking(self._read), partial(self._tell_soon, peer), False
+        kept, peer.kept = peer.kept, Kept()
+        for at, entry in kept.entries:
+            if taking.follows(entry):
+                moved |= self._take_or_keep(peer, entry, taking, tell_soon)
+            else:
+                peer.kept.add(at, entry)
+        return self._append_taken(taking, tell_soon) or moved
 
     def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking, on_synced: Callable[[], object]) -> bool:
         """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""

@@ -29,7 +29,9 @@ class Waiter:
 class Waiting:
     """All that wait on a node."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, on_sooner: Callable[[], object]) -> None:
+        """`on_sooner` is called when the next deadline is sooner: whoever sleeps until then is to look again."""
+        self._on_sooner = on_sooner
         self._heap: list[tuple[float, int, Waiter]] = []
         self._count = 0
         self.most_bytes = most_bytes
@@ -46,6 +48,8 @@ class Waiting:
             raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
         waiter = Waiter(deadline, size_bytes, on_late)
         self._count += 1
+        if (due := self.due) is None or deadline < due:
+            self._on_sooner()
         heappush(self._heap, (deadline, self._count, waiter))
         self.bytes += size_bytes
         self.waiting += 1

@@ -54,6 +54,7 @@ TROUBLES = (
     "frames_malformed",
     "closed_bad_message",
     "closed_handshake",
+    "closed_unproven",
     "closed_unasked_response",
     "closed_frame_timeout",
     "closed_output_timeout",
@@ -74,8 +75,8 @@ def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool
 class Pumps:
     """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others.
 
-    `readable` says by user what may be read of these databases, as `Core.let_read` takes it; `user_named` of whom a
-    certificate is.
+    `readable` says by user what may be read of these databases, and `wants_tokens` whether who shows none may do
+    nothing, as `Core.let_read` takes it; `user_named` of whom a certificate is.
     """
 
     def __init__(
@@ -86,13 +87,14 @@ class Pumps:
         seed: Callable[[], int],
         node: str,
         readable: Callable[[Sequence[str]], list[bytes | None]] = lambda _databases: [],
+        wants_tokens: Callable[[], bool] = lambda: False,
         user_named: Callable[[str], int] = lambda _name: 0,
     ) -> None:
         crew = make_crew(config, count)
         self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
         self._turns = [core.turn or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
-        self._readable, self._user_named = readable, user_named
+        self._readable, self._wants_tokens, self._user_named = readable, wants_tokens, user_named
         self._databases: list[str] = []
         self._loops: list[Loop] = []
         self._pumps: list[Pump] = []
@@ -104,18 +106,18 @@ class Pumps:
         """Serve that from now on, everywhere."""
         self._databases = [*published.databases]
         tables = [published.table(core.turn) for core in self._cores]
-        for table in tables:
-            table.let_read(self._readable(self._databases))
+        bitmaps = self._readable(self._databases)
         with self._all_turns():
             for core, table in zip(self._cores, tables, strict=True):
                 core.publish(table)
+                core.let_read(bitmaps, wants_tokens=self._wants_tokens())
         self._tables = tables
 
     def users_changed(self, gone: Sequence[int]) -> None:
         """Go by what users may read now; end the connections of those that are gone."""
         bitmaps = self._readable(self._databases)
         for core in self._in_turns(self._cores):
-            core.let_read(bitmaps)
+            core.let_read(bitmaps, wants_tokens=self._wants_tokens())
         for pump in self._pumps:
             pump.end_those_of(gone)
 

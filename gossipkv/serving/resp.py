@@ -12,7 +12,7 @@ import msgpack
 
 from gossipkv import __version__
 from gossipkv.errors import GossipKVError, Unauthorized
-from gossipkv.serving.resp_scan import USUAL_COUNT, Scans, read_pattern
+from gossipkv.serving.resp_scan import USUAL_COUNT, Reader, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Known, Later, Packed, Waiting
 
@@ -151,8 +151,14 @@ def _unknown(name: bytes, words: Sequence[bytes]) -> Refusal:
     return Refusal(f"ERR unknown command '{shown}', with args beginning with: {told}")
 
 
+def _check_count(name: str, words: int) -> None:
+    needed = COMMANDS[name].words
+    if words != needed if needed > 0 else words < -needed:
+        raise _RefusedError(f"ERR wrong number of arguments for '{name}' command")
+
+
 def _whole(word: bytes) -> int:
-    if not word.isdigit() or len(word) > len(str(MOST_NUMBER)):
+    if not word.isdigit() or len(word) > len(str(MOST_NUMBER)) or int(word) > MOST_NUMBER:
         raise _RefusedError("ERR value is not an integer or out of range")
     return int(word)
 
@@ -214,6 +220,7 @@ class RespCommands:
         if name.lower() not in OF_DATABASES:
             self._access.judge_command(name, asker)
         try:
+            _check_count(name.lower().decode(), 1 + len(words))
             told = command(caller, words)
         except _RefusedError as refused:
             told = Refusal(str(refused))
@@ -235,8 +242,8 @@ class RespCommands:
         return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
 
     def _scan(self, caller: Caller, words: Sequence[bytes]) -> Said | Asked:
-        if not words or len(words) % 2 == 0:
-            raise _RefusedError("ERR syntax error" if words else "ERR wrong number of arguments for 'scan' command")
+        if len(words) % 2 == 0:
+            raise _RefusedError("ERR syntax error")
         options = {word.lower(): value for word, value in zip(words[1::2], words[2::2], strict=True)}
         if not options.keys() <= {b"match", b"count", b"type"}:
             raise _RefusedError("ERR syntax error")
@@ -246,8 +253,8 @@ class RespCommands:
         if count == 0:
             raise _RefusedError("ERR syntax error")
         pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
-        names = self._readable(caller)
-        page = self._scans.page(names, selected, _whole(words[0]), pattern, count)
+        names, reader = self._readable(caller), Reader(caller.asker.user, selected, caller.asker.address)
+        page = self._scans.page(names, reader, _whole(words[0]), pattern, count)
         if page is None or options.get(b"type", b"string").lower() != b"string":
             return [b"0", []]
         self._access.judge_command(b"scan", caller.asker, page.database)
@@ -256,7 +263,7 @@ class RespCommands:
             keys, cursor = _keys_of(result)
             if pattern.is_whole:
                 keys = [key for key in keys if key == page.options.get("prefix", b"")]
-            number = self._scans.next(names, selected, page, pattern, cursor)
+            number = self._scans.next(names, reader, page, pattern, cursor)
             return [b"%d" % number, [page.shown_before + key for key in keys]]
 
         return Asked(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
@@ -304,7 +311,11 @@ class RespCommands:
         while at < len(words) and words[at].lower() != b"auth":
             at += 2
         told = self._what_speaks(caller)
-        return told if at >= len(words) else self._prove(caller, words[at + 2], told)
+        if at >= len(words):
+            return told
+        if at + 2 >= len(words):
+            raise _RefusedError("ERR syntax error in HELLO option 'auth'")
+        return self._prove(caller, words[at + 2], told)
 
     def _what_speaks(self, caller: Caller) -> Said:
         return {

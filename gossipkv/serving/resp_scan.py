@@ -1,13 +1,14 @@
 """SCAN by cursor: pages of keys, of one database or of all, one after the other.
 
 A cursor of Redis is a number of 64 bits; one of a scan is a key and more.  So what a number means is kept here, for the
-scans that were asked for last.  They can be asked for again, until so many others were that they are forgotten; another
-node does not know them.
+scans that were asked for last.  They can be asked for again, on any connection of the same user that has selected the
+same database, until so many others were that they are forgotten: those first that are of the address that has most, so
+that nobody's scans end others'.  Another node does not know them.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest
@@ -54,12 +55,27 @@ def read_pattern(pattern: bytes) -> Pattern:
     return Pattern(bytes(prefix), is_whole=True)
 
 
+class Reader(NamedTuple):
+    """Who scans: the user, the database that the connection has selected, and the address that it comes from."""
+
+    user: int
+    selected: str | None
+    address: int
+
+
 class Place(NamedTuple):
     """Where a scan goes on: the name of its database, and the cursor there."""
 
     database: str
     cursor: bytes | None
     prefix: bytes
+
+
+class Kept(NamedTuple):
+    """A place, and whose scan goes on there."""
+
+    place: Place
+    reader: Reader
 
 
 class Page(NamedTuple):
@@ -76,44 +92,55 @@ class Scans:
 
     def __init__(self, random: random.Random) -> None:
         self._number = random.getrandbits(FIRST_BITS)
-        self._places: OrderedDict[int, Place] = OrderedDict()
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._of_addresses: Counter[int] = Counter()  # How many are kept for each.
 
-    def page(
-        self, names: Sequence[str], database: str | None, cursor: int, pattern: Pattern, count: int
-    ) -> Page | None:
-        """What the next page asks, of that database or of all of these names; None: there is nothing."""
-        place = _first(names, database, pattern) if cursor == 0 else self._places.get(cursor)
+    def page(self, names: Sequence[str], reader: Reader, cursor: int, pattern: Pattern, count: int) -> Page | None:
+        """What the next page asks, of the selected database or of all of these names; None: there is nothing."""
+        place = self._go_on(cursor, reader) if cursor != 0 else _first(names, reader.selected, pattern)
         if place is None:
-            if cursor == 0:
-                return None
-            raise BadRequest("this cursor is of another node, or so old that it was forgotten: begin with 0")
-        if cursor != 0:
-            self._places.move_to_end(cursor)
+            return None
         options: dict[str, Value] = {"limit": count}
         if place.prefix:
             options["prefix"] = place.prefix
         if place.cursor is not None:
             options["cursor"] = place.cursor
-        return Page(place.database, options, b"" if database is not None else place.database.encode() + b":")
+        return Page(place.database, options, b"" if reader.selected is not None else place.database.encode() + b":")
 
-    def next(
-        self, names: Sequence[str], database: str | None, page: Page, pattern: Pattern, cursor: bytes | None
-    ) -> int:
+    def _go_on(self, cursor: int, reader: Reader) -> Place:
+        kept = self._kept.get(cursor)
+        if kept is None or kept.reader[:2] != reader[:2]:
+            raise BadRequest(
+                "this cursor is of another node, user or SELECT, or so old that it was forgotten: begin with 0"
+            )
+        self._kept.move_to_end(cursor)
+        return kept.place
+
+    def next(self, names: Sequence[str], reader: Reader, page: Page, pattern: Pattern, cursor: bytes | None) -> int:
         """The number of what comes behind that page, which has ended with this cursor; 0: nothing does."""
         place: Place | None = None
         if cursor is not None:
             prefix = page.options.get("prefix", b"")
             assert isinstance(prefix, bytes)
             place = Place(page.database, cursor, prefix)
-        elif database is None and b":" not in pattern.prefix:
+        elif reader.selected is None and b":" not in pattern.prefix:
             place = _first(names, None, pattern, behind=page.database)
         if place is None:
             return 0
         self._number += 1
-        self._places[self._number] = place
-        if len(self._places) > MOST_CURSORS:
-            self._places.popitem(last=False)
+        self._kept[self._number] = Kept(place, reader)
+        self._of_addresses[reader.address] += 1
+        if len(self._kept) > MOST_CURSORS:
+            self._forget_one()
         return self._number
+
+    def _forget_one(self) -> None:
+        """Forget the cursor that was not asked for for longest, of those of an address that has most."""
+        most = max(self._of_addresses.values())
+        number, kept = next(each for each in self._kept.items() if self._of_addresses[each[1].reader.address] == most)
+        del self._kept[number]
+        self._of_addresses[kept.reader.address] -= 1
+        self._of_addresses += Counter()  # It keeps those above 0.
 
 
 def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind: str = "") -> Place | None:

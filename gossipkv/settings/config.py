@@ -22,7 +22,9 @@ what it is; zero is allowed only where it has a name (`off`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -54,11 +56,19 @@ FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
 RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
+# Kubernetes tells each pod of the services in its namespace, of one called gossipkv or gossipkv-http by such names.
+KUBERNETES: Final = re.compile(
+    rf"{PREFIX}(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)=.*"
+    rf"|{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://.*"  # And `PORT=7070` is a setting that does not exist.
+)
+
 
 def _default_data() -> Path:
     from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
 
-    return user_data_path("gossipkv", appauthor=False)
+    with contextlib.suppress(RuntimeError):  # There is no home directory, which `load` refuses where it is needed.
+        return user_data_path("gossipkv", appauthor=False)
+    return Path("~")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +241,7 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
         text = ",".join(map(str, value))
     elif isinstance(value, int | float):  # Without the unit that a quantity has: said where it is read.
-        fits = setting.kind in {"count", *UNITS} if isinstance(value, int) else setting.kind in UNITS
+        fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")
         text = str(value)
     else:
         plain = setting.kind not in {"bool", "count"} or value in setting.allowed.split(", or ")
@@ -256,6 +266,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterable[tuple[Setting, str
         if not variable.startswith(PREFIX) or variable in RESERVED:
             continue
         setting = _BY_VARIABLE.get(variable)
+        if setting is None and KUBERNETES.fullmatch(f"{variable}={environ[variable]}"):
+            continue
         if setting is None:
             raise _unknown(variable, "environment", _BY_VARIABLE)
         yield setting, environ[variable], f"environment {variable}"
@@ -312,6 +324,11 @@ def _refuse_contradictions(config: Config) -> None:
         where = config.origin(name if config.origin(name) != "default" else other)
         return ConfigError(f"{where}: {why}", {"setting": name, "where": where})
 
+    if config.origin("data") == "default" and not config.data.is_absolute():
+        raise ConfigError(
+            f"data: user {os.geteuid()} has no home directory, where the default would be: give one with --data",
+            {"setting": "data", "where": "default"},
+        )
     if config.min_replication > config.replication:
         raise refuse(
             "min_replication", "replication",

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import ConfigError
 from gossipkv.settings.http import MEDIA_TYPE_FORM, is_media_type
+from gossipkv.settings.setting import THOUSANDTHS, count, ratio, say, switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gossipkv.settings.masking import Option
+    from gossipkv.settings.setting import Setting
 
 FORMATS: Final = ("sequence", "tsv", "json", "parquet", "sorted")
 PRESHARDED: Final = ("probe", "declared", "never")
@@ -41,6 +43,55 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
 
 
+@dataclass(frozen=True, kw_only=True)
+class MinimumSettings:
+    """The records that a new version needs to become active; each may be said of one database, too."""
+
+    min_records: int = count(
+        0, 0, 1_000_000_000_000,
+        meaning="records that a new version needs to become active; the same on every node",
+        why="nobody but its owner knows how large a database should be",
+    )  # fmt: skip
+    min_ratio: int = ratio(
+        "off",
+        meaning="part of the active version's records that a new one needs to become active; the same on every node",
+        why="some databases shrink rightly, and only their owners know which",
+    )  # fmt: skip
+    allow_empty: bool = switch(
+        default=False,
+        meaning="whether a version without any record becomes active; the same on every node",
+        why="an export that failed in silence looks like that, and hardly anything else does",
+    )  # fmt: skip
+
+    def shortage(self, records: int, before: str | None, records_before: int | None) -> str | None:
+        """Return why a version of so many records is not to become active; None: it may.
+
+        `before`: the version that is active, and how many records that has.
+        """
+        if records == 0 and not self.allow_empty:
+            return "it has no record, and `allow_empty` is false"
+        has = f"it has {records:,} records"
+        if records < self.min_records:
+            return f"{has}, and `min_records` is {self.min_records:,}"
+        if records_before is not None and records * THOUSANDTHS < records_before * self.min_ratio:
+            return (
+                f"{has}, version {before} has {records_before:,}, and `min_ratio` is {self.min_ratio / THOUSANDTHS:g}"
+            )
+        return None
+
+
+# The settings of a node that a table may have too.
+_MINIMUM: Final[Mapping[str, Setting]] = MappingProxyType(
+    {each.name: each.metadata["setting"] for each in fields(MinimumSettings)}
+)
+
+
+def minimum_of(node: MinimumSettings, database: DatabaseSettings) -> MinimumSettings:
+    """Return what holds for a database: what its table says, else the node's setting."""
+    said = {name: getattr(node, name) for name in _MINIMUM} | dict(database.minimum)
+    return MinimumSettings(**said)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseSettings:
@@ -53,6 +104,7 @@ class DatabaseSettings:
     presharded: str | None = None  # None: the node's
     content_type: str | None = None  # None: the node's
     storage_options: Mapping[str, Option] | None = field(default=None, repr=False)  # None: the root's
+    minimum: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # Not there: the node's
 
 
 @final
@@ -91,6 +143,7 @@ DATABASE_SETTINGS: Final = (
     DatabaseSetting(
         "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",
     ),
+    *(DatabaseSetting(name, "the node's", each.allowed, each.meaning, each.why) for name, each in _MINIMUM.items()),
 )  # fmt: skip
 _NAMES: Final = tuple(setting.name for setting in DATABASE_SETTINGS)
 _ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTINGS}
@@ -154,6 +207,7 @@ def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]
 
 def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings:
     texts: dict[str, str | None] = {}
+    minimum: dict[str, int] = {}
     options = None
     for key, value in table.items():
         path = f"databases.{name}.{key}"
@@ -165,6 +219,8 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
             )
         if key == "storage_options":
             options = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
+        elif key in _MINIMUM:
+            minimum[key] = _read_minimum(_MINIMUM[key], value, path, where(name, key))
         else:
             texts[key] = _read_text(key, value, path, where(name, key))
     return DatabaseSettings(
@@ -175,7 +231,17 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         presharded=texts.get("presharded"),
         content_type=texts.get("content_type"),
         storage_options=options,
+        minimum=MappingProxyType(minimum),
     )
+
+
+def _read_minimum(setting: Setting, value: object, path: str, place: str) -> int:
+    try:
+        read = setting.parse(say(value) if isinstance(value, bool) else str(value))
+    except ValueError as error:
+        raise _wrong(path, place, f"{value!r}: {error}; allowed: {setting.allowed}") from None
+    assert isinstance(read, int), path
+    return read
 
 
 def _read_text(key: str, value: object, path: str, place: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gossipkv.settings.databases import PRESHARDED
+from gossipkv.settings.databases import PRESHARDED, MinimumSettings
 from gossipkv.settings.setting import choice, count, duration, plain, rate, read_source, size, switch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSettings(SourceSettings):
+class DatasetSettings(MinimumSettings, SourceSettings):
     """What is done with versions; durations in ms, sizes in bytes, rates in bytes per second."""
 
     refresh_period: int = duration(

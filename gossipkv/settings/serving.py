@@ -48,7 +48,7 @@ class ServingSettings:
     )  # fmt: skip
     max_connections: int = count(
         10_000, 1, 1_000_000,
-        meaning="connections open at once; further ones are closed",
+        meaning="connections open at once; further ones are closed, and before that silent ones make way",
         why="each costs a descriptor and a few KiB, by TLS 15",
     )  # fmt: skip
     max_connections_per_address: int = count(

@@ -28,8 +28,10 @@ UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
 _NO_WORDS: Final[Mapping[str, int]] = MappingProxyType({})
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
+_RATIO: Final = re.compile(r"([01])(?:\.([0-9]{1,3})0*)?", re.ASCII)
 _NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
 
+THOUSANDTHS: Final = 1000  # A ratio of 1.
 NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
 
 
@@ -144,6 +146,26 @@ def count(default: int, low: int, high: int, *, meaning: str, why: str, words: M
     allowed = ", or ".join([f"{low} to {high}", *words])
     setting = Setting("", "count", spell(default), allowed, meaning, why, read, spell)
     return field(default=default, metadata={"setting": setting})
+
+
+def ratio(default: str, *, meaning: str, why: str) -> int:
+    """A setting that is a part of something, in thousandths; `off` is 0."""
+
+    def read(text: str) -> int:
+        if text.strip() in {"off", "0"}:
+            return 0
+        match = _RATIO.fullmatch(text.strip())
+        thousandths = 0 if match is None else int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0"))
+        if not 1 <= thousandths <= THOUSANDTHS:
+            raise ValueError("expected a number above 0 and at most 1, with at most three decimals")
+        return thousandths
+
+    def spell(value: Value) -> str:
+        assert isinstance(value, int)
+        return f"{value / THOUSANDTHS:g}" if value else "off"
+
+    setting = Setting("", "ratio", default, "0.001 to 1, or off", meaning, why, read, spell)
+    return field(default=read(default), metadata={"setting": setting})
 
 
 def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) -> int:

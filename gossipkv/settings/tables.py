@@ -8,6 +8,8 @@ from typing import Final
 from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
 MOST_WEIGHT: Final = 1000  # Times the least.
+MAX_KEY_BYTES: Final = 65_522  # Of a record; `table.records` says why, of the next as well.
+MAX_VALUE_BYTES: Final = 16_711_616
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
-from gossipkv.status.words import plain
+from gossipkv.status.words import plain, size_text
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,6 +48,26 @@ class TableStatus(NamedTuple):
     partitions: int
     replication: int
     holders: tuple[Holder, ...]
+
+
+def partition_row(kind: str, told: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return what `partitions` tells of one: id, bounds of a range or number of a shard, hosts, size, rows, rate."""
+    start, size, rows, rate = (told.get(key) for key in ("start", "bytes", "rows", "rate"))
+    first = start if isinstance(start, bytes) else b""
+    return (
+        plain(told.get("id")),
+        *((shown(first), plain(told.get("end"))) if kind == RANGE else (f"{int.from_bytes(first, 'big')}",)),
+        " ".join(map(_host, map(map_of, list_of(told.get("hosts"))))),
+        size_text(size) if isinstance(size, int) else "-",
+        f"{rows:,}" if isinstance(rows, int) else "-",
+        f"{rate:,.1f}" if isinstance(rate, (int, float)) else "-",
+    )
+
+
+def _host(host: Mapping[str, Value]) -> str:
+    """A host, and how far it is where it is not AVAILABLE."""
+    name, state = plain(host.get("node")), plain(host.get("state"))
+    return name if state == "AVAILABLE" else f"{name}({state})"
 
 
 def datasets(told: Mapping[str, Value]) -> dict[str, Value]:

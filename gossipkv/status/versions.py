@@ -110,5 +110,5 @@ def stray_text(told: dict[str, Value]) -> str:
     keys = "1 key strays" if count == 1 else f"{count:,} keys stray"
     return (
         f"grouped by {plain(told.get('function'))}, since {keys} from {plain(told.get('voided'))}: "
-        f"first {plain(first.get('key'))} in {plain(first.get('file'))}, byte {offset:,}"
+        f"first {plain(first['key']) + ' ' if 'key' in first else ''}in {plain(first.get('file'))}, byte {offset:,}"
     )

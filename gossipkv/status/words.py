@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.settings import quantity
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gossipkv.wire.rpc import Value
 
-SHOWN_BYTES: Final = 60  # Of a key in a message: it still fits a line.
 MOST_NAMED: Final = 8  # Nodes in a sentence for people.
 FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
 
@@ -22,11 +22,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
-
-
-def shown(key: bytes) -> str:
-    """A key in a message."""
-    return repr(key)[1:] if len(key) <= SHOWN_BYTES else f"{repr(key[:SHOWN_BYTES])[1:]}..."
 
 
 def plain(value: Value) -> str:

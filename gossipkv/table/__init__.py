@@ -9,7 +9,7 @@ Read in this order:
     methods.py      the methods about tables, loaded when one is called
     for_clients.py  the door for clients; requests.py: what they sent, judged
     placing.py      the door for people who change which nodes tables are laid on
-    for_peers.py    the door for other nodes
+    for_peers.py    the door for other nodes; words.py: who is believed there
     moving.py       which moves are begun; of range tables planning.py, by what measuring.py says
     splitting.py    ranges that are too large are divided; works.py: all that a node does by itself
     holding.py      maps become copies of partitions

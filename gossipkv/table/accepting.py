@@ -15,6 +15,7 @@ import trio
 from gossipkv.errors import GossipKVError, LimitExceeded, Overloaded, StorageError, Unknown, UnknownDatabase
 from gossipkv.log import Log
 from gossipkv.replication.shell import SMEARED
+from gossipkv.replication.time import check_left
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.smearing import FIRST, MOST_SENT, put_of
 
@@ -66,9 +67,10 @@ class Accepting:
                 await trio.sleep(LOOK_S * 100)
             await trio.sleep(LOOK_S if self.waiting else IDLE_S)
 
-    def drain(self) -> None:
-        """Forward all that waits as soon as can be, and accept nothing more."""
+    def drain(self) -> int:
+        """Forward all that waits as soon as can be, and accept nothing more; how many puts wait still."""
         self._smearing.drains = True
+        return self.waiting
 
     @property
     def waiting(self) -> int:
@@ -80,9 +82,14 @@ class Accepting:
     def accept(
         self, table: bytes, row: tuple[bytes, bytes], deadline: float, on_result: OnResult, or_else: Callable[[], None]
     ) -> None:
-        """Keep a put, and answer once it is synced; `or_else` is called if it cannot be kept."""
+        """Keep a put, and answer once it is synced; `or_else` is called if it cannot be kept.
+
+        Raises:
+            TimedOut, Overloaded: it is not kept.
+        """
         replication, smearing = self._replication, self._smearing
         now, wall_ms, size_bytes = replication.now(), replication.now_ms(), sum(map(len, row))
+        check_left(deadline - now)
         if not smearing.admits(size_bytes, wall_ms, replication.replicas.skew.most_ms):
             or_else()
             return

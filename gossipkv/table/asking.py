@@ -1,4 +1,8 @@
-"""The ways from the tables of a node to other nodes, by uuid: who asks with a task, and who is called back."""
+"""The ways from the tables of a node to other nodes, by uuid: who asks with a task, and who is called back.
+
+What changes something goes `within` a deadline, a hybrid time by the asked node's own clock: a node that was frozen, or
+was cut off, does it in time or not at all.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.table.hints import decode_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.environment.seam import Threads
     from gossipkv.register.configuration import AcceptorId
@@ -26,6 +31,13 @@ T = TypeVar("T")
 
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
+CHANGES: Final = frozenset(
+    {
+        *("create_table", "delete", "drop_table", "metadata_force", "metadata_transact"),
+        *("put", "put_many", "quarantine_drop", "table_divide"),
+    }
+)
+UP_S: Final = 0.1  # Between two looks at who may live.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 
 
@@ -33,10 +45,15 @@ CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection
 class Asking:
     """The ways to other nodes, by uuid."""
 
-    def __init__(self, cluster: Cluster, peers: Peers, threads: Threads) -> None:
+    def __init__(
+        self, cluster: Cluster, peers: Peers, threads: Threads, deadline: Callable[[bytes, float], int]
+    ) -> None:
+        """`deadline`: the hybrid time of a node's clock at which so many seconds are over."""
         self._cluster = cluster
+        self._deadline = deadline
         self._peers = peers
         self._threads = threads
+        self._up, self._up_until = set[bytes](), 0.0  # Who may live, as gossip knew a moment ago.
         self._connected = trio.Event()  # Another connection has begun.
         peers.watch(begun=self._begun)
 
@@ -71,6 +88,24 @@ class Asking:
             raise error
         return result
 
+    async def ask_any(self, nodes: Iterable[bytes], method: str, params: list[Value], timeout_s: float) -> Value:
+        """Ask one node after the other in `within`, as long as nothing was done.
+
+        Raises:
+            GossipKVError: as one answers; `Unavailable` when none takes it.
+        """
+        refusals: dict[str, str] = {}
+        names = {member.uuid: member.name for member in self._cluster.members_known()}
+        until = trio.current_time() + timeout_s
+        for node in nodes:
+            left_s = max(0.001, until - trio.current_time())
+            within: list[Value] = [self._deadline(node, left_s), method, msgpack.packb(params)]
+            try:
+                return await self.ask(node, "within", within, left_s)
+            except (NotReady, Unavailable) as error:
+                refusals[names.get(node, node.hex())] = error.message
+        raise Unavailable("; ".join(f"{name}: {why}" for name, why in refusals.items()) or "none is alive")
+
     def ask_soon(
         self,
         node: bytes,
@@ -101,6 +136,8 @@ class Asking:
         except Unavailable as unknown:
             on_reply(None, unknown)
             return
+        if method in CHANGES:
+            method, params = "within", [self._deadline(node, timeout_s), method, msgpack.packb(params)]
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:
@@ -148,6 +185,13 @@ class Asking:
             params += offer.values()
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
+    def is_up(self, node: bytes) -> bool:
+        """Whether gossip has not found out that a node is dead, or has left, a moment ago: each write asks."""
+        if (now := trio.current_time()) >= self._up_until:
+            members, self._up_until = self._cluster.members_known(), now + UP_S
+            self._up = {member.uuid for member in members if member.state in REACHABLE}
+        return node in self._up
+
     def is_connected(self, name: str) -> bool:
         """Whether there is a connection to a member."""
         return self._peers.store(name) is not None
@@ -169,7 +213,7 @@ class Asking:
         for member in self._cluster.members_known():
             if member.uuid == node:
                 return member.name
-        raise Unavailable(f"no member {node.hex()} is known")
+        raise Unavailable("it is no member that is known here", {"uuid": node.hex()})
 
 
 def _read(data: bytes, name: str) -> Value:

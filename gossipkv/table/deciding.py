@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
+from gossipkv.errors import GossipKVError, NotReady, Unavailable, no_table
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.replication.time import Skew
 from gossipkv.table.asking import Asking
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
 from gossipkv.table.host import may_not_found
 from gossipkv.table.tables import OPEN
 from gossipkv.table.token import Ended
+from gossipkv.table.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, Identity, Peers
     from gossipkv.table.smearing import Put
+    from gossipkv.table.stores import OpenStore
     from gossipkv.table.tables import Tables
     from gossipkv.table.works import Works
 
@@ -67,15 +70,18 @@ class Deciding:
         *,
         peers: Peers,
         environment: Environment,
+        knows_peers: bool = False,
         on_names: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_names` is called when `table_names` has changed."""
+        """`on_names` is called when `table_names` has changed; `knows_peers`: see `Words`."""
         self._settings = settings
         self._identity = identity
         self._cluster = cluster
         self._tables = tables
         self._random = environment.random
-        self.asking = Asking(cluster, peers, environment.threads)
+        self.skew = Skew(trio.current_time, environment.clock.wall_ms, settings.max_clock_skew / 1000)
+        self.asking = Asking(cluster, peers, environment.threads, self.skew.deadline)
+        self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
         peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()  # Around what `metadata` does.
@@ -85,11 +91,13 @@ class Deciding:
         self._environment = environment
         self.replication: Replication | None = None
         self._works: Works | None = None
+        self._store: OpenStore | None = None  # With which all of these work.
         self.forward: Forward = _not_yet  # By which what was accepted here goes on; who has the methods says so.
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
         self._forget_at = math.inf  # When all that is said is to be looked at again.
+        self._poll_at = -math.inf  # When all is looked at again, whatever others say.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
@@ -133,25 +141,46 @@ class Deciding:
             await self._cluster.pin()
             await self._tables.create()
             await self._begin()
-        assert self.metadata is not None
-        assert self.catalogue is not None
-        self.metadata.space.check_open()
-        return self.metadata, self.catalogue
+        metadata, catalogue = self.taking_part()
+        metadata.space.check_open()
+        return metadata, catalogue
 
-    def taking_part(self) -> tuple[Metadata, Catalogue]:
-        """What this node decides with.  Raises `NotReady`: it does not take part."""
+    def taking_part(self, table: str | None = None) -> tuple[Metadata, Catalogue]:
+        """What this node decides with; `table`: about which table.
+
+        Raises:
+            NotReady: it does not take part.
+            UnknownDatabase: no table was ever made here, and this one is asked for.
+        """
         if self.metadata is None or self.catalogue is None:
             if not self._tables.closed:
                 self.check_knows()
+                if table is not None:
+                    raise no_table(table)
             why = self._tables.closed or "no table was ever made here"
             raise NotReady(f"this node takes no part in deciding on tables: {why}")
         return self.metadata, self.catalogue
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether the replicas here can be read and written; where there are none nothing is waited for."""
+        return self.replication is None or self.replication.replicas.can_answer
 
     @property
     def has_just_come(self) -> bool:
         """Whether others say that there are tables, of which nothing is known here yet."""
         is_known = self.metadata is not None and self.register in self.metadata.known
         return not is_known and self._founded(self._hints.heard())
+
+    @property
+    def shut(self) -> str | None:
+        """Why the tables' store has been closed since the start, where others take part: they answer."""
+        return self._tables.closed if self.metadata is None and self.participants() else None
+
+    def participants(self) -> list[bytes]:
+        """The other nodes that seem to be alive, and say what is decided: each says what others do not."""
+        said = {name for hints in self._hints.heard().values() for name, hint in hints.items() if is_hint(hint)}
+        return [node for node in self.alive() if self.name_of(node) in said]
 
     def check_knows(self) -> None:
         """Raise `NotReady`: this node has just come."""
@@ -166,7 +195,7 @@ class Deciding:
         from gossipkv.table.works import Works  # noqa: PLC0415  # See above.
 
         async with self._beginning:
-            if self.metadata is not None and self.metadata.space.closed is None:
+            if self.metadata is not None and not self._has_ended():
                 return
             if self._nursery is None:
                 raise Unavailable("this node is about to begin, or to end")
@@ -174,6 +203,7 @@ class Deciding:
             store = self._tables.opened()
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
+            self.words.use(metadata.registers)
             replication = Replication(
                 store,
                 self.asking.ask_soon,
@@ -183,10 +213,10 @@ class Deciding:
                 most_waiting_bytes=self._settings.max_queued_total,
                 stall_s=self._settings.move_stall / 1000,
                 transfer=self._settings.table_transfer,
-                most_skew_s=self._settings.max_clock_skew / 1000,
+                skew=self.skew,
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
-            replication.replicas.on_newer = self.look_at
+            replication.replicas.on_newer, replication.replicas.is_up = self.look_at, self.asking.is_up
             works = Works(
                 metadata,
                 catalogue,
@@ -208,22 +238,30 @@ class Deciding:
             await self._nursery.start(works.run, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self.replication = catalogue, replication
-            self._works = works
+            self._works, self._store = works, store
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
             if self.metadata is None:  # The first time.
                 self._nursery.start_soon(self._tend)
             self.metadata = metadata
-            metadata.space.on_closed(self._look_whether_behind)
-            self._look_whether_behind()
+            metadata.space.on_closed(self._check_behind)
+            self._check_behind()
             with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
                 self._look_at_names()
             self._hear()
 
+    def _has_ended(self) -> bool:
+        """Whether what this node decides with is of a store that has failed, though nothing was decided since."""
+        return self._store is not self._tables.opened() or (
+            self.metadata is not None and self.metadata.space.closed is not None
+        )
+
     def _look_at_names(self) -> None:
         """Have it told when tables have other names.  Raises NotReady."""
         if self.catalogue is not None and (names := frozenset(self.catalogue.tables())) != self.table_names:
+            if self.table_names - names:
+                self._poll_at = trio.current_time()  # What was dropped leaves the disk now.
             self.table_names = names
             self._on_names()
 
@@ -235,10 +273,10 @@ class Deciding:
         if self.replication is not None:
             self.replication.disconnected(uuid)
 
-    def replicating(self) -> Replication:
-        """The copies of this node.  Raises `NotReady`: it has none."""
+    def replicating(self, table: str | None = None) -> Replication:
+        """The copies of this node, as `taking_part`.  Raises `NotReady`: it has none."""
         if self.replication is None:
-            self.taking_part()
+            self.taking_part(table)
             raise NotReady("this node is about to open its tables")
         return self.replication
 
@@ -259,37 +297,23 @@ class Deciding:
         if self._works is not None:
             self._works.last_hour.note(table, writes, trio.current_time())
 
-    def drain(self) -> int:
-        """Forward all that was accepted here, and accept nothing more; how many puts wait still."""
-        if self.accepting is None:
-            return 0
-        self.accepting.drain()
-        return self.accepting.waiting
-
-    def passed_over(self) -> Mapping[bytes, float]:
-        """The nodes to which the mover here moves nothing now, and for how many seconds more."""
-        until = {} if self._works is None else self._works.moving.passed_over
-        now = trio.current_time()
-        return {node: at - now for node, at in until.items() if at > now}
-
     def members(self) -> Sequence[Member]:
         """The members that are known."""
         return self._cluster.members_known()
 
-    def _look_whether_behind(self) -> None:
+    def _check_behind(self) -> None:
         if self.metadata is not None and self.metadata.registers.behind:
             self._tables.refuse(self.metadata.registers.behind)
 
     async def _tend(self) -> None:
         """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
-        poll_at = trio.current_time()
         while True:
             assert self.catalogue is not None  # The present one: another comes when the store was opened again.
             if self.known_of(self.register):
                 with contextlib.suppress(GossipKVError):  # The next time.
                     await self.catalogue.grow()
-                if trio.current_time() >= poll_at:
-                    poll_at = trio.current_time() + POLL_S
+                if trio.current_time() >= self._poll_at:
+                    self._poll_at = trio.current_time() + POLL_S
                     self._hints.forget()
                     self._ended_tables.begin_read()
                     with contextlib.suppress(GossipKVError):
@@ -309,7 +333,7 @@ class Deciding:
             is_late = trio.current_time() < say_at  # What is to be told waits for its time.
             heard = self._hints.heard()
             try:
-                if self.metadata is not None and self.metadata.space.closed is not None and self._tables.state == OPEN:
+                if self.metadata is not None and self._tables.state == OPEN and self._has_ended():
                     await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
                 self._look_at_names()
@@ -409,16 +433,6 @@ class Deciding:
     def _hear(self) -> None:
         self._news.set()
 
-    def tell_seen(self, node: bytes) -> bytes:
-        """What hello tells a node of its store; nothing, while this one does not take part."""
-        return b"" if self.metadata is None else self.metadata.registers.tell_node(node)
-
-    def hear_seen(self, seen: bytes) -> None:
-        """Take in what hello told of stores."""
-        if seen and self.metadata is not None:
-            with contextlib.suppress(ProtocolError):  # Each request tells it again.
-                self.metadata.registers.hear(seen)
-
     # -- founding ----------------------------------------------------------------------------------------------------
 
     def may_not_found(self) -> str | None:
@@ -474,14 +488,9 @@ class Deciding:
 
     def _founder(self) -> dict[str, str]:
         """Who says that it may found the catalogue, under `founder`."""
-        for owner, value in self._hints.heard().get(self.register, {}).items():
-            if not value and self._is_alive(owner):  # What the dead have said stands a while.
-                return {"founder": owner}
-        return {}
-
-    def _is_alive(self, name: str) -> bool:
-        members = self._cluster.members_known()
-        return any(member.name == name and member.state is State.ALIVE for member in members)
+        said, alive = self._hints.heard().get(self.register, {}), {*map(self.names().get, self.alive())}
+        founders = [owner for owner, value in said.items() if not value and owner in alive]  # The dead said so, too.
+        return {"founder": founders[0]} if founders else {}
 
     async def others_know(self) -> bool:
         """Whether another member knows of a catalogue; what it says of the acceptors is looked at."""
@@ -505,13 +514,7 @@ class Deciding:
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
-        members = self._cluster.members_known()
-        return sorted(member.uuid for member in members if member.state is State.ALIVE)
-
-    def may_live(self, node: bytes) -> bool:
-        """Whether gossip has not found out that a node is dead, or has left."""
-        members = self._cluster.members_known()
-        return any(member.uuid == node and member.state in {State.ALIVE, State.SUSPECT} for member in members)
+        return sorted(member.uuid for member in self.members() if member.state is State.ALIVE)
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""
@@ -521,7 +524,7 @@ class Deciding:
         cluster_id = self._identity.record.cluster_id
         answer = await self.asking.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
         if not isinstance(answer, int) or not answer:
-            raise Unavailable(f"{node.hex()[:8]} does not say under which store it takes part")
+            raise Unavailable(f"{self.name_of(node)} does not say under which store it takes part")
         return AcceptorId(node, answer)
 
     async def describe(self, node: bytes) -> NamedNode:
@@ -541,8 +544,7 @@ class Deciding:
         """What this node says of itself as one of tables: a record of the catalogue."""
         from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # As `_begin` does.
 
-        settings = self._settings
-        return NamedNode(self._identity.record.node, settings.isolation_group, settings.weight).encode()
+        return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()
 
     async def invited(self, cluster_id: bytes) -> int:
         """Take part, since a node of that cluster asks for it; the id of this node's store.
@@ -560,14 +562,14 @@ class Deciding:
         return metadata.me.store
 
     def uuid_of(self, name: str) -> bytes:
-        """The uuid of a node by its name, or by its digits, as `name_of` tells it of who is no member any more.
+        """The uuid of a node by its name, or by its digits, as `name_of` tells them.
 
         Raises:
-            Unavailable: no such member is known.
+            Unavailable: no such node is known.
         """
-        for member in self._cluster.members_known():
-            if member.name == name:
-                return member.uuid
+        for uuid, known in self.known_names().items():
+            if known == name:
+                return uuid
         if UUID_DIGITS.fullmatch(name):
             return bytes.fromhex(name)
         raise Unavailable(f"no member {name} is known", {"node": name})
@@ -580,7 +582,14 @@ class Deciding:
 
     def name_of(self, uuid: bytes) -> str:
         """The name of a node by its uuid, or the digits of that."""
-        return self.names().get(uuid) or uuid.hex()
+        return self.known_names().get(uuid) or uuid.hex()
+
+    def known_names(self) -> dict[bytes, str]:
+        """The names of all members, and of nodes of tables that are none any more, unless another node has the name."""
+        names = self.names()
+        with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
+            return names if self.catalogue is None else self.catalogue.nodes.names_beside(names) | names
+        return names
 
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""

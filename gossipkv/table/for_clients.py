@@ -52,8 +52,10 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | Waiting]
 
-MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
-LOOK_S: Final = 2.0
+MOST_SHOWN: Final = 512  # Partitions of one answer: it is made in one step, and others wait that long.
+LOOK_S: Final = 2.0  # Until an acceptor that has not answered counts as silent.
+STATUS_MS: Final = 4000  # For who decides on tables, where the request does not say.
+STATUS_PART: Final = 0.8  # Of that time; the rest is for the answer.
 FORWARD_S: Final = 60.0
 FOUNDING_PART: Final = 0.8  # Of the time of a request, for who may found the catalogue; the rest is for asking it.
 SPREAD_S: Final = 1.0  # Until nodes that are alive know of a table: mostly they do within 200 ms.
@@ -106,10 +108,10 @@ class ClientMethods:
             UnknownDatabase: there is no such table.
             NotReady: its map is not here yet.
         """
-        metadata, catalogue = self._deciding.taking_part()
+        metadata, catalogue = self._deciding.taking_part(name)
         table = catalogue.table(name)
         tree = metadata.tree(table.id)
-        names = self._deciding.names()
+        names = self._deciding.known_names()
         partitions: list[Value] = []
         after: bytes | None = None
         for entry in tree.scan(start or b""):
@@ -208,19 +210,22 @@ class ClientMethods:
 
     def _status(self, arguments: Arguments) -> Waiting:
         table = arguments.text_or_nil("table")
-        arguments.end()
+        timeout_ms = arguments.options("timeout_ms").number("timeout_ms", least=1) or STATUS_MS
 
         async def tell() -> Value:
             if self._deciding.catalogue is None:
                 return []
-            metadata, catalogue = await self._deciding.informed()
+            deadline = Deadline(timeout_ms / 1000 * STATUS_PART)
+            with deadline.half():
+                await self._deciding.informed()
+            metadata, catalogue = self._deciding.taking_part()
             if table is not None:
-                return [await self._tell(metadata, catalogue, table)]
+                return [await self._tell(metadata, catalogue, table, deadline)]
             silent: dict[bytes, str] = {}
-            told: list[Value] = [await self._tell(metadata, catalogue, None, silent)]
+            told: list[Value] = [await self._tell(metadata, catalogue, None, deadline, silent)]
             for name in catalogue.tables():
                 with contextlib.suppress(UnknownDatabase):  # It was dropped a moment ago.
-                    told.append(await self._tell(metadata, catalogue, name, silent))
+                    told.append(await self._tell(metadata, catalogue, name, deadline, silent))
             return told
 
         return Waiting(tell)
@@ -315,7 +320,7 @@ class ClientMethods:
             if table is None and known is not None:
                 acceptors = sorted(known.acceptors.everyone)
                 if not {one.node for one in acceptors}.intersection(nodes):
-                    answers = [await self._look_at(metadata, register, one, {}) for one in acceptors]
+                    answers = [await self._look_at(metadata, register, one, {}, LOOK_S) for one in acceptors]
                     if None in answers:
                         raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
                     return await self._found_anew(survivors, nodes)
@@ -354,23 +359,43 @@ class ClientMethods:
         return {**told, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
 
     async def _tell(
-        self, metadata: Metadata, catalogue: Catalogue, table: str | None, silent: dict[bytes, str] | None = None
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        table: str | None,
+        deadline: Deadline | None = None,
+        silent: dict[bytes, str] | None = None,
     ) -> dict[str, Value]:
         """Return what people are told of a register: as it is known here, and who of its acceptors answers.
 
+        Each wait takes half of what is left of the time at most, so that some is left for the next.
         `silent`: nodes that did not answer a moment ago, which are not asked again; those of now are added.
         """
         silent = {} if silent is None else silent
-        register = await _register_of(metadata, catalogue, table)
+        deadline = Deadline(STATUS_MS / 1000) if deadline is None else deadline
+        if table is not None and table not in catalogue.tables():
+            with deadline.half(), contextlib.suppress(GossipKVError):  # Then there is none, as far as is known here.
+                await metadata.quorum_read(catalogue.register)
+        named = None if table is None else catalogue.table(table)
+        register = catalogue.register if named is None else named.id
         known = metadata.known.get(register)
         if known is None:
-            known = await metadata.quorum_read(
-                register, None if table is None else Acceptors.of(catalogue.table(table).acceptors)
-            )
-        answers = {
-            one: await self._look_at(metadata, register, one, silent) for one in sorted(known.acceptors.everyone)
-        }
-        config = known.config
+            with deadline.half(), contextlib.suppress(NotReady, Unavailable):
+                known = await metadata.quorum_read(register, None if named is None else Acceptors.of(named.acceptors))
+        if known is not None:
+            acceptors, config, root = known.acceptors, known.config, known.head.root
+        elif named is not None:  # As it was made.
+            acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
+        else:
+            raise NotReady("the catalogue of tables is not known here, and too few answer that decide on it")
+        answers: dict[AcceptorId, str | None] = {}
+
+        async def look_at(one: AcceptorId, timeout_s: float) -> None:
+            answers[one] = await self._look_at(metadata, register, one, silent, timeout_s)
+
+        async with trio.open_nursery() as nursery:
+            for one in acceptors.everyone:
+                nursery.start_soon(look_at, one, deadline.left_s() / 2)
 
         def side(members: Sequence[AcceptorId]) -> list[Value]:
             return [
@@ -387,13 +412,13 @@ class ClientMethods:
             "table": table,
             "generation": generation_of(config),
             "sequence": sequence_of(config),
-            "root": known.head.root,
-            "old": side(known.acceptors.old),
-            "new": side(known.acceptors.new),
+            "root": root or None,
+            "old": side(acceptors.old),
+            "new": side(acceptors.new),
         }
 
     async def _look_at(
-        self, metadata: Metadata, register: bytes, acceptor: AcceptorId, silent: dict[bytes, str]
+        self, metadata: Metadata, register: bytes, acceptor: AcceptorId, silent: dict[bytes, str], timeout_s: float
     ) -> str | None:
         """Why an acceptor does not answer; None: it does."""
         if acceptor.node in silent:
@@ -403,7 +428,7 @@ class ClientMethods:
             if acceptor == metadata.me:
                 answer: Value = await metadata.registers.answer(request)
             else:
-                answer = await self._deciding.asking.ask(acceptor.node, "register", [request], LOOK_S)
+                answer = await self._deciding.asking.ask(acceptor.node, "register", [request], min(LOOK_S, timeout_s))
             reply = decode_reply(answer if isinstance(answer, bytes) else b"")
         except (Unavailable, Unknown) as error:
             return silent.setdefault(acceptor.node, error.message)

@@ -95,12 +95,16 @@ class PeerMethods:
         metadata, _ = self._deciding.taking_part()
         with _formats_told():
             register = decode_request(request).register
+        believed = seen
+        if seen is not None and not self._deciding.words.counts(seen):
+            metadata.registers.check_been(seen)
+            believed = None
         if offer is not None:
             metadata.append(register, offer)
 
         async def answer() -> Value:
             with _formats_told():
-                reply = await metadata.answer(request, seen)
+                reply = await metadata.answer(request, believed)
             return reply if seen is None else [reply, metadata.registers.tell(register)]
 
         return Waiting(answer)

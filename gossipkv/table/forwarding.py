@@ -2,7 +2,9 @@
 
 A host is asked in the name of a client once, and never asks further.  A read goes on to the next host when one refuses,
 fails, or lets a stage pass, and the first answer counts.  A write goes on only when it was certainly not applied:
-refused, or never sent; what was sent and not answered is *unknown*.
+refused, or never sent; what was sent and not answered is *unknown*, so none is sent to those that gossip calls dead.
+It has a deadline by the host's own clock: a host that was frozen, or cut off, refuses it behind that, so it never
+undoes what was written since.
 
 One rule for what has just been made: where a host refused since it does not hold the partition yet, and none has
 answered, all are asked again soon, until the request's time is over.
@@ -21,6 +23,7 @@ from gossipkv.errors import (
     NotServed,
     Overloaded,
     RequestError,
+    TimedOut,
     Unavailable,
     Unknown,
     UnknownMethod,
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 AGAIN_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
 WAIT_PART: Final = 0.9  # Of what is left a host waits so much at most: its answer is to come in time.
 EARLY: Final = (NotServed, NotReady)
-REFUSED: Final = (*EARLY, Unavailable, Overloaded, UnknownMethod)  # Nothing was applied.
+REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # Nothing was applied.
 
 
 @final
@@ -61,7 +64,7 @@ class Request:
     nodes: tuple[bytes, ...]
     here: Here
     method: str
-    params: list[Value]  # Behind them come, of a write, how many milliseconds there are, and what is wanted of a host.
+    params: list[Value]  # Behind them come the deadline of a write, by the host's clock, and what is wanted of a host.
     size_bytes: int  # Of what is held until the answer comes.
     deadline: float
     on_done: OnAnswered
@@ -107,7 +110,12 @@ class Forwarding:
             return
         is_host = me in request.nodes or not isinstance(error, NotServed)
         request.refusals = {self._name_of(me): error} if is_host else {}
-        request.left = self._routing.hosts(node for node in request.nodes if node != me)
+        others = [node for node in request.nodes if node != me]
+        if request.is_write:  # The dead would not answer, and nobody would know what became of it.
+            down = self._routing.down(others)
+            request.refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
+            others = [node for node in others if self._name_of(node) not in down]
+        request.left = self._routing.hosts(others)
         self._go_on(request)
 
     def _go_on(self, request: Request) -> None:
@@ -138,12 +146,15 @@ class Forwarding:
             request.asked += 1
             left_s = request.deadline - now
             wait_s = max(0.0, min(left_s * WAIT_PART, request.wanted.until - now))
-            params = [*request.params, max(1, int(left_s * 1000))] if request.is_write else [*request.params]
+            is_write, params = request.is_write, [*request.params]
+            params += [replication.replicas.skew.deadline(host, left_s)] if is_write else []
             params += encode_body(request.wanted.token), int(wait_s * 1000)
             replication.ask_whole(host, request.method, params, left_s, partial(self._answered, request, host))
 
     def _answered(self, request: Request, host: bytes, result: Value, error: GossipKVError | None) -> None:
         request.asked -= 1
+        if isinstance(error, TimedOut) and not request.is_over:  # There is time yet, so its clock was set.
+            self._replication().replicas.skew.forget(host)
         if error is not None and _may_go_on(error, request):
             request.refusals[self._name_of(host)] = error
             self._go_on(request)
@@ -168,11 +179,12 @@ class Forwarding:
             self._end(request, None, NotReady(words, behind.details), me)
             return
         done = "takes the write, and nothing was applied" if request.is_write else "answers"
-        is_full = request.refusals and all(isinstance(one, Overloaded) for one in request.refusals.values())
+        kinds = {*map(type, request.refusals.values())}
+        kind = next((one for one in (Overloaded, TimedOut) if kinds == {one}), Unavailable)
         self._end(
             request,
             None,
-            (Overloaded if is_full else Unavailable)(
+            kind(
                 f"{request.what}: no host {done}: {said or 'none has answered in time'}",
                 {"asked": {name: error.message for name, error in request.refusals.items()}},
             ),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, NotReady
+from gossipkv.errors import GossipKVError, NotReady, Overloaded
 from gossipkv.log import Log
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
@@ -156,6 +156,7 @@ class Holding:
         Raises:
             NotReady, Overloaded, StorageError: what is left is for later.
         """
+        refused: Overloaded | None = None
         for table in self._catalogue.tables().values():
             known = self._metadata.known.get(table.id)
             taken_up = self._taken_up.get(table.id, NOTHING)
@@ -168,27 +169,38 @@ class Holding:
                 if described.time_key is not None:
                     self._last_hour.keys[table.id] = described.time_key
                 await self._divide(described, tree, taken_up.leaves)
+            waits: Overloaded | None = None
             for number, part in enumerate(_changed(tree, taken_up.leaves)):
                 if part.version > taken_up.config:
-                    self._take_up(described, part)
+                    waits = self._take_up(described, part) or waits
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
+            if waits is not None:
+                refused = waits
+                continue
             self._taken_up[table.id] = _TakenUp(known.head.root, tree.root.config, frozenset(tree.root.leaves))
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
+        if refused is not None:
+            raise refused
 
-    def _take_up(self, described: Table, part: Part) -> None:
+    def _take_up(self, described: Table, part: Part) -> Overloaded | None:
+        """Hold what the map says of a partition; returns why a copy of it cannot be made now, if so."""
         replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is None:
-            return
+            return None
         heir = _heir_of(described, part, own)
         is_new = copy is None and (table, partition.id) not in replicas.making
         if not (is_new and own.state in _HELD and partition.kept and self._keep(heir, partition.kept)):
-            replicas.place(*heir)
+            try:
+                replicas.place(*heir)
+            except Overloaded as error:  # What goes from here does not wait for what is to come.
+                return error
+        return None
 
     def _keep(self, heir: Heir, kept: int) -> bool:
         """Have a range that was begun anew go on with what was set aside here; False: it is not there any more."""
@@ -281,6 +293,7 @@ class Holding:
         if self._may_be_left:
             replicas, known = self._replication.replicas, self._metadata.known
             batch = Batch()
+            batch.relieves = True
             for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:
                 replicas.drop(copy, batch)
             if batch.count:

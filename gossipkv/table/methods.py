@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
-from gossipkv.errors import GossipKVError, NotReady
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
+from gossipkv.replication.time import check_left
+from gossipkv.table.asking import CHANGES
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
+from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.table.records import RecordMethods
     from gossipkv.table.smearing import Put
     from gossipkv.table.telling import Telling
-    from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.results import Later, Waiting
+    from gossipkv.wire.results import Later
     from gossipkv.wire.rpc import Value
 
 FOR_PEOPLE: Final = (
@@ -37,6 +40,11 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
+# What clients ask: a node whose tables are closed passes it on, and what they read likewise.
+FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
+READS: Final = frozenset(("get", "get_many", "scan", "partition_map"))
+PASS_MS: Final = 10_000
+MOST_DEADLINE: Final = (1 << 64) - 1
 
 
 @final
@@ -52,32 +60,31 @@ class TableMethods:
             **{name: partial(self._answer_people, name) for name in FOR_PEOPLE},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
             **{name: partial(self._answer_records, name) for name in OF_RECORDS},
+            b"within": self._within,
         }
-
-    def tell_seen(self, node: bytes) -> bytes:
-        """What hello tells a node of its store."""
-        return self._deciding.tell_seen(node)
-
-    def hear_seen(self, seen: bytes) -> None:
-        """Take in what hello told of this node's."""
-        self._deciding.hear_seen(seen)
 
     def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._clients.tables()
 
-    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
-        """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
-        self._deciding.taking_part()
+    def partition_map(self, arguments: Arguments) -> Value | Waiting:
+        """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
+        if self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        name, options = arguments.text("database"), arguments.options("start", "limit")
+        start, limit = options.blob("start"), options.number("limit", least=1)
+        self._deciding.taking_part(name)
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
         is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
-        return is_known or self._deciding.has_just_come
+        return is_known or self._deciding.has_just_come or self._deciding.shut is not None
 
-    def read(self, arguments: Arguments) -> Value | Later:
+    def read(self, arguments: Arguments) -> Value | Later | Waiting:
         """Answer `get`, `get_many` or `scan` of a table."""
+        if self._deciding.shut is not None:
+            return self._passed_on(arguments)
         return self._records.reads[arguments.method](arguments)
 
     def _forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
@@ -122,13 +129,54 @@ class TableMethods:
 
     # -- doors ---------------------------------------------------------------------------------------------------------
 
+    def _within(self, arguments: Arguments) -> Value | Waiting | Later:
+        """`within [deadline, method, its parameters, packed]`: as that method, unless the deadline is over here.
+
+        Raises:
+            TimedOut: it is over, and nothing is changed.
+            NotReady: the tables of this node are closed.  A node asks, and what it passed on is not passed on again.
+        """
+        deadline, name = arguments.whole("deadline", MOST_DEADLINE), arguments.blob("method")
+        inner = Arguments(name, arguments.blob("parameters"))
+        arguments.end()
+        is_read = name_of(name) in READS
+        if name_of(name) not in CHANGES and not is_read:
+            raise BadRequest(f"within: {name_of(name)} has no deadline")
+        check_left(self._deciding.skew.left_s(deadline))
+        if (why := self._deciding.shut) is not None:
+            raise NotReady(f"the tables of this node are closed: {why}")
+        if not is_read:
+            return self.methods[name](inner)
+        return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
+
+    def _passed_on(self, arguments: Arguments) -> Waiting:
+        """What another node answers to a request, as it came here."""
+        params = cast("list[Value]", [*arguments.values])
+        options = params[-1] if params and isinstance(params[-1], dict) else {}
+        timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # It is as it came: names are bytes.
+        timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
+        return Waiting(partial(self._pass_on, arguments.method, params, timeout_s))
+
+    async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
+        nodes = self._deciding.participants()
+        self._random.shuffle(nodes)
+        try:
+            return await self._deciding.asking.ask_any(nodes, method, params, timeout_s)
+        except Unavailable as error:
+            why = f"the tables of this node are closed ({self._deciding.shut}), and of others: {error.message}"
+            raise Unavailable(why) from error
+
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | Waiting:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
+            return self._passed_on(arguments)
         return self._people[name](arguments)
 
     def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         return self._peers.methods[name](arguments)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | Waiting:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
+            return self._passed_on(arguments)
         return self._records.methods[name](arguments)
 
     @cached_property

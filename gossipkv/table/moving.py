@@ -244,7 +244,7 @@ class Moving:
             seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
-        able = {*self._alive()} - self._shunned()
+        able = {*self._alive()} - self.shunned_s().keys()
         asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
         is_left = bool(asked or seen.moving)
         # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
@@ -280,7 +280,7 @@ class Moving:
         return Situation(
             nodes=nodes,
             alive={*self._alive()},
-            shunned=self._shunned(),
+            shunned={*self.shunned_s()},
             measures=planning.measures,
             limits=self._hosts.limits,
             lately=planning.lately,
@@ -288,9 +288,10 @@ class Moving:
             is_on=self._hosts.is_on,
         )
 
-    def _shunned(self) -> set[bytes]:
+    def shunned_s(self) -> dict[bytes, float]:
+        """The nodes to which nothing is moved now, and for how many seconds more."""
         now = trio.current_time()
-        return {node for node, until in self.passed_over.items() if now < until}
+        return {node: until - now for node, until in self.passed_over.items() if now < until}
 
     def _asked(self, seen: _Seen, steps: Sequence[Step]) -> list[tuple[str, object]]:
         partitions = [(key, one.id) for key, one in seen.partitions.items()] if steps else []

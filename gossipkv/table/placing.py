@@ -19,7 +19,7 @@ from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.partitions import HASH, decode_table
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import LATELY_S, Changing
@@ -250,7 +250,10 @@ class PlacingMethods:
         measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
         known = works.moving.known(table.id, nodes, measures)
         made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
-        return self._tell(name, made, nodes, {id_: one.size_bytes for id_, one in measures.items()})
+        sizes = {id_: one.size_bytes for id_, one in measures.items()}
+        resting = known.lately.resting(known.now) if table.kind == RANGE else []
+        rows: list[Value] = [dict(zip(("partition", "slot", "for_s"), one, strict=True)) for one in resting[:MOST_TOLD]]
+        return {**self._tell(name, made, nodes, sizes), "resting": rows}
 
     def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:
         name_of, moves = self._deciding.name_of, plan.moves()

@@ -27,6 +27,7 @@ from gossipkv.table.moving import laid_out
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
 from gossipkv.table.splitting import DIVIDE, division
+from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
@@ -99,13 +100,13 @@ class RangeMethods:
         if first == key:
             before = Route(tree).before(key)
             rows = _rows([(before.first, before.partition), (first, partition.id)])
-            words = f"{wanted.table} is divided at {key[:40]!r} already: a range begins there"
+            words = f"{wanted.table} is divided at {shown(key)} already: a range begins there"
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
         self._check_rests(key, partition, "divide it")
         if partition.has_too_many_former:
             hosts = [one.node for one in partition.assignments]
             told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
-            words = f"{len(partition.named)} assignments of the range that {key[:40]!r} is in are not settled"
+            words = f"{len(partition.named)} assignments of the range that {shown(key)} is in are not settled"
             raise Conflict(f"{words}, {MOST_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
         return first, partition
 
@@ -115,7 +116,7 @@ class RangeMethods:
         if any(ends):
             names = [None if node is None else self._deciding.name_of(node) for node in ends]
             told = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
-            raise Conflict(f"the range that {key[:40]!r} is in moves {' '.join(told)}: {what} afterwards")
+            raise Conflict(f"the range that {shown(key)} is in moves {' '.join(told)}: {what} afterwards")
 
     # -- who holds a range ---------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class RangeMethods:
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         seat = _seat(partition, node)
-        where = f"the range that {wanted.key[:40]!r} is in"
+        where = f"the range that {shown(wanted.key)} is in"
         if seat is None:
             details = self._moved(wanted, partition, None, (node, None))
             raise Conflict(f"{wanted.node} holds nothing of {where}, and none is on its way there", details)
@@ -194,7 +195,7 @@ class RangeMethods:
         name, start, limit = table_requests.page(arguments)
 
         async def tell() -> Value:
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = self._deciding.taking_part(name)
             table = catalogue.table(name).id
             tree = metadata.tree(table)
             is_hash = decode_table(tree.root.meta).kind == HASH

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
+from gossipkv.placement.partition import HAD, LEFT_OUT
 from gossipkv.replication import clock
 from gossipkv.table.token import NOTHING, Seen, decode_body
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
@@ -106,7 +107,7 @@ class Readiness:
                     return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
                 if copy in replication.departed and seen.config > copy.config:
                     return copy, _behind(copy, "this node does not hold the partition any more", "map")
-                if copy.rules.ends and not _ends_are_known(copy, seen.clock):
+                if copy.rules.ends and not _ends_are_known(copy, seen):
                     return copy, _behind(copy, "it is not known yet what is kept of a node that is gone", "ends")
                 if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
                     return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
@@ -161,13 +162,18 @@ def is_behind(error: GossipKVError) -> bool:
     return isinstance(error, NotReady) and BEHIND in error.details
 
 
-def _ends_are_known(copy: Copy, seen: bytes) -> bool:
+def _ends_are_known(copy: Copy, seen: Seen) -> bool:
     """Whether it is known what is kept of all that a session has seen and the copy lacks.  Raises WriteLost."""
-    lacked = [end for end in copy.rules.ends if clock.counter(seen, end[0]) > clock.counter(copy.synced, end[0])]
+    ends, synced = dict(copy.rules.ends), copy.synced
+    lacked = [end for end in copy.rules.ends if clock.counter(seen.clock, end[0]) > clock.counter(synced, end[0])]
     for assignment, end in lacked:
-        if end is not None and clock.counter(seen, assignment) > end:
+        if assignment == LEFT_OUT and seen.config <= (ends.get(HAD) or 0):
+            continue
+        if end is not None and clock.counter(seen.clock, assignment) > end:
             raise WriteLost(
-                "the session has seen a write that only a node had which is gone for good, and was taken out by force",
+                "the range began anew by force since the session began: what that has seen there may be lost"
+                if assignment == LEFT_OUT
+                else "the session has seen a write that only a node had which is gone for good, and was taken by force",
                 {"partition": copy.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
             )
     return all(end is not None for _, end in lacked)

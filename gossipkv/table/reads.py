@@ -189,7 +189,7 @@ class TableReads:
 
         def give() -> None:
             records, seen = self._read_here(copies(), keys)
-            on_answer([records, self._settling.kept(seen)], None)
+            on_answer([records, self._settling.told(seen)], None)
 
         self._ready.begin(copies(), wanted, give, on_answer)
 

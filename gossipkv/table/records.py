@@ -13,6 +13,7 @@ from gossipkv.replication.keys import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.replicas import ANSWER_S
 from gossipkv.replication.steps import report_of
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.forwarding import Forwarding
 from gossipkv.table.readiness import Readiness
@@ -41,8 +42,10 @@ GIVES_WITHIN_S: Final = ANSWER_S / 2  # However much others have taken: who gets
 MOST_LINK: Final = (1 << 64) - 1
 MOST_ROWS: Final = 1 << 20
 TIME_BYTES: Final = 8
-MOST_KEY: Final = KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES  # A tombstone stands under its time and key.
-MOST_VALUE: Final = VALUE_LIMIT - (64 << 10) - 64  # A record has a head and dependencies beside it.
+MOST_KEY: Final = MAX_KEY_BYTES
+MOST_VALUE: Final = MAX_VALUE_BYTES
+assert KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES == MOST_KEY, "a tombstone stands under its time and key"
+assert MOST_VALUE == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and dependencies beside it"
 
 
 @final

@@ -13,13 +13,16 @@ import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import HAD, State
 from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.pages import is_whole
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.replication import clock
 from gossipkv.replication.keys import Bounds
 from gossipkv.replication.messages import unpacked
 from gossipkv.table.holding import parts_of
+from gossipkv.table.token import left_out
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +53,13 @@ class Kept(NamedTuple):
     clock: bytes | None  # Up to where it has all of each assignment; None: it was not whole.
     bytes: int
     assignment: int  # Under which it was held, by which the map names it.
+    config: int = 0  # Of the map that it went by; 0: an older version of the node does not say.
 
 
 def kept_here(replication: Replication, table: bytes, bounds: Bounds) -> bytes:
     """What is set aside here of a table with some of these keys.
 
-    `[[name, first, end, clock or nil, bytes, assignment], ...]`, packed.
+    `[[name, first, end, clock or nil, bytes, assignment, config id], ...]`, packed.
     """
     found: list[Value] = []
     for one in replication.replicas.spaces.all_aside():
@@ -64,7 +68,8 @@ def kept_here(replication: Replication, table: bytes, bounds: Bounds) -> bytes:
             was = replication.kept(one)
             size_bytes = replication.size_bytes(one.space, common)
             reach = None if was is None else was.reach
-            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment])
+            config = 0 if was is None else was.config
+            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment, config])
     packed: bytes = msgpack.packb(found)
     return packed
 
@@ -101,14 +106,15 @@ class Refounding:
         with deadline.step(f"asking {wanted.node} what it has set aside"):
             kept = chosen(wanted, bounds, await self._kept(node, table.id, bounds))
         new = draw_id(self._random)
-        asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept)
+        config = self._deciding.taking_part()[0].known[table.id].config + 1
+        asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
         return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
 
     async def _check_gone(self, wanted: OfRange, partition: Partition) -> None:
         """Raise Conflict where a host of a range lives, or may."""
         deciding = self._deciding
         hosts = [one.node for one in partition.assignments if one.state in {State.AVAILABLE, State.LEAVING}]
-        living = {host for host in hosts if deciding.may_live(host)}
+        living = {host for host in hosts if deciding.asking.is_up(host)}
 
         async def ask(host: bytes) -> None:
             try:
@@ -123,7 +129,8 @@ class Refounding:
                     nursery.start_soon(ask, host)
         if living:
             names: list[Detail] = [*sorted(map(deciding.name_of, living))]
-            words = f"{', '.join(map(str, names))} may be alive, and has the range that {wanted.key[:40]!r} is in"
+            have = "has" if len(names) == 1 else "have"
+            words = f"{', '.join(map(str, names))} may be alive, and {have} the range that {shown(wanted.key)} is in"
             raise Conflict(
                 f"{words}: `force_join` is for one whose hosts are all gone for good. Start again who is only down",
                 {"hosts": names},
@@ -161,11 +168,15 @@ def read_kept(told: Value) -> list[Kept]:
     return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
 
 
-def begins(partition: Partition, kept: Kept | None) -> tuple[tuple[tuple[int, int], ...], int]:
-    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that."""
+def begins(partition: Partition, kept: Kept | None, config: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that.
+
+    `config`: of the map from which on it does.
+    """
     counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
     if kept is not None and kept.clock is not None:
         counters |= dict(clock.entries(kept.clock))
+    counters |= {**dict(clock.entries(left_out(config))), HAD: 0 if kept is None else kept.config}
     return tuple(sorted(counters.items())), 0 if kept is None else kept.assignment
 
 
@@ -196,8 +207,9 @@ def chosen(wanted: OfRange, bounds: Bounds, kept: Sequence[Kept]) -> Kept | None
 
 def _kept_of(row: Value) -> Kept:
     match row:
-        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size_bytes), int(id_)]:
+        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size), int(id_), *more]:
             if packed is not None:
                 clock.check(packed)
-            return Kept(name, Bounds(first, end), packed, size_bytes, id_)
-    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment]")
+            config = more[0] if more and is_whole(more[0]) else 0
+            return Kept(name, Bounds(first, end), packed, size, id_, config)
+    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment, config id]")

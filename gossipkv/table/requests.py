@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest, ProtocolError
 from gossipkv.keyspace.time_key import time_key_of
+from gossipkv.placement.partition import MOST_REPLICATION
 from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 KINDS: Final = (HASH, RANGE)
 
 DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
-MOST_REPLICATION: Final = 64  # As of datasets.
+MOST_BOUNDS: Final = 10_000  # Of a new table, whose request is decoded in one step; it is divided further by itself.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
 MOST_TIMEOUT_MS: Final = 60_000
-MOST_ROWS: Final = 1000  # Of partitions in one answer: some 50 KiB.
+MOST_ROWS: Final = 512  # Of partitions in one answer, which is made in one step: others wait that long.
 RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
@@ -324,6 +325,9 @@ def _isolation_group(method: str, options: Options) -> str | None:
 def _bounds(method: str, options: Options) -> tuple[bytes, ...]:
     """Where all partitions but the first begin: each behind the one before, the first of them behind the empty key."""
     bounds = options.keys("bounds", MOST_KEY_BYTES) or []
+    if len(bounds) > MOST_BOUNDS:
+        words = f"a table begins with at most {MOST_BOUNDS:,} bounds, not {len(bounds):,}"
+        raise BadRequest(f"{method}: {words}: `gossipkv table split` adds others", {"option": "bounds"})
     if any(low >= high for low, high in pairwise([b"", *bounds])):
         raise BadRequest(f"{method}: the bounds must ascend, from one that is not empty", {"option": "bounds"})
     return tuple(bounds)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
     from random import Random
 
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.results import OnResult
 
@@ -42,6 +43,10 @@ class Routing:
         catalogue = self._deciding.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
+    def replicating(self, name: str) -> Replication:
+        """Return the copies of this node, about a table.  Raises as `route`."""
+        return self._deciding.replicating(name)
+
     def route(self, name: str) -> Route:
         """Find a table's map.
 
@@ -49,7 +54,7 @@ class Routing:
             UnknownDatabase: there is no such table.
             NotReady: its map is not known here yet.
         """
-        metadata, catalogue = self._deciding.taking_part()
+        metadata, catalogue = self._deciding.taking_part(name)
         named = catalogue.tables().get(name)
         if named is None:
             self._routes.pop(name, None)

@@ -184,7 +184,7 @@ class TableScans:
         def give() -> None:
             page = self.page(table, partitions, range_)
             flat: list[Value] = [part for row in page.rows for part in row]
-            on_answer([flat, page.bound, self.settling.kept(page.seen)], None)
+            on_answer([flat, page.bound, self.settling.told(page.seen)], None)
 
         self._ready.begin(_held(replicas, table, partitions, range_), wanted, give, on_answer)
 

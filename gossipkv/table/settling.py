@@ -2,8 +2,8 @@
 
 What every assigned copy has confirmed is *settled* (`replication.collecting`): no copy lacks it, so no request needs to
 wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older map there may be
-one more copy, which lacks it.  Of tables that are no more (`ended`) nothing is left, and nothing of assignments that
-a map names no more.  A node knows that of the
+one more copy, which lacks it.  Beside it stands since when anything was left out (`token.left_out`).  Of tables that
+are no more (`ended`) nothing is left, and nothing of assignments that a map names no more.  A node knows that of the
 partitions that it holds.  Of a token that is long it asks others first (`table_settled`), once a second at most for
 each table, before anything is done for the request.
 """
@@ -16,12 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge
+from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication import clock
 from gossipkv.replication.collecting import settled
 from gossipkv.table.forwarding import Request, held
 from gossipkv.table.readiness import UNSEEN, Wanted, wanted_of
 from gossipkv.table.route import packed_ids, together, unpacked_ids
-from gossipkv.table.token import NOTHING, PART, Seen, decode, decode_body, encode, encode_body, merged, only
+from gossipkv.table.token import NOTHING, PART, Seen, decode, decode_body, encode, encode_body, left_out, merged, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 LONG_BYTES: Final = 1 << 10
 AGAIN_S: Final = 1.0  # Between two times that others are asked of a table.
+TOLD_S: Final = 60.0  # What they tell is forgotten then: it is only as new as the oldest of it.
 MOST_ASKED: Final = 8  # Groups of partitions at a time, those that name most entries.
 TOLD_DOWN: Final = 8
 
@@ -61,7 +63,8 @@ class Settling:
         self._deciding = deciding
         self._max_token = max_token
         self._told: Token = NOTHING  # What others say is settled, of all tables,
-        self._asked_at: dict[bytes, float] = {}  # and when they were asked, by table.
+        self._asked_at: dict[bytes, float] = {}  # when they were asked, by table,
+        self._told_since: dict[bytes, float] = {}  # and when the first of it was told.
 
     def read(self, data: bytes) -> Token:
         """The token that came with a request.  Raises BadRequest: it is none."""
@@ -71,9 +74,14 @@ class Settling:
         """The token that goes with an answer."""
         return encode(self._without_settled(merged(*tokens)), self._deciding.register)
 
-    def kept(self, token: Token) -> bytes:
-        """What another node is told, or a record keeps, of a token: its body."""
+    def told(self, token: Token) -> bytes:
+        """What another node is told of a token: its body."""
         return encode_body(self._without_settled(token)) if token else b""
+
+    def kept(self, token: Token) -> bytes:
+        """What a record keeps of a token: not since when anything was left out, which no reader of it has seen."""
+        left = only(self._without_settled(token), lambda _, origin, __: origin != LEFT_OUT) if token else NOTHING
+        return encode_body(left)
 
     def _without_settled(self, token: Token) -> Token:
         replication = self._deciding.replicating()
@@ -82,14 +90,16 @@ class Settling:
             token = {other: seen for other, seen in token.items() if other != table}
             self._told = {other: seen for other, seen in self._told.items() if other != table}
             self._asked_at.pop(table, None)
+            self._told_since.pop(table, None)
         by: dict[bytes, Seen] = {}  # The configs under which what is left out is settled.
 
         def keep(table: bytes, origin: int, count: int) -> bool:
             copy = replicas.of_origin.get(origin)
             config, whole = self._told.get(table, UNSEEN) if copy is None else _settled(replicas, copy)
-            if count > clock.counter(whole, origin):
+            if origin == LEFT_OUT or count > clock.counter(whole, origin):
                 return True
-            by[table] = Seen(max(config, by.get(table, UNSEEN).config), b"")
+            had = by.get(table, UNSEEN)
+            by[table] = Seen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))
             return False
 
         return merged(only(token, keep), by)
@@ -97,8 +107,9 @@ class Settling:
     def _without_ended(self, token: Token) -> Token:
         """Without what a map that is at least as new names nowhere: it has ended, and all copies have it."""
         routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
-        ended = {table: Seen(one.config, b"") for table, one in routes.items()}
-        left = only(token, lambda table, origin, _: table not in routes or origin in routes[table].origins())
+        ended = {table: Seen(one.config, left_out(token[table].config)) for table, one in routes.items()}
+        kept = {table: {LEFT_OUT, *one.origins()} for table, one in routes.items()}
+        left = only(token, lambda table, origin, _: table not in routes or origin in kept[table])
         return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
 
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
@@ -144,6 +155,10 @@ class Settling:
     def _answered(self, table: bytes, asking: _Asking, result: Value, error: GossipKVError | None, node: bytes) -> None:
         del node
         if error is None and isinstance(result, bytes):
+            now = self._deciding.replicating().now()
+            if now >= self._told_since.setdefault(table, now) + TOLD_S:
+                self._told_since[table] = now
+                self._told = {other: seen for other, seen in self._told.items() if other != table}
             with contextlib.suppress(ProtocolError):  # It is asked again.
                 self._told = merged(self._told, {table: decode_body(result).get(table, UNSEEN)})
         asking.one_done()
@@ -217,7 +232,8 @@ def _settled(replicas: Replicas, copy: Copy) -> Seen:
 
     What is former may be so of several partitions, since a range was divided: it is left out when no map names it.
     """
-    return Seen(copy.config, clock.named(settled(replicas, copy), copy.assigned))
+    whole = clock.named(settled(replicas, copy), copy.assigned)
+    return Seen(copy.config, clock.merge(whole, left_out(copy.config)))
 
 
 def is_short(token: Token) -> bool:

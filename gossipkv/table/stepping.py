@@ -26,7 +26,7 @@ from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.replication.messages import unpacked
 from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
-from gossipkv.table.holding import parts_of
+from gossipkv.table.holding import FEW, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ class Stepping:
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
         noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}
         departed = self._replication.departed  # Whose assignments are not there any more: others step.
-        copies = [copy for copy in noted if copy in replicas.levels and copy not in departed]
+        copies = {copy: None for copy in noted if copy in replicas.levels and copy not in departed}
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
         self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
         if not copies:
@@ -105,7 +105,9 @@ class Stepping:
         was = {copy: (copy.synced_config, copy.synced_joining is None) for copy in copies}
         reports = await self._reports({copy.partition: [seat.node for seat in copy.seats] for copy in copies})
         steps: dict[bytes, list[tuple[Copy, Step]]] = defaultdict(list)
-        for copy in copies:
+        for number, copy in enumerate(copies):
+            if number % FEW == FEW - 1:
+                await trio.lowlevel.checkpoint()
             if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):
                 continue
             told = {**reports.get(copy.partition, {}), replicas.me: report_of(copy)}
@@ -141,12 +143,13 @@ class Stepping:
 
         async def ask(node: bytes, table: bytes, partitions: Sequence[int]) -> None:
             params: list[Value] = [replicas.me, table, msgpack.packb(partitions)]
+            wanted = {*partitions}
             with contextlib.suppress(GossipKVError):
                 rows = unpacked(await self._ask(node, "replica_report", params, ASK_S))
                 for row in rows if isinstance(rows, list) else ():
                     match row:
                         case [int(partition), int(assignment), int(config), bytes(clock), bool(is_whole)]:
-                            if partition in partitions:
+                            if partition in wanted:
                                 told[table, partition][node] = Report(assignment, config, clock, is_whole)
 
         async with trio.open_nursery() as nursery:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.register.store import Store
 from gossipkv.replication.store import FollowedStore
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
     from gossipkv.settings.tables import TableSettings
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import Manifest
+
+# Whatever every node with tables needs at once: the serving thread, which would load it, stood still for 50 ms.
+LOADED: Final = (
+    "gossipkv.register.metadata.catalogue",
+    "gossipkv.register.metadata.server",
+    "gossipkv.replication.shell",
+    "gossipkv.table.for_clients",
+    "gossipkv.table.for_peers",
+    "gossipkv.table.records",
+    "gossipkv.table.works",
+)
 
 
 class OpenStore(FollowedStore, Store, Protocol):
@@ -101,8 +113,8 @@ def open_tables(settings: TableSettings) -> OpenStores:
 
 def _loaded(settings: TableSettings) -> OpenStores:
     """Load the store, and what decides with it: a node without tables does without, and one that serves goes on."""
-    import gossipkv.register.metadata.catalogue  # noqa: PLC0415  # See above.
-    import gossipkv.register.metadata.server  # noqa: F401, PLC0415  # See above.
+    for name in LOADED:
+        import_module(name)
     from gossipkv.storage.engine.options import Options  # noqa: PLC0415  # See above.
     from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
 

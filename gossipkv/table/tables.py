@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from gossipkv.table.stores import OpenStore, OpenStores
 
 FORGET: Final = (
-    "start the node as another one, without its tables (`--forget-tables`), and have it take its own place "
-    "(`gossipkv metadata replace NODE NODE`), or put back what was there"
+    "put back what was there; only if that is lost, start the node as another one, without its tables "
+    "(`--forget-tables`), and have it take its own place (`gossipkv metadata replace NODE NODE`)"
 )
 
 AGAIN: Final = "it is opened again by and by"
@@ -191,7 +191,7 @@ class Tables:
                     self._reopens = True
                     self._stay_closed(f"{store.closed}; {AGAIN}", may_pass=True)
         except* (GossipKVError, OSError) as errors:
-            self._fail(_first(errors), was_there=expected is not None)
+            self._fail(first_of(errors), was_there=expected is not None)
         finally:
             self._store = None
 
@@ -333,6 +333,7 @@ class Tables:
         told: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,
+            "lost": FORGET in (self.closed or ""),  # Nothing else can help.
             "store": f"{record.store:016x}" if record.store else None,
             "life": record.life,
         }
@@ -346,7 +347,7 @@ def _may_pass(error: GossipKVError | OSError) -> bool:
     return isinstance(error, OSError | StorageError)
 
 
-def _first(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
+def first_of(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
     """Return what ended a nursery: the first error in its groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

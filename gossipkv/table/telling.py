@@ -40,8 +40,9 @@ FEW: Final = 64  # Partitions that are looked at before others have a turn.
 FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
-    "passed_over", "warning", "smeared",
+    "passed_over", "warning", "smeared", "no_majority",
 )  # fmt: skip
+_REACHABLE: Final = frozenset(state.name.lower() for state in REACHABLE)
 
 
 class Lag(NamedTuple):
@@ -108,8 +109,9 @@ class Telling:
         records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
         seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
         names = {table: name for name, table in self._routing.names().items()}
+        alive = {member.uuid for member in self._deciding.members() if member.state in REACHABLE}
         for node in replication.replicas.peers:
-            for table, lag in _lags(replication, node).items():
+            for table, lag in _lags(replication, node, alive).items():
                 if (name := names.get(table)) is not None:  # Else it was dropped a moment ago.
                     records[name][self._deciding.name_of(node)] = lag.records
                     seconds[name][self._deciding.name_of(node)] = lag.seconds
@@ -145,19 +147,20 @@ class Telling:
             moves.look(place)
             why = self._why_unwell(place, replication, route.table, alive)
             if why and len(unwell) < MOST_NAMED:
-                unwell.append({"partition": f"{place.partition:016x}", "why": why})
+                unwell.append({"partition": str(place.partition), "why": why})
             elif why:
                 not_named += 1
             if partitions % FEW == 0:
                 await trio.lowlevel.checkpoint()
         nodes: list[Detail] = []
         for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._deciding.name_of):
-            lag = _lags(replication, node).get(route.table.id, _NO_LAG) if node in replicas.peers else _NO_LAG
+            lag = _lags(replication, node, alive).get(route.table.id, _NO_LAG)
             state = states[node].name.lower() if node in states else "gone"
             told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
             told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
+        shunned_s = self._deciding.works().moving.shunned_s()
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
@@ -168,9 +171,10 @@ class Telling:
             "missing": moves.missing,
             "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
-            "passed_over": {self._deciding.name_of(node): int(s) for node, s in self._deciding.passed_over().items()},
+            "passed_over": {self._deciding.name_of(node): int(s) for node, s in shunned_s.items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
+            "no_majority": self._no_majority(route.table, alive),
             "smeared": None if self._deciding.accepting is None else self._deciding.accepting.told(route.table.id),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
@@ -188,12 +192,16 @@ class Telling:
         told = await self.status(name)
         nodes = told["nodes"]
         assert isinstance(nodes, list)
-        lags: dict[str, Detail] = {
-            str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}
-            for node in nodes
-            if isinstance(node, dict) and node["lag_records"]
-        }
-        more = {key: told.get(key) for key in _JUDGED} | {"lags": lags}
+        lags: dict[str, Detail] = {}
+        away: dict[str, Detail] = {}
+        for node in (node for node in nodes if isinstance(node, dict)):
+            if node["state"] not in _REACHABLE:  # Its lag is what was written since its clock was heard.
+                away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
+            elif node["lag_records"]:
+                lags |= {str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}}
+        more = {key: told.get(key) for key in _JUDGED} | {"lags": lags, "away": away}
+        if away:
+            more["partition_count"] = told["partition_count"]
         return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
 
     def _progress(self, table: Table, moves: _Moves, replication: Replication) -> dict[str, Detail]:
@@ -229,6 +237,12 @@ class Telling:
         nodes = placed(catalogue.nodes.named())
         return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
 
+    def _no_majority(self, table: Table, alive: Collection[bytes]) -> list[Detail]:
+        """The nodes that decide on the table's map, where too few of them are alive; else none."""
+        metadata, _ = self._deciding.taking_part()
+        nodes = {one.node for one in metadata.known[table.id].acceptors.new}
+        return [*sorted(map(self._deciding.name_of, nodes))] if len(nodes.intersection(alive)) * 2 <= len(nodes) else []
+
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """The nodes for which tombstones of a table are kept."""
         held_back = replication.collecting.held_back.items()
@@ -255,7 +269,7 @@ class Telling:
             return "none of its nodes is alive: it cannot be read or written"
         slots = table.replication
         if copy is not None and copy.originates:
-            up = min(up, replicas.levels[copy].connected(replicas.reached))
+            up = replicas.levels[copy].confirming(replicas.confirms)
         needed = slots_needed(MAJORITY, slots)
         return (
             f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
@@ -269,8 +283,13 @@ def _size(replication: Replication, space: int, bounds: Bounds) -> int:
     return 0
 
 
-def _lags(replication: Replication, node: bytes) -> dict[bytes, Lag]:
-    """What a node lacks of the copies here, by table; of what moves to it nothing, until it is there."""
+def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> dict[bytes, Lag]:
+    """What a node lacks of the copies here, by table; of what moves to it nothing, until it is there.
+
+    A node that lives and is not reached from here may have all of it from others: nothing is said of that.
+    """
+    if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
+        return {}
     feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
     lacks: dict[Copy, int] = {}
     records = Counter[bytes]()

@@ -5,8 +5,9 @@ r"""What a session has seen of tables, as a client carries it: an opaque *token*
 
 A body alone is what a record depends on, and what nodes tell each other.  The entries of a table are a packed clock
 (`replication.clock`) over all its partitions: ids of assignments are never used twice, so nothing names a partition.
-The config id is the newest that anything seen is of.  Tokens may follow each other: a client joins those of requests
-that were under way at the same time, and a node reads what all of them say.
+The config id is the newest that anything seen is of.  What all copies have is left out; one entry, `LEFT_OUT`, tells
+the oldest map by which something was.  Tokens may follow each other: a client joins those of requests that were under
+way at the same time, and a node reads what all of them say.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.placement.partition import LEFT_OUT
 from gossipkv.replication import clock, record
 from gossipkv.storage.checksum import crc32c
 
@@ -40,6 +42,13 @@ if TYPE_CHECKING:
     Token = Mapping[bytes, Seen]  # By the table's id.
 
 NOTHING: Final[Token] = MappingProxyType({})
+
+_LATEST: Final = (1 << 64) - 1
+
+
+def left_out(config: int) -> bytes:
+    """Return the entry of what was left out under the map with that config id: of two the older one's is greater."""
+    return clock.of([(LEFT_OUT, _LATEST - config)])
 
 
 def merged(*tokens: Token) -> Token:

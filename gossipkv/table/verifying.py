@@ -144,7 +144,7 @@ class Verifying:
             me = self._deciding.replicating().replicas.me
             if node == me:
                 found[name] = await self._take(table, partition, trio.current_time() + host_s)
-            elif not self._deciding.may_live(node):
+            elif not self._deciding.asking.is_up(node):
                 raise Unavailable(f"{name} is down")
             else:
                 params: list[Value] = [me, table, partition, int(host_s * 1000)]

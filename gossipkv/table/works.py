@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
+from gossipkv.errors import Corrupt, StorageError
 from gossipkv.placement.measures import Limits
 from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import Holding
@@ -15,12 +16,14 @@ from gossipkv.table.planning import DIVIDE_S, Hosts
 from gossipkv.table.smearing import Smearing
 from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
+from gossipkv.table.tables import first_of
 from gossipkv.table.written import LastHour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from gossipkv.errors import GossipKVError
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
@@ -107,12 +110,28 @@ class Works:
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Work on what is in the store, until the scope is cancelled."""
+        """Work on what is in the store, until the scope is cancelled, or the store lets one of them not go on.
+
+        That ends the store, and never the node.
+
+        Raises:
+            StorageError, Corrupt, OSError: it does not let them begin.
+        """
+        met: GossipKVError | OSError | None = None
+        has_begun = False
         with scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self._metadata.run)
-                await nursery.start(self._replication.run)
-                works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
-                for one in works:
-                    nursery.start_soon(one.run)
-                task_status.started()
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._metadata.run)
+                    await nursery.start(self._replication.run)
+                    works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
+                    for one in works:
+                        nursery.start_soon(one.run)
+                    has_begun = True
+                    task_status.started()
+            except* (StorageError, Corrupt, OSError) as errors:
+                met = first_of(errors)
+        if met is not None:
+            self._replication.fail(met)
+            if not has_begun:
+                raise met

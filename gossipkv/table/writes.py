@@ -27,12 +27,13 @@ from gossipkv.replication import clock
 from gossipkv.replication.accepted import sift
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import LEVELS, MAJORITY, slots_needed
+from gossipkv.replication.time import check_left
 from gossipkv.table.forwarding import Request, answering, held
 from gossipkv.table.readiness import BEHIND, Wanted, wanted_of
 from gossipkv.table.requests import record_options
 from gossipkv.table.settling import size
 from gossipkv.table.token import Seen, decode_body, merged, only
-from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Writes:
         token = self._settling.read(options.token)
 
         def begin(on_result: OnResult) -> None:
-            now = self._replication().now()
+            now = self._routing.replicating(table).now()
             deadline, until = now + options.timeout_s, now + options.wait_s
 
             def go_on(token: Token) -> None:
@@ -171,7 +172,7 @@ class Writes:
             method, params = "table_write", [*head, batch.level, flat]
         self._forwarding.begin(
             Request(
-                what=f"partition {batch.partition:016x}",
+                what=f"partition {batch.partition}",
                 nodes=hosts,
                 renewed=lambda: self._routing.route_of(batch.table).place(batch.writes[0].key).hosts,
                 here=partial(self._write_here, batch, deadline),
@@ -192,7 +193,7 @@ class Writes:
             return None
         replicas = self._replication().replicas
         is_host = replicas.me in place.hosts or any(one.node == replicas.me for one in place.moving)
-        is_off = replicas.skew.refusal(self._replication().now()) is not None  # Of which time should it be?
+        is_off = replicas.skew.refusal() is not None  # The clock is too far off to timestamp the put.
         return None if is_host or is_off else self._accepting()
 
     def forward(self, table: bytes, puts: Sequence[Put], on_forwarded: OnForwarded) -> None:
@@ -215,13 +216,14 @@ class Writes:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
-        """`table_write [table id, partition, level, [key, value or nil, ...], timeout_ms, seen, wait_ms]`.
+        """`table_write [table id, partition, level, [key, value or nil, ...], deadline, seen, wait_ms]`.
 
-        The answer is what it adds to what was seen.
+        The deadline is a hybrid time by the clock here: nothing is written behind it.  The answer is what it adds to
+        what was seen.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
         level, flat = arguments.text("level"), arguments.rows("rows", 2 * MOST_ROWS)
-        timeout_ms = arguments.whole("timeout_ms", MAX_TIMEOUT_MS)
+        deadline = arguments.whole("deadline", MOST_ID)
         wanted = wanted_of(arguments, self._replication().now())
         batch = _Batch(table, partition, level, wanted)
         for key, value in zip(flat[::2], flat[1::2], strict=False):
@@ -230,15 +232,15 @@ class Writes:
             batch.add(Write(key, value))
         if level not in LEVELS or not flat or len(flat) % 2:
             raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
-        return self._written_here(batch, timeout_ms)
+        return self._written_here(batch, deadline)
 
     def write_accepted(self, arguments: Arguments) -> Later:
-        """`table_accepted [table id, partition, [key, value, time, ...], timeout_ms, seen, wait_ms]`, at `majority`.
+        """`table_accepted [table id, partition, [key, value, time, ...], deadline, seen, wait_ms]`, at `majority`.
 
-        The times are hybrid ones, at which another node has accepted them.  The answer is as of `table_write`.
+        The times are hybrid ones, at which another node has accepted them.  The rest is as of `table_write`.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
-        flat, timeout_ms = arguments.rows("rows", 3 * MOST_ROWS), arguments.whole("timeout_ms", MAX_TIMEOUT_MS)
+        flat, deadline = arguments.rows("rows", 3 * MOST_ROWS), arguments.whole("deadline", MOST_ID)
         batch = _Batch(table, partition, MAJORITY, wanted_of(arguments, self._replication().now()))
         for row in zip(flat[::3], flat[1::3], flat[2::3], strict=False):
             match row:
@@ -248,13 +250,15 @@ class Writes:
                     raise BadRequest("table_accepted: rows are keys, values, and the times at which they were accepted")
         if not flat or len(flat) % 3:
             raise BadRequest("table_accepted: there are to be keys, with a value and a time each")
-        return self._written_here(batch, timeout_ms)
+        return self._written_here(batch, deadline)
 
     # -- here --------------------------------------------------------------------------------------------------------
 
-    def _written_here(self, batch: _Batch, timeout_ms: int) -> Later:
+    def _written_here(self, batch: _Batch, deadline: int) -> Later:
         def begin(on_result: OnResult) -> None:
-            self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
+            replication = self._replication()
+            until = replication.now() + replication.replicas.skew.left_s(deadline)
+            self._write_here(batch, until, answering(on_result))
 
         return Later(begin)
 
@@ -283,6 +287,7 @@ class Writes:
     def _originate(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, as the origin.  Raises GossipKVError: nothing was applied."""
         replication = self._replication()
+        check_left(deadline - replication.now())
         replicas, level = replication.replicas, batch.level
         copies = self._copies_of(batch)
         for copy in copies:
@@ -313,7 +318,7 @@ class Writes:
         def reached() -> None:
             if waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                on_answer(self._settling.kept({batch.table: seen}), None)
+                on_answer(self._settling.told({batch.table: seen}), None)
 
         self._note(batch.table, batch.writes)
         for copy, some in copies.items():
@@ -380,7 +385,7 @@ def _check_times(route: Route, rows: Mapping[bytes, bytes | None]) -> None:
     if time_key is not None:
         for key, value in rows.items():
             if value is not None and (fault := time_key.fault_of(key)):
-                words = f"{fault}; {key[:40]!r} has {len(key)}"
+                words = f"{fault}; {shown(key)} has {len(key)}"
                 raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
 
 
@@ -506,8 +511,9 @@ def _check_level(replicas: Replicas, copy: Copy, level: str) -> None:
     """Raise Unavailable: a write cannot reach the level; NotReady: it can once who is connected has told its clocks."""
     levels = replicas.levels[copy]
     needed = slots_needed(level, levels.slots)
-    if needed > 1 and (there := levels.connected(replicas.reached)) < needed:
+    if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
         words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
         details = {"partition": copy.identity.partition, "connected": there, "needed": needed}
         linked = {node for node, peer in replicas.peers.items() if peer.link or peer.again_at is not None}
-        raise (NotReady if levels.connected(linked) >= needed else Unavailable)(words, {**details})
+        is_soon = levels.confirming(lambda node: node in linked and replicas.is_up(node)) >= needed
+        raise (NotReady if is_soon else Unavailable)(words, {**details})

@@ -6,20 +6,22 @@ Counted in pieces of five minutes, of each series apart: of a table those keys w
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.ahead import MOST_SERIES
 from gossipkv.placement.measures import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.replication.copy import Write
 
 PIECE_S: Final = 300.0
 PIECES: Final = 12
+SAMPLED: Final = 64  # Times that are kept of a piece.
+BELIEVED: Final = 4  # A time is, if it is so many times as far from the middle half of all as that is long.
 
 
 @dataclass(slots=True)
@@ -28,6 +30,19 @@ class _Piece:
     low: int
     high: int
     bytes: int = 0
+    count: int = 0
+    times: list[int] = field(default_factory=list)  # Of each `stride`th write.
+    stride: int = 1
+
+    def note(self, time: int, size_bytes: int) -> None:
+        self.low, self.high = min(self.low, time), max(self.high, time)
+        self.bytes += size_bytes
+        self.count += 1
+        if self.count % self.stride == 0:
+            self.times.append(time)
+            if len(self.times) > SAMPLED:
+                self.times = self.times[::2]
+                self.stride *= 2
 
 
 @final
@@ -53,9 +68,7 @@ class LastHour:
                 pieces = series[prefix] = deque(maxlen=PIECES)
             if not pieces or pieces[-1].number != number:
                 pieces.append(_Piece(number, time, time))
-            piece = pieces[-1]
-            piece.low, piece.high = min(piece.low, time), max(piece.high, time)
-            piece.bytes += len(write.key) + len(write.value or b"")
+            pieces[-1].note(time, len(write.key) + len(write.value or b""))
 
     def forget(self, table: bytes) -> None:
         """It was dropped."""
@@ -69,9 +82,8 @@ class LastHour:
             while pieces and pieces[0].number <= int(now // PIECE_S) - PIECES:
                 pieces.popleft()
             if pieces:
-                low, high = -_likely([-piece.low for piece in pieces]), _likely([piece.high for piece in pieces])
                 size_bytes, seconds = sum(piece.bytes for piece in pieces), int(now - pieces[0].number * PIECE_S)
-                found.append(Written(prefix, min(low, high), high, size_bytes, seconds))
+                found.append(Written(prefix, *_covered(pieces), size_bytes, seconds))
             else:
                 del series[prefix]
         if not series:
@@ -79,9 +91,12 @@ class LastHour:
         return found
 
 
-def _likely(ends: Sequence[int]) -> int:
-    """The farthest, unless that lies farther from the next one than all others from each other: a clock was wrong."""
-    farthest, *others = sorted(ends, reverse=True)
-    if len(others) > 1 and farthest - others[0] > 2 * (others[0] - others[-1]):
-        return others[0]
-    return farthest
+def _covered(pieces: Collection[_Piece]) -> tuple[int, int]:
+    """The oldest time and the newest, without the few that lie far from all others: a clock was wrong."""
+    times = sorted(time for piece in pieces for time in piece.times)
+    part = len(times) // 4
+    middle = times[part : len(times) - part]
+    room = BELIEVED * (middle[-1] - middle[0])
+    every = (*times, *(piece.low for piece in pieces), *(piece.high for piece in pieces))
+    believed = [time for time in every if middle[0] - room <= time <= middle[-1] + room]
+    return min(believed), max(believed)

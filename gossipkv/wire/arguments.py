@@ -23,7 +23,7 @@ from gossipkv.errors import BadRequest
 from gossipkv.wire.rpc import Raw, decode_params, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 NOTHING = b"\x90"  # No parameters.
@@ -100,6 +100,11 @@ class Arguments:
     def method(self) -> str:
         """The method's name for people: it may be anything that a client sent."""
         return name_of(self._method)
+
+    @property
+    def values(self) -> Sequence[Raw]:
+        """All of them, as they came."""
+        return self._values
 
     @property
     def is_over(self) -> bool:

@@ -38,6 +38,10 @@ def pack(msgid: int, error: object, result: object) -> bytes:
     return msgpack.packb([1, msgid, error, result])
 
 
+# How long one may be silent in a crowd; between two looks for whom to send away; how many at once.
+PROOF_MS, LOOK_MS, MOST_SENT_AWAY = 10_000, 500, 64
+
+
 @dataclass(frozen=True)
 class Limits:
     """In the units of the settings."""
@@ -63,6 +67,7 @@ class Connection(Conversation):
     node: Node = field(kw_only=True)
     handle: int = field(kw_only=True)
     address: bytes = field(kw_only=True)
+    begun_ms: int = field(kw_only=True)
     input: bytes = b""
     output: bytes = b""
     out: bytes = b""
@@ -237,6 +242,12 @@ class Connection(Conversation):
             self.doom("output_timeout")
         elif self.is_idle() and now - self.active_ms > limits.idle_timeout_ms > 0:
             self.doom("idle")
+        elif self.is_unproven() and self.node.is_crowded() and now - self.begun_ms > PROOF_MS:
+            self.doom("unproven")
+
+    def is_unproven(self) -> bool:
+        """It has sent no whole request, and may still."""
+        return not (self.spoken or self.in_flight or self.finishing or self.doomed)
 
     def is_idle(self) -> bool:
         """Nothing is asked, and nothing waits to be read."""
@@ -251,6 +262,7 @@ class Node:
     limits: Limits
     wording: Wording
     now_ms: int = 0
+    in_vain_ms: int = -500
     connections: dict[int, Connection] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     handed_off: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
@@ -298,6 +310,8 @@ class Node:
         else:
             outcome = "connections_accepted"
         self.counts[outcome] += 1
+        if outcome == "connections_refused":
+            self.make_way(None)
         return outcome == "connections_accepted"
 
     def open(self, handle: int, address: bytes) -> None:
@@ -307,8 +321,35 @@ class Node:
             "max_elements": self.limits.max_elements,
         }
         self.connections[handle] = Connection(
-            self.databases, limits, node=self, handle=handle, address=address, active_ms=self.now_ms
+            self.databases,
+            limits,
+            node=self,
+            handle=handle,
+            address=address,
+            begun_ms=self.now_ms,
+            active_ms=self.now_ms,
         )
+        most = self.limits.max_connections
+        if len(self.connections) + min(most // 10 + 1, MOST_SENT_AWAY) > most:
+            self.make_way(self.connections[handle])
+
+    def is_crowded(self) -> bool:
+        return len(self.connections) > self.limits.max_connections * 80 // 100
+
+    def make_way(self, newcomer: Connection | None) -> None:
+        """The older half of the silent ones of an address that has most."""
+        if self.now_ms - self.in_vain_ms < LOOK_MS:
+            return
+        found = [one for one in self.connections.values() if one.is_unproven() and one is not newcomer]
+        if not found:
+            self.in_vain_ms = self.now_ms
+            return
+        found.sort(key=lambda one: one.handle & 0xFFFFFFFF)
+        counts = Counter(one.address for one in self.connections.values())
+        busiest = max((one.address for one in found), key=lambda address: counts[address])
+        oldest = sorted((one for one in found if one.address == busiest), key=lambda one: one.begun_ms)
+        for one in oldest[: min(MOST_SENT_AWAY, (len(oldest) + 1) // 2)]:
+            one.doom("unproven")
 
     def take_hand_offs(self) -> list[tuple[int, int, bytes, bytes]]:
         taken, self.handed_off = self.handed_off, []

@@ -106,7 +106,7 @@ def read(data: bytes) -> Reading:
 def one(head: bytes) -> Plain:
     """A head without the empty line that ends it."""
     line, *lines = head.split(b"\r\n")
-    asked = re.fullmatch(rb"(GET|HEAD) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.1", line)
+    asked = re.fullmatch(rb"(GET|HEAD) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.([01])", line)
     demand(asked is not None and asked[2] not in HIDDEN and len(lines) <= MOST_FIELDS)
     assert asked is not None
     fields: dict[bytes, list[bytes]] = {}
@@ -116,12 +116,15 @@ def one(head: bytes) -> Plain:
         assert field is not None
         fields.setdefault(field[1].lower(), []).append(field[2].strip(b" \t"))
     demand(all(name in KNOWN or re.fullmatch(rb"sec-[-_a-z0-9]+", name) for name in fields))
-    demand(len(fields.get(b"host", [])) == 1 and all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
+    is_old = asked[4] == b"0"  # One request a connection, and no host is asked for.
+    demand(len(fields.get(b"host", [])) in ({0, 1} if is_old else {1}))
+    demand(all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
     connection, bounds, tag = (fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match"))
     demand(connection is None or connection.lower() in {b"close", b"keep-alive"})
     demand(tag is None or tag == b"*" or (len(tag) <= LONGEST_TAG and re.fullmatch(ENTITY, tag) is not None))
     key = re.sub(rb"%(..)", lambda escape: bytes([int(escape[1], 16)]), asked[3])
-    closes = connection is not None and connection.lower() == b"close"
+    demand(not is_old or connection is None or connection.lower() == b"close")
+    closes = is_old or (connection is not None and connection.lower() == b"close")
     return Plain(asked[1], asked[2], key, closes, None if bounds is None else part_of(bounds), tag)
 
 
@@ -140,9 +143,12 @@ def demand(holds: bool) -> None:
         raise StrangeError
 
 
+GUARDS = ("X-Content-Type-Options: nosniff", "Content-Security-Policy: default-src 'none'; sandbox")
+
+
 def answer(request: Plain, result: Found | Failed, *, date: str) -> bytes:
     status, fields, body = refused(result) if isinstance(result, Failed) else told(request, result)
-    lines = [f"HTTP/1.1 {status} {PHRASES[status]}", f"Date: {date}", *fields]
+    lines = [f"HTTP/1.1 {status} {PHRASES[status]}", f"Date: {date}", *GUARDS, *fields]
     lines += [f"Content-Length: {len(body)}"] if status != 304 else []
     lines += ["Connection: close"] if request.closes else []
     head = "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")

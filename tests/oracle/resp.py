@@ -70,14 +70,16 @@ def number_at(data: bytes, at: int, reason: str) -> tuple[int, int] | None:
     return int(token), end + 2
 
 
-def split_words(line: bytes) -> list[bytes]:
-    """The words of a line, as Redis quotes them."""
+def split_words(line: bytes, limit: int) -> list[bytes]:
+    """The words of a line, as Redis quotes them; at most as many as an array may have."""
     plain = rb"""[^\s"']"""
     double = rb'"(?:\\x[0-9a-fA-F]{2}|\\[\s\S]|[^"\\])*"(?=\s|$)'
     single = rb"'(?:\\'|[^'])*'(?=\s|$)"
     words = []
     at = 0
     while line[at:].strip(b" \t\n\r\v\f"):
+        if len(words) == limit:
+            raise BrokenError(BAD_COUNT)
         found = re.compile(rb"\s*((?:" + plain + rb"|" + double + rb"|" + single + rb")+)(?=\s|$)").match(line, at)
         if found is None:
             raise BrokenError("unbalanced quotes in request")
@@ -147,7 +149,7 @@ class Connection:
         end = data.find(b"\n", at, at + LONGEST_LINE)
         if end < 0 and len(data) - at >= LONGEST_LINE:
             raise BrokenError("too big inline request")
-        return None if end < 0 else (split_words(data[at : end + 1]), end + 1)
+        return None if end < 0 else (split_words(data[at : end + 1], self.max_elements), end + 1)
 
     def _array(self, data: bytes, begin: int) -> tuple[list[bytes], int] | None:
         found = number_at(data, begin + 1, BAD_COUNT)

@@ -19,7 +19,7 @@ KEYS = 50
 MANY = "SIMULATED_SEEDS" in os.environ
 
 
-def put(machine: NodeMachine, version: str) -> None:
+def put(machine: NodeMachine, version: str, keys: int = KEYS) -> None:
     """A version appears at the source, which is a directory of the same disk: each key has the version's name."""
     disk = machine.disk
     for path in ("/source", "/source/db", f"/source/db/{version}"):
@@ -29,7 +29,7 @@ def put(machine: NodeMachine, version: str) -> None:
             continue
         disk.sync_directory(path.rpartition("/")[0] or "/")
     descriptor = disk.open(f"/source/db/{version}/part-0", READ_WRITE_NEW)
-    disk.pwrite(descriptor, b"".join(b"k%d\t%s\n" % (key, version.encode()) for key in range(KEYS)), 0)
+    disk.pwrite(descriptor, b"".join(b"k%d\t%s\n" % (key, version.encode()) for key in range(keys)), 0)
     disk.sync(descriptor)
     disk.close(descriptor)
     disk.sync_directory(f"/source/db/{version}")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from gossipkv.errors import GossipKVError
+from tests.world.datasets.contents import DATABASE
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.whole_cluster import Violation, simulate
+from tests.world.nodes.sharing import SharedDatabase
+from tests.world.nodes.whole_cluster import USUAL, Violation, simulate, simulated
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 from tests.simulation.one_node import CONFIG, KEYS, MANY, put, serves
+
+SHRINKS = replace(CONFIG, min_ratio=500)
 
 
 async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[str], answers: list[str]) -> None:
@@ -117,3 +125,65 @@ async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
 def test_memory_that_comes_and_goes(seed: int) -> None:
     """A node follows what its machine has; whatever that is, its answers are right and never older than before."""
     simulate(memory_comes_and_goes, seed, machines=1, config=CONFIG)
+
+
+@simulated(1, config=SHRINKS)
+async def test_a_version_that_shrinks_is_withheld(cluster: SimulatedCluster) -> None:
+    """What was active stays so, over a restart that loses power too; a version that is large enough follows it."""
+    (machine,) = cluster.machines
+    why = {"v2": "it has no record, and `allow_empty` is false"}
+    why["v3"] = f"it has 3 records, version v1 has {KEYS}, and `min_ratio` is 0.5"
+    put(machine, "v1")
+    await machine.start()
+    await serves(cluster, machine, "v1")
+    for version, keys in (("v2", 0), ("v3", 3)):
+        put(machine, version, keys)
+
+        async def withheld(version: str = version) -> bool:
+            status = await cluster.ask(machine, "status", {"database": "db"})
+            assert isinstance(status, dict)
+            assert status["db"]["active"] == "v1"
+            return status["db"]["versions"].get(version, {}).get("withheld") == why[version]
+
+        await cluster.until(withheld, within_s=60)
+        machine.lose_power()
+        await machine.start()
+        await cluster.until(withheld, within_s=60)
+    put(machine, "v4", KEYS // 2)
+    await serves(cluster, machine, "v4")
+
+
+@simulated(3, config=USUAL)
+async def test_one_order_rolls_all_nodes_back(cluster: SimulatedCluster) -> None:
+    """Also those that were down when it was given, when whoever it was given to is gone; and one releases them."""
+    database = SharedDatabase(cluster, replication=3)
+    one, two, three = cluster.machines
+    for version in ("101", "102"):
+        database.offer(version)
+        if version == "101":
+            await database.start()
+        await database.until_active(version)
+    three.kill()
+    told = await cluster.ask(one, "hold", DATABASE, "101")
+    assert told == {"database": DATABASE, "hold": "101", "before": None}
+    await database.until_active("101", one, two)
+    one.lose_power()
+    await three.start()
+    await database.until_active("101", two, three)
+    assert (await database.status(three))["held_by"] == "cluster"
+    await one.start()
+    await database.until_active("101")
+    await cluster.ask(three, "release", DATABASE)
+    await database.until_active("102")
+    for machine in cluster.machines:
+        assert (await database.status(machine))["hold"] is None
+    assert await refusal(cluster.ask(two, "hold", DATABASE, "109")) == "UNKNOWN_VERSION"
+    assert await refusal(cluster.ask(two, "hold", "nosuch", "101")) == "UNKNOWN_DATABASE"
+    assert await refusal(cluster.ask(two, "hold", DATABASE, "a/b")) == "BAD_REQUEST"
+
+
+async def refusal(asked: Awaitable[Value]) -> str:
+    """The code of the error that comes."""
+    with pytest.raises(GossipKVError) as refused:
+        await asked
+    return refused.value.code

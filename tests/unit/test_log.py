@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from gossipkv.log import MOST_SPARED, MOST_WARNINGS, Log, RepeatedWarnings, Sparing
+from collections import Counter
+from itertools import pairwise
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.log import (
+    LIMITED_PERIOD_S,
+    LINES_PER_S,
+    MAX_BURST_LINES,
+    MOST_SPARED,
+    MOST_WARNINGS,
+    Limits,
+    Log,
+    RepeatedWarnings,
+    Sparing,
+)
 from tests.world.logs import capture_logs
 
 
@@ -29,3 +46,28 @@ def test_each_line_is_said_once_and_no_more_than_so_many():
             for number in range(MOST_WARNINGS + 5):
                 notices.say("odd", f"line {number}")
     assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MOST_WARNINGS)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 300)), max_size=30))
+def test_lines_of_each_event_are_let_through_or_counted(steps):
+    """No event has more than a burst and its share of the time, and one that says a lot costs the others nothing."""
+    limits, now, said, let, told = Limits(), 0.0, Counter(), Counter(), Counter()
+    told_at = []
+    for event, lines, pause_s in steps:
+        now += pause_s
+        let[event] += sum(limits.lets(event, now) for _ in range(lines))
+        said[event] += lines
+        assert let[event] <= MAX_BURST_LINES + now * LINES_PER_S
+        assert let[event] == said[event] or said[event] > MAX_BURST_LINES
+        if left_out := limits.left_out(now):
+            told += left_out
+            told_at.append(now)
+    assert all(later - earlier >= LIMITED_PERIOD_S for earlier, later in pairwise(told_at))
+    assert told + limits.left_out(inf) == said - let
+
+
+def test_a_place_has_one_traceback_a_minute():
+    """Whatever else raises meanwhile."""
+    limits = Limits()
+    let = [limits.lets_traceback(place, tick * 20.0) for tick in range(6) for place in ("a.py:1", "b.py:2")]
+    assert let == [tick % 3 == 0 for tick in range(6) for _ in range(2)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, final
 
 import trio
 
@@ -25,17 +25,6 @@ from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-
-# A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
-# SequenceFile, one and a half times what is in use.
-#
-# So fixed, it would give back what lies free at the end of its memory after nearly each buffer, and have it anew: that
-# is where the pages are that a child should keep.
-MMAP_THRESHOLD_BYTES = 1 << 20
-TRIM_THRESHOLD_BYTES = 4 << 20
-ENVIRON: Final = {
-    "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES), "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES)
-}  # fmt: skip
 
 # How often a child is looked at from outside: a fraction of a millisecond each time.
 WATCH_PERIOD_S = 0.5
@@ -197,7 +186,7 @@ class Child:
     async def start(cls) -> Self:
         """Raises OSError when no process can be started."""
         async with AsyncExitStack() as stack:
-            running = child.running("gossipkv.dataset.build.build_child", ENVIRON)
+            running = child.running("gossipkv.dataset.build.build_child")
             process, leash = await stack.enter_async_context(running)
             return cls(process, leash, stack.pop_all())
 
@@ -343,4 +332,7 @@ def _failure(end: _End) -> LocalError:
         case {"error": [str(kind), str(message), dict(details)]}:
             return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
     how = how_it_ended(end.status)
-    return BuildError(Trouble(f"the process that built it {how}{child.last_line(end.said)}", {}, lasting=False))
+    said = child.last_line(end.said)
+    return BuildError(
+        Trouble(f"the process that built it {how}{said}", {"reason": said} if said else {}, lasting=False)
+    )

@@ -81,6 +81,16 @@ class Convergence:
             return None
         return tuple(sorted(self._ring))
 
+    def has_met_others(self, now_ms: int) -> bool:
+        """Whether this node can know by now what others have, though nothing may be here for which a ring is needed.
+
+        It has had `time_to_converge` since it met the first of them, or has waited for anybody for long enough.
+        """
+        since_ms = self._membership.met_since_ms
+        if since_ms is None:
+            return not self._membership.waits_to_be_heard(now_ms)
+        return self.ids is not None or now_ms >= since_ms + self._settle_ms
+
     @property
     def claims(self) -> dict[str, str]:
         """The ids of the ring by the names of their owners: what is kept over a restart; nothing of a node alone."""

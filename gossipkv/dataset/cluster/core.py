@@ -19,7 +19,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import (
+    BuildAnew,
+    Decide,
+    KeepActive,
+    KeepOrders,
+    KeepRefuted,
+    KeepRing,
+    Look,
+    PublishDatabase,
+)
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
@@ -37,9 +46,11 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.own_copy import OwnCopy
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.orders import Orders
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import Statement
+    from gossipkv.settings.databases import MinimumSettings
 
 KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
 
@@ -70,12 +81,14 @@ class DatabaseCore(DatabaseView):
 
     # What is told
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed]) -> None:
+    def remember(
+        self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed], records: int | None = None
+    ) -> None:
         """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
-        self._gates.remember(identity, sealed, others)
+        self._gates.remember(identity, sealed, others, records)
         self.activate(identity)
         self._routes.changed(each.owner.name for each in others)
 
@@ -94,7 +107,7 @@ class DatabaseCore(DatabaseView):
         self._copies[copy.version] = copy
         if copy.asked_ms is None:
             self._retiring.keep(copy.version)
-        if before is None or before.seals != copy.seals:
+        if before is None or (before.seals, before.records) != (copy.seals, copy.records):
             self._gates.compare_own(copy)
 
     def drop_copy(self, version: str) -> None:
@@ -116,6 +129,17 @@ class DatabaseCore(DatabaseView):
         """Take in which version an operator has pinned here."""
         self._gates.hold = version
 
+    def order(self, orders: Orders) -> None:
+        """Take in the orders that were written down, after one was given here."""
+        known = self.orders.cluster
+        self.orders = orders if known is None else orders.heard(known, wall_ms=known.stamp)
+        if self.orders != orders:
+            self._effects.append(KeepOrders())
+
+    def require(self, minimum: MinimumSettings) -> None:
+        """Take in how many records a new version needs to become active."""
+        self._gates.minimum = minimum
+
     def found_stray(self, digest: str, function: str) -> None:
         """Take in that a key contradicts this function."""
         self._learn(digest, (function,))
@@ -127,6 +151,8 @@ class DatabaseCore(DatabaseView):
         epoch: int,
         versions: Mapping[str, Statement],
         database: DatabaseStatement | None,
+        *,
+        wall_ms: int,
     ) -> None:
         """Take in all that another member says of this database, as the tree shows it in this epoch of its."""
         assert name != self.membership.own.name
@@ -136,6 +162,10 @@ class DatabaseCore(DatabaseView):
         if database is not None:
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
+            before = self.orders
+            self.orders = before if database.order is None else before.heard(database.order, wall_ms=wall_ms)
+            if self.orders != before:
+                self._effects.append(KeepOrders())
         self._routes.changed((name,))
 
     def forget(self, name: str) -> None:
@@ -172,7 +202,7 @@ class DatabaseCore(DatabaseView):
                 self._others.note(name, version)  # and die before anybody hears so.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
-            return Answer(ready, copy.seals, is_going, self._gates.seals(identity))
+            return Answer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
         for identity in self._gates.passed.values():
             if identity.wire_id == wire_id:
                 return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))
@@ -262,7 +292,7 @@ class DatabaseCore(DatabaseView):
         self._effects += self._publication.step(own, self._gates.ranked(own), now_ms=now_ms)
         told = self._opened and all(self._publication.shown(version) is not None for version in own)
         next_, newest, refuted = self._gates.next, max(self._copies, default=None), self._refutations.all()
-        said = DatabaseStatement(self.active, next_, newest, self._gates.hold, refuted, told)
+        said = DatabaseStatement(self.active, next_, newest, self._gates.hold, refuted, told, self.orders.cluster)
         self._effects += self._database_publication.step(said, now_ms=now_ms)
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 

@@ -61,6 +61,10 @@ class KeepRefuted(NamedTuple):
     functions: tuple[str, ...]
 
 
+class KeepOrders(NamedTuple):
+    """Write down the orders that are known."""
+
+
 class KeepRing(NamedTuple):
     """Write down whose ids the ring is made of."""
 
@@ -83,5 +87,5 @@ class Decide(NamedTuple):
 
 
 Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # Done by the node, for the cluster.
-Inward = KeepActive | KeepRefuted | KeepRing | BuildAnew | Look | Decide  # Done by the database itself.
+Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | Look | Decide  # Done by the database itself.
 Effect = Outward | Inward

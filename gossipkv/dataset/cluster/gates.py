@@ -8,6 +8,10 @@ who comes to have some of it later is asked for the seals, and nothing else befo
 Then a switch waits, for `switch_patience` at most, until there are `replication` copies, or as many as members that
 have not left; but not the first one, since clients get nothing meanwhile, nor what an operator wants, or what mends.
 
+What has fewer records than it should (`MinimumSettings`) is not switched to by itself: an operator holds it, or a
+member that is ALIVE has it active without a hold, so that it was accepted.  It is compared with the newest version
+before it that is active here or at such a member.
+
 A node on which nothing is active yet begins with nothing older than what an ALIVE member has active, as long as that
 may pass here: every partition has owners, as they say, and they have not been asked in vain for longer than a grace.
 """
@@ -25,6 +29,7 @@ from gossipkv.dataset.cluster.members import SILENT_EPOCH
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import Named
+from gossipkv.settings.databases import MinimumSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +64,9 @@ class Gates:
         self._copies = copies
         self._retiring = retiring
         self._gates: dict[Identity, Gate] = {}
-        self._newest_active: str | None = None  # At a member that is ALIVE; looked at while nothing is active here.
+        self.minimum = MinimumSettings()
+        self.counted: dict[Identity, int] = {}  # How many records those have of which all owners have told.
+        self._elsewhere: dict[str, bool] = {}  # What members that are ALIVE have active, and whether all hold it.
         self._fixed: dict[str, FixedSeals] = {}  # By version, of what clients may have.
         self.anew: dict[str, PartitionSet] = {}  # By version, what is to be built anew here.
         self._rerouted: set[str] = set()
@@ -76,9 +83,15 @@ class Gates:
             self._fix(identity, {})
 
     def remember(
-        self, active: Identity, sealed: Iterable[Sealed], owners: Iterable[tuple[Owner, PartitionSet]]
+        self,
+        active: Identity,
+        sealed: Iterable[Sealed],
+        owners: Iterable[tuple[Owner, PartitionSet]],
+        records: int | None = None,
     ) -> None:
         """Take in what was fixed when this node ran last, and whose files of what was active were found right."""
+        if records is not None:
+            self.counted[active] = records
         for identity, seals in sealed:
             self._fix(identity, seals)
         fixed = self._fixed_of(active) or self._fix(active, {})
@@ -103,8 +116,9 @@ class Gates:
         self.available = {name: survey.availability(each) for name, each in chosen.items() if each is not None}
         identities = {each.identity for each in self.available.values()}
         self._gates = {identity: gate for identity, gate in self._gates.items() if identity in identities}
-        self._newest_active = survey.newest_active if self.active is None else None
+        self._elsewhere = survey.active_elsewhere
         known = identities | set(passed.values())
+        self.counted = {identity: records for identity, records in self.counted.items() if identity in known}
         unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in known)
         for version in unknown[:-MOST_UNKNOWN]:
             del self._fixed[version]
@@ -126,6 +140,7 @@ class Gates:
             fixed.extend(copy.seals, copy.ready - fixed.contradicting(copy.seals))
         if gate is not None:
             gate.compare_own(copy.seals)
+        self._count(copy.identity)
 
     def answered(self, name: str, epoch: int, wire_id: bytes, answer: Answer | None) -> None:
         """Take in what came of an `Ask`, and in which epoch the member answered, as its `hello` said; None: nothing."""
@@ -136,6 +151,7 @@ class Gates:
         identity, seals = gate.identity, self._own_seals(gate.identity)
         is_counted = member is not None and epoch != SILENT_EPOCH
         gate.hear(name, b"" if member is None else member.uuid, epoch, answer if is_counted else None, seals)
+        self._count(identity)
         if member is None or answer is None or not is_counted:
             return
         fixed = self._fixed_of(identity)
@@ -159,7 +175,38 @@ class Gates:
             if self._may_be_next(gate.identity):
                 gate.hurry()
 
+    def _count(self, identity: Identity) -> None:
+        """Count the records of an identity anew, if all of its partitions are told of."""
+        copy, gate = self._copies.get(identity.version), self._gates.get(identity)
+        told = {} if gate is None else {at: count for *_, each in gate.answers() for at, count in each.records.items()}
+        if copy is not None and copy.identity == identity:
+            told |= copy.records
+        if len(told) == identity.partitions:
+            self.counted[identity] = sum(told.values())
+
     # What is asked
+
+    def withheld(self, version: str) -> str | None:
+        """Return why this node does not switch to a version by itself: it has too few records; None: it has enough."""
+        available = self.available.get(version)
+        if available is None or not self._may_be_next(available.identity):
+            return None
+        is_accepted = self._elsewhere.get(version) is False
+        is_active = self.active is not None and version == self.active.version  # It is mended.
+        records = self.counted.get(available.identity)
+        if version == self.hold or is_accepted or is_active or records is None:
+            return None
+        before = self._before(version)
+        return self.minimum.shortage(
+            records, *(None, None) if before is None else (before.version, self.counted.get(before))
+        )
+
+    def _before(self, version: str) -> Identity | None:
+        """Return what a version is compared with; None: nothing is active."""
+        active = [*self._elsewhere] if self.active is None else [self.active.version, *self._elsewhere]
+        before = max((each for each in active if each < version), default="")
+        available = self.available.get(before)
+        return self.passed.get(before) or (available.identity if available and available.is_covered else None)
 
     @property
     def disputes(self) -> dict[str, list[Dispute]]:
@@ -272,12 +319,16 @@ class Gates:
         if available is None or gate is None or not self._may_be_next(available.identity):
             return False
         waits_until_ms = self._waits_until_ms(gate, available, now_ms)
-        return (waits_until_ms is None or now_ms >= waits_until_ms) and self._holds(gate, available, now_ms)
+        is_time = waits_until_ms is None or now_ms >= waits_until_ms
+        return is_time and self._holds(gate, available, now_ms) and self.withheld(version) is None
 
     def _waits_until_ms(self, gate: Gate, available: Availability, now_ms: int) -> int | None:
         """Until when at most a version is not switched to although its gate holds; None: it may be at once."""
         if self.hold is not None:
             return None
+        before = self._before(gate.identity.version)
+        if before is not None and self.minimum.min_ratio and before not in self.counted:
+            return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + self._terms.grace_ms
         if self.active is None:
             return self._waits_for_newer_until_ms(gate.identity.version, now_ms)
         patience_ms = self._terms.switch_patience_ms
@@ -290,7 +341,7 @@ class Gates:
 
     def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
         """Until when at most this node does not begin with a version, since a newer one may pass; None: it may."""
-        newest = self._newest_active
+        newest = max(self._elsewhere, default=None)
         available = None if newest is None or version >= newest else self.available.get(newest)
         if available is None or not available.is_covered:
             return None

@@ -73,6 +73,7 @@ class Membership:
         self._lives_since_ms: dict[str, int] = {}  # When this life of each other member was first heard of.
         self._alone_since_ms: int | None = now_ms if expects_others else None
         self._has_heard = False
+        self.met_since_ms: int | None = None  # Since when this node knows another one that lives, or lived once.
         self._isolated = False
         self.leaving_since_ms: int | None = None  # When this node began to leave.
         self.revision = 0  # Grows with every change of a member.
@@ -85,6 +86,8 @@ class Membership:
             return
         before = self._members.get(member.name)
         self._members[member.name] = member
+        if self.met_since_ms is None and member.name != self._own and member.state in LIVE:
+            self.met_since_ms = now_ms
         if before is None or (before.uuid, before.epoch) != (member.uuid, member.epoch):
             self._lives_since_ms[member.name] = now_ms
         if member.state is State.DEAD:

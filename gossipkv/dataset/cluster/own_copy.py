@@ -9,6 +9,8 @@ from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.seals import Seals
 
@@ -29,6 +31,7 @@ class OwnCopy:
     building: PartitionSet | None = None  # Being built, or waiting for their turn and nothing else.
     going: PartitionSet | None = None  # Those of `ready` that are about to be dropped, or built anew.
     seals: Seals = field(default_factory=dict)
+    records: Mapping[int, int] = field(default_factory=dict)  # By partition, of what is open.
     differing: PartitionSet | None = None  # Of what is here, what clients have from other files; None: nothing.
     asked_ms: int | None = None  # When an old version was last asked for, in any way; None: it is not old.
 

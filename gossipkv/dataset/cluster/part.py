@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepOrders, KeepRefuted, KeepRing, Look
 from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
@@ -45,13 +45,14 @@ class PartInCluster:
         self._shared = shared
         self._log = shared.log.bind(database=database)
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
-        self._seals: dict[str, tuple[Version, Seals]] = {}
+        self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}  # And the records of each partition.
         self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
         self._wrong: dict[str, PartitionSet] = {}  # Likewise, what of the copies here is not answered from.
         self._disputes: set[tuple[str, Dispute]] = set()  # Likewise.
         self._activated: Identity | None = None
         self._switching: Switching | None = None
         self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
+        self.orders_document = Rewriting(self._write_orders, shared.may_write, self._log)
 
     async def read_refuted(self) -> None:
         """Take what was kept of refuted functions; what is damaged is found again, or heard.
@@ -66,6 +67,34 @@ class PartInCluster:
         else:
             self.core.recall_refuted(kept)
 
+    async def read_orders(self) -> None:
+        """Take the orders that were kept; those that are damaged are heard again.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        try:
+            self.core.orders = await self._shared.threads.run(self._shared.store.orders, self.core.name)
+        except (Corrupt, UnsupportedFormat) as error:
+            self._log.error("orders_damaged", error=error.message)
+
+    async def order(self, version: str | None, *, here: bool, wall_ms: int) -> None:
+        """Have the cluster, or this node alone, hold a version, or none; durable when it returns.
+
+        Raises:
+            StorageError: the system refused; nothing has changed.
+        """
+
+        async def write() -> None:
+            orders = self.core.orders.given(version, here=here, wall_ms=wall_ms)
+            await self._shared.threads.run(self._shared.store.set_orders, self.core.name, orders)
+            self.core.order(orders)
+
+        await self.orders_document.alone(write)
+
+    async def _write_orders(self) -> None:
+        await self._shared.threads.run(self._shared.store.set_orders, self.core.name, self.core.orders)
+
     async def _write_refuted(self) -> None:
         write = partial(self._shared.store.set_refuted, self.core.name, self.core.all_refuted())
         await self._shared.threads.run(write)
@@ -78,7 +107,7 @@ class PartInCluster:
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
-            self.core.remember(remembered.identity, remembered.owners, remembered.sealed)
+            self.core.remember(remembered.identity, remembered.owners, remembered.sealed, remembered.records)
             self._activated = remembered.identity
         elif version is not None:
             self._activate(version.identity)
@@ -100,6 +129,8 @@ class PartInCluster:
                     self._switching.note_owners(identity.version, owners)
                 case KeepRefuted():
                     self.refuted_document.note()
+                case KeepOrders():
+                    self.orders_document.note()
                 case KeepRing():
                     self._shared.note_ring()
                 case Decide():
@@ -128,7 +159,7 @@ class PartInCluster:
 
     def contradicting(self, version: Version) -> PartitionSet:
         """Return the partitions of which what is here are other files than clients get."""
-        return self.core.contradicting(version.identity, self._seals_of(version))
+        return self.core.contradicting(version.identity, self._seals_of(version)[0])
 
     def switched(self, version: str) -> None:
         """Tell that a version is active here from now on, durably."""
@@ -192,7 +223,8 @@ class PartInCluster:
             ready=copy.here,
             building=copy.lacks if self._is_coming(life) else None,
             going=self._going_of(life),
-            seals={} if version is None else self._seals_of(version),
+            seals={} if version is None else self._seals_of(version)[0],
+            records={} if version is None else self._seals_of(version)[1],
             asked_ms=life.asked_ms if is_retiring else None,
         )
 
@@ -223,13 +255,16 @@ class PartInCluster:
             return copy.here
         return None
 
-    def _seals_of(self, version: Version) -> Seals:
+    def _seals_of(self, version: Version) -> tuple[Seals, dict[int, int]]:
+        """Return the seals of its files, and the records of each partition."""
         known = self._seals.get(version.name)
         if known is None or known[0] is not version:
             manifest = version.manifest
-            of_kind = {at: file.seal for at, file in enumerate(manifest.files) if file is not None}
-            known = self._seals[version.name] = (version, {f"{FORMAT}/{manifest.compression}": of_kind})
-        return known[1]
+            files = {at: file for at, file in enumerate(manifest.files) if file is not None}
+            seals = {f"{FORMAT}/{manifest.compression}": {at: file.seal for at, file in files.items()}}
+            known = (version, seals, {at: file.records for at, file in files.items()})
+            self._seals[version.name] = known
+        return known[1:]
 
     # What comes of it
 

@@ -153,10 +153,14 @@ class Survey:
         return max(others, default=None)
 
     @property
-    def newest_active(self) -> str | None:
-        """The newest version that a member which is ALIVE has active, as its present life says."""
-        alive = self._membership.staying - {self._membership.own.name}
-        return max((active for name in alive if (active := self.needs_of(name).active) is not None), default=None)
+    def active_elsewhere(self) -> dict[str, bool]:
+        """The versions that members which are ALIVE have active, as present lives say; true: only under a hold."""
+        found: dict[str, bool] = {}
+        for name in self._membership.staying - {self._membership.own.name}:
+            needs = self.needs_of(name)
+            if needs.active is not None:
+                found[needs.active] = found.get(needs.active, True) and needs.hold == needs.active
+        return found
 
     def needs(self, now_ms: int) -> list[Needs]:
         """Return the needs of each member that is waited for; not of one that takes no part in the database."""

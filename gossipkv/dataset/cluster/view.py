@@ -16,6 +16,7 @@ from gossipkv.dataset.cluster.retiring import Retiring, needed_by
 from gossipkv.dataset.cluster.routes import Routes
 from gossipkv.dataset.cluster.shares import Shares
 from gossipkv.dataset.cluster.survey import Survey
+from gossipkv.placement.orders import Orders
 
 if TYPE_CHECKING:
     from gossipkv.dataset.cluster.convergence import Convergence
@@ -58,6 +59,7 @@ class DatabaseView:
         self._gates = Gates(membership, terms, self._copies, self._retiring)
         self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
+        self.orders = Orders()  # To hold a version.
         self._now_ms = 0  # Of the last step.
 
     # What clients get
@@ -69,6 +71,10 @@ class DatabaseView:
             return None if self._refutations.refutes(passed) else passed
         available = self._gates.available.get(version)
         return None if available is None else available.identity
+
+    def has_published(self, version: str) -> bool:
+        """Whether any member has published anything of a version."""
+        return version in self._survey.published
 
     def heard(self) -> dict[str, Identity]:
         """Return what other members have published, by version: the identity that clients get or are to get."""
@@ -123,6 +129,14 @@ class DatabaseView:
     def may_switch(self, version: str) -> bool:
         """Whether the gate of a version holds."""
         return self._gates.may_switch(version, now_ms=self._now_ms)
+
+    def withheld(self, version: str) -> str | None:
+        """Return why a version is not switched to by itself, though its gate may hold; None: nothing keeps it."""
+        return self._gates.withheld(version)
+
+    def records(self, identity: Identity) -> int | None:
+        """Return how many records an identity has; None: not all of its owners have told."""
+        return self._gates.counted.get(identity)
 
     def is_short(self, version: str) -> bool:
         """Whether partitions of a version have fewer owners that live than `replication`, and are to be here."""

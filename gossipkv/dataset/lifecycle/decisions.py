@@ -58,6 +58,10 @@ class Verdicts(Protocol):
         """What clients may have, each with the seals of the files that it is answered from."""
         ...
 
+    def records(self, identity: Identity) -> int | None:
+        """How many records it has, as its owners have told; None: not all have."""
+        ...
+
     def is_short(self, version: str) -> bool:
         """Whether partitions of it have fewer owners that live than `replication`, and are to be here."""
         ...

@@ -133,7 +133,8 @@ class Switching:
             for each in self._owners.get(name, ())
             if identity is not None and each.partitions.partitions == identity.partitions
         )
-        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed())
+        records = None if identity is None else self._verdicts.records(identity)
+        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed(), records)
 
     async def _write(self, told: Active) -> None:
         await self._shared.threads.run(self._shared.store.set_active, self._database, told)

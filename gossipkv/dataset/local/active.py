@@ -6,6 +6,7 @@
                            [uuid in hexadecimal, name, "HOST:PORT", bitmap of partitions in hexadecimal]
     `sealed`               on which files clients have a version, this one and others, each as its name, what it is, and
                            by kind [bitmap of partitions, their seals], in hexadecimal (`placement.seals`)
+    `records`              how many the version has, with which a newer one is compared; null: not known
 
 The holders are for a node that starts again and hears nobody: it knows whom to ask, since their files have these seals.
 They decide nothing else, and may be old.
@@ -45,6 +46,7 @@ class Active:
     identity: Identity | None = None  # None: not known when it was written.
     owners: tuple[Ownership, ...] = ()
     sealed: tuple[Sealed, ...] = ()
+    records: int | None = None
 
     def __post_init__(self) -> None:
         """Asserts that its parts are about one version."""
@@ -70,6 +72,7 @@ def to_body(database: str, active: Active) -> Body:
         "identity": None if identity is None else _told(identity),
         "holders": holders,
         "sealed": [[each.identity.version, _told(each.identity), _packed(each)] for each in active.sealed],
+        "records": active.records,
     }
 
 
@@ -105,7 +108,8 @@ def from_body(database: str, body: Body, name: str) -> Active:
     sealed = body.get("sealed")
     if not isinstance(sealed, list):
         raise Corrupt(name, 0, "'sealed' should be a list")
-    return Active(version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed))
+    records = None if body.get("records") is None else whole(body, "records", name)
+    return Active(version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed), records)
 
 
 def _sealed(database: str, row: Json, name: str) -> Sealed:

@@ -4,6 +4,8 @@
     refuted/<database>                document: which partition functions strays have refuted, so that no later start
                                       relies on them: kind REFUTED, format 1: `database`; `refuted`: [digest,
                                       [function, ...]] for each digest of a source, in the order of notice
+    held/<database>                   document: the orders to hold a version: kind HELD, format 1: `database`;
+                                      `cluster`, `here`: null, or [stamp, version or null]
     RING                              document: whose ids the ring was made of last, so that a restart need not wait
                                       until it knows who is there: kind RING, format 1: `claims`: [name of a node,
                                       its shard id] for each that had one
@@ -35,6 +37,7 @@ from gossipkv.dataset.local import active as active_document
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
+from gossipkv.placement.orders import Order, Orders
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
 from gossipkv.storage.document import read_document, text, write_document
@@ -48,11 +51,11 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.storage.document import Body, Json
 
-_ACTIVE, _REFUTED, _RING, _DATASETS = "active", "refuted", "RING", "datasets"
+_ACTIVE, _REFUTED, _HELD, _RING, _DATASETS = "active", "refuted", "held", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
-_REFUTED_KIND, _RING_KIND = "REFUTED", "RING"
+_REFUTED_KIND, _HELD_KIND, _RING_KIND = "REFUTED", "HELD", "RING"
 # All that it keeps in the data directory.
-NAMES = (_ACTIVE, _REFUTED, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
+NAMES = (_ACTIVE, _REFUTED, _HELD, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
 
 Refuted = dict[str, tuple[str, ...]]  # By digest, each sorted.
 
@@ -165,6 +168,29 @@ class VersionStore:
         assert is_name(database), database
         rows: list[Json] = [[digest, list(functions)] for digest, functions in refuted.items()]
         self._write(self.path / _REFUTED / database, _REFUTED_KIND, {"database": database, "refuted": rows})
+
+    # The orders of operators
+
+    def orders(self, database: str) -> Orders:
+        """The orders to hold a version.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the document is damaged, or too new.
+            StorageError: the system refused.
+        """
+        path = self.path / _HELD / database
+        body, name = self._read(path, _HELD_KIND), str(path)
+        if body is None:
+            return Orders()
+        if text(body, "database", name) != database:
+            raise Corrupt(name, 0, f"the document is not about {database}")
+        return Orders(*(_order(body.get(field), name) for field in Orders._fields))
+
+    def set_orders(self, database: str, orders: Orders) -> None:
+        """Durable when it returns.  Raises StorageError."""
+        assert is_name(database), database
+        told: Body = {field: None if order is None else [*order] for field, order in orders._asdict().items()}
+        self._write(self.path / _HELD / database, _HELD_KIND, {"database": database, **told})
 
     # The ring
 
@@ -355,6 +381,15 @@ def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
             if len(functions) == len(told):
                 return digest, functions
     raise Corrupt(name, 0, "'refuted' has one that is no digest with names of functions")
+
+
+def _order(told: Json, name: str) -> Order | None:
+    match told:
+        case None:
+            return None
+        case [int(stamp), str() | None as version] if version is None or is_name(version):
+            return Order(stamp, version)
+    raise Corrupt(name, 0, "an order should be a stamp and a version, or null")
 
 
 def _ring_row(row: Json, name: str) -> tuple[str, str]:

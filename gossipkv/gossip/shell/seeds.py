@@ -42,11 +42,15 @@ class Seeds:
         self._unknown: set[Address] = set()
 
     async def look_up(self) -> bool:
-        """All names at once; whether they stand for something new.  What cannot be looked up stands for what it did."""
+        """All names at once; whether they stand for something new.  What cannot be looked up stands for what it did.
+
+        Once one is known, the others have a moment: who joins needs not all of them.
+        """
         found: dict[Address, list[Address]] = {}
+        limits = [trio.CancelScope(deadline=trio.current_time() + RESOLVE_TIMEOUT_S) for _ in self.names]
         async with trio.open_nursery() as nursery:
-            for name in self.names:
-                nursery.start_soon(self._resolve, name, found)
+            for name, limit in zip(self.names, limits, strict=True):
+                nursery.start_soon(self._resolve, name, limit, limits, found)
         self._found |= {name: some for name, some in found.items() if some}
         every = dict.fromkeys(one for name in self.names for one in self._found.get(name, ()))
         addresses = tuple(every)[:MOST_ADDRESSES]
@@ -67,9 +71,15 @@ class Seeds:
     def _are_fixed(self) -> bool:
         return all(_is_numeric(name.host) for name in self.names)
 
-    async def _resolve(self, name: Address, found: dict[Address, list[Address]]) -> None:
-        reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
-        with trio.move_on_after(RESOLVE_TIMEOUT_S):
+    async def _resolve(
+        self,
+        name: Address,
+        limit: trio.CancelScope,
+        limits: Sequence[trio.CancelScope],
+        found: dict[Address, list[Address]],
+    ) -> None:
+        reason = "the name service has not answered in time"
+        with limit:
             try:
                 known = await self._sockets.resolve(name)
             except OSError as error:
@@ -78,6 +88,8 @@ class Seeds:
                 others = ", ".join(one.host for one in known)
                 reason = f"only of the other address family: {others}" if known else "only link-local addresses"
                 found[name] = list(filter(self._reaches, known))
+                for other in limits if found[name] else ():
+                    other.deadline = min(other.deadline, trio.current_time() + FIRST_PAUSE_S)
         if found.get(name):
             self._unknown.discard(name)
         elif name not in self._unknown:

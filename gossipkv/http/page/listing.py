@@ -9,7 +9,7 @@ from gossipkv.http.page.chart import rate_text
 from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, heights, shapes
 from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, bands_of, in_order, placement_map, table_map
 from gossipkv.status import sentences
-from gossipkv.status.reading import list_of, map_of, maps_of, text_of, whole_of
+from gossipkv.status.reading import list_of, map_of, maps_of, number_of, text_of, whole_of
 from gossipkv.status.tables import datasets
 from gossipkv.status.verdict import COMES, Coming
 from gossipkv.status.versions import versions
@@ -250,17 +250,20 @@ def drawn_table(survey: Survey) -> DrawnMap | None:
     if made is None:
         return None
     told = (
-        _profile("size", [one.size_bytes for one in survey.measured], "largest", lambda size: size_text(round(size))),
-        _profile("requests", [one.rate for one in survey.measured], "busiest", lambda rate: f"{rate_text(rate)}/s"),
+        _profile("size", survey.ranges, "bytes", "largest", lambda size: size_text(round(size))),
+        _profile("requests", survey.ranges, "rate", "busiest", lambda rate: f"{rate_text(rate)}/s"),
     )
     return replace(draw(made), profiles=tuple(profile for profile in told if profile is not None))
 
 
-def _profile(name: str, said: Sequence[float | None], most: str, text: Callable[[float], str]) -> Profile | None:
+def _profile(
+    name: str, ranges: Sequence[Mapping[str, Value]], key: str, most: str, text: Callable[[float], str]
+) -> Profile | None:
     """Draw one, where anybody says anything; of a band its highest."""
-    values = [value or 0.0 for value in said]
+    said = [number_of(one.get(key)) for one in ranges]
     if all(value is None for value in said):
         return None
+    values = [value or 0.0 for value in said]
     highest = max(values)
-    words = f"{text(sum(values))}, {most} {text(highest)} ({values.index(highest)})"
+    words = f"{text(sum(values))}, {most} {text(highest)} ({plain(ranges[values.index(highest)].get('id'))})"
     return Profile(name, heights([max(values[first:end]) for first, end in bands_of(len(values))]), words)

@@ -24,6 +24,7 @@ from gossipkv.http.page.view import Asked, view
 from gossipkv.log import Log
 from gossipkv.status.reading import map_of
 from gossipkv.wire.json_form import json_form
+from gossipkv.wire.key_text import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ class Pages:
         if "key" not in options or not asked.database:
             return asked, None
         try:
-            key = bytes.fromhex(asked.key) if asked.is_hex else asked.key.encode()
+            key = typed(asked.key) if asked.is_hex else asked.key.encode()
         except ValueError:
             return asked, Found(asked.database, b"", None, "", "", f"{asked.key!r} is not pairs of hexadecimal digits")
         if REPLACED in asked.key and not asked.is_hex:

@@ -59,13 +59,6 @@ class Assigned(NamedTuple):
     state: str
 
 
-class Measured(NamedTuple):
-    """What is said of a range; None: nothing."""
-
-    size_bytes: float | None
-    rate: float | None  # Requests a second.
-
-
 class Layer(NamedTuple):
     """Partitions of a row that share a letter."""
 

@@ -28,7 +28,6 @@ POLICY: Final = (
 )
 GUARDS: Final[tuple[Header, ...]] = (
     (b"Content-Security-Policy", POLICY.encode()),
-    (b"X-Content-Type-Options", b"nosniff"),
     (b"Referrer-Policy", b"no-referrer"),
 )
 TYPES: Final = {

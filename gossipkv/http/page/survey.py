@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned, Measured
-from gossipkv.status.reading import list_of, map_of, number_of, whole_of
+from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned
+from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.tables import KINDS, RANGE
 from gossipkv.status.verdict import verdict_of
 
@@ -35,7 +35,7 @@ class Survey:
     status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
     verdict: Verdict
     assigned: list[list[Assigned]] = field(default_factory=list)  # Of a table that it is about alone, by partition.
-    measured: list[Measured] = field(default_factory=list)  # Likewise, where its partitions are ranges.
+    ranges: list[dict[str, Value]] = field(default_factory=list)  # Likewise, as `partitions` tells them.
 
     @property
     def node(self) -> str:
@@ -67,11 +67,11 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
     status = await status_of(ask, database, bitmaps=True)
     kind = map_of(status.get(database or "")).get("kind")
     assigned: list[list[Assigned]] = []
-    measured: list[Measured] = []
+    ranges: list[dict[str, Value]] = []
     if database is not None and kind in KINDS:
-        assigned, measured = await partitions_of(ask, database, is_range=kind == RANGE)
+        assigned, ranges = await partitions_of(ask, database, is_range=kind == RANGE)
     told = [map_of(each) for each in list_of(_value(members))]
-    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, measured)
+    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, ranges)
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -97,14 +97,14 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
 
 async def partitions_of(
     ask: Asker, table: str, *, is_range: bool = False
-) -> tuple[list[list[Assigned]], list[Measured]]:
-    """Return to whom each partition of a table is assigned, in their order, and of ranges what is said of each.
+) -> tuple[list[list[Assigned]], list[dict[str, Value]]]:
+    """Return to whom each partition of a table is assigned, in their order, and of ranges what is told of each.
 
     Nothing where its map is not known yet.
     """
     method, hosts = ("partitions", "hosts") if is_range else ("partition_map", "assignments")
     assigned: list[list[Assigned]] = []
-    measured: list[Measured] = []
+    ranges: list[dict[str, Value]] = []
     options: dict[str, Value] = {}
     while True:
         try:
@@ -116,11 +116,10 @@ async def partitions_of(
             assigned.append(
                 [Assigned(str(one.get("node")), whole_of(one.get("slot")) or 0, str(one.get("state"))) for one in rows]
             )
-            if is_range:
-                measured.append(Measured(number_of(partition.get("bytes")), number_of(partition.get("rate"))))
+            ranges += [partition] if is_range else []
         after = told.get("next")
         if after is None or len(assigned) > MOST_PARTITIONS:
-            return assigned, measured
+            return assigned, ranges
         options = {"start": after}
 
 

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
-from gossipkv.http.page.listing import DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
+from gossipkv.http.page.listing import MOST_ROWS, DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
 from gossipkv.status.reading import number_of
-from gossipkv.status.tables import TableStatus, tables
-from gossipkv.status.words import duration_text, plain, shown
+from gossipkv.status.tables import RANGE, TableStatus, partition_row, tables
+from gossipkv.status.words import duration_text, plain
+from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,7 @@ class View:
     databases: tuple[DatabaseRow, ...]
     tables: tuple[TableStatus, ...]
     table_map: DrawnMap | None
+    ranges: tuple[tuple[str, ...], ...]  # A row each, of the first of them.
     members: tuple[MemberRow, ...]
     members_left_out: int
     charts: tuple[Chart, ...]
@@ -90,6 +92,7 @@ def view(
         tuple(database_rows(survey, most_drawn=MOST_DRAWN)),
         tuple(tables(survey.status)),
         drawn_table(survey),
+        tuple(partition_row(RANGE, each) for each in survey.ranges[:MOST_ROWS]),
         tuple(members),
         left_out,
         tuple(chart for chart in charts if chart is not None),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.words import Words
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -46,6 +46,8 @@ DIAL_TIMEOUT_S: Final = 2.0
 # Between two attempts at one member, doubling; a read that wants it waits no longer than the first.
 FIRST_PAUSE_S: Final = 0.02
 LAST_PAUSE_S: Final = 5.0
+
+LOST: Final = 2  # States of peers from here on: dead, or gone.
 
 # No hello is longer.
 MOST_HELLO_BYTES: Final = 4096
@@ -106,7 +108,7 @@ class Peers:
         *,
         mine: Callable[[], Hello],
         prover: Prover | None,
-        seen: Callable[[], Deciding],
+        words: Callable[[], Words],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
@@ -125,7 +127,7 @@ class Peers:
         self._adopt = adopt
         self._mine = mine
         self._prover = prover
-        self._seen = seen
+        self._words = words
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
         self._on_damaged = on_damaged
@@ -198,10 +200,11 @@ class Peers:
         line = self._lines.get(name)
         return None if line is None or line.epoch is None else line.store
 
-    def failure(self, column: int) -> str | None:
-        """Why there is no connection to a member; None: there is one, or none was tried."""
-        line = self._columns[column] if column < len(self._columns) else None
-        return None if line is None else line.failure
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why there is no connection to members that seem to live."""
+        lines = self._lines.values()
+        return {line.peer.name: line.failure for line in lines if line.failure and line.peer.state < LOST}
 
     def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_reply: OnReply) -> None:
         """Ask a member; `on_reply` is called once, now if there is no connection."""
@@ -249,7 +252,7 @@ class Peers:
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]
         if line is not None and line.epoch is not None:
-            line.failure = why
+            line.failure = f"the connection ended ({why.removeprefix('closed_')})"
             line.move()
             self._end(line)
             self._on_unreached(line.peer.name)
@@ -290,7 +293,7 @@ class Peers:
             while True:
                 if not line.is_up and await self._dial(line):
                     pauses = self._pauses()
-                if line.is_up or line.peer.state > 1:
+                if line.is_up or line.peer.state >= LOST:
                     await line.moved()
                     if line.is_up:
                         continue
@@ -337,7 +340,8 @@ class Peers:
             OSError: nobody answers.
             Unauthorized, ProtocolError: whoever does is not that member.
         """
-        mine = self._mine()._replace(seen=self._seen().tell_seen(peer.uuid))
+        mine = self._mine()._replace(word=self._words().made_for(peer.uuid))
+        is_proven = self._dialling.proves
         if self._prover is not None:
             mine = mine._replace(nonce=self._random.randbytes(NONCE_BYTES))
         theirs = await _exchange(stream, mine)
@@ -348,8 +352,8 @@ class Peers:
                 {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
             )
         if self._prover is not None and (again := self._prover.ask(mine, theirs)) is not None:
-            theirs = await _exchange(stream, again)
-        self._seen().hear_seen(theirs.seen)
+            theirs, is_proven = await _exchange(stream, again), True
+        self._words().hear_seen(theirs.seen, is_proven=is_proven)
         return theirs
 
     def _say(self, line: _Line, failure: str) -> None:

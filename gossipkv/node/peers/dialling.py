@@ -38,6 +38,11 @@ class Dialling:
         """Have nodes that are dialled from now on prove who they are, if it says who signs for them."""
         self._tls = tls if tls.knows_peers else None
 
+    @property
+    def proves(self) -> bool:
+        """True if whoever is dialled has to prove its uuid by a certificate."""
+        return self._tls is not None
+
     async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
         """A connection to a numeric address, where, by TLS, that node answers; None: any node of the cluster.
 

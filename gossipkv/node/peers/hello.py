@@ -2,8 +2,11 @@
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
 Both ends check.  Fields that a later version adds are passed over.  `store` and `life` are 0 where they are missing,
-and `seen`, `nonce` and `proof` (`proof.py`) nothing: a client may say hello without them.  They are as they were when
-the connection began: a life ends with its connections, but a first store may be made while there are some.
+and `seen`, `word`, `nonce` and `proof` (`proof.py`) nothing: a client may say hello without them.  They are as they
+were when the connection began: a life ends with its connections, but a first store may be made while there are some.
+
+Anybody may say hello, so nothing that lasts follows from one that came.  `seen` is therefore only answered: to take it
+in, a node dials the member that has seen something, at the address at which that is known.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ class Hello(NamedTuple):
     epoch: int  # Of this start; 0 while nobody may hear of the node: it counts for nothing that has to last.
     store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
     life: int = 0
-    seen: bytes = b""  # What it has seen of the other's store (`register.seen`); empty: it decides nothing.
+    seen: bytes = b""  # In an answer: what it has seen of the other's store (`register.seen`); empty: nothing.
     nonce: bytes = b""  # By which the other is to prove to be a node (`proof.py`); empty: it has no keys.
     proof: bytes = b""
+    word: bytes = b""  # By which the sender knows, later, that the node dialled here is the one that asks it.
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
@@ -42,7 +46,7 @@ class Hello(NamedTuple):
         """Whether these two may speak.
 
         Raises:
-            Unauthorized: of another protocol or cluster; both are named.
+            Unauthorized: of another protocol or cluster.  It tells the other end no more than that has said itself.
         """
         if other.protocol != self.protocol:
             raise Unauthorized(
@@ -52,8 +56,7 @@ class Hello(NamedTuple):
             )
         if other.cluster_id != self.cluster_id:
             raise Unauthorized(
-                f"this node is of the cluster {self.cluster_id.hex()}, the other one of {other.cluster_id.hex()}",
-                {"cluster_id": self.cluster_id.hex(), "other": other.cluster_id.hex()},
+                "this node is of another cluster than who says hello; `gossipkv inspect DATA/NODE` shows of which"
             )
 
 
@@ -84,8 +87,8 @@ def of_fields(fields: Options) -> Hello:
     nonce = fields.blob("nonce") or b""
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
-    seen, proof = fields.blob("seen") or b"", fields.blob("proof") or b""
-    return Hello(protocol, cluster_id, uuid, epoch, store, life, seen, nonce, proof)
+    proof, word = fields.blob("proof") or b"", fields.blob("word") or b""
+    return Hello(protocol, cluster_id, uuid, epoch, store, life, b"", nonce, proof, word)
 
 
 def of_answer(answer: Value) -> Hello:

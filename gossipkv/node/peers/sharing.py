@@ -238,7 +238,7 @@ class Sharing:
             del self._heard[core.name, name]
             self._unread.discard((name, core.name))
             if member is not None:
-                core.hear(name, member.uuid, member.epoch, {}, None)
+                core.hear(name, member.uuid, member.epoch, {}, None, wall_ms=self._library.wall_ms())
             return True
         self._heard[core.name, name] = heard
         versions = {}
@@ -251,7 +251,7 @@ class Sharing:
             self._unread.add((name, core.name))
         else:
             self._unread.discard((name, core.name))
-        core.hear(name, member.uuid, heard.epoch, versions, database)
+        core.hear(name, member.uuid, heard.epoch, versions, database, wall_ms=self._library.wall_ms())
         return True
 
     @property

@@ -29,9 +29,11 @@ from gossipkv.errors import (
     Overloaded,
     ProtocolError,
     RequestError,
+    TimedOut,
     Unavailable,
     Unknown,
     UnknownDatabase,
+    no_table,
 )
 from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.placement.spread import spread
@@ -141,7 +143,7 @@ class Catalogue:
         """One table.  Raises UnknownDatabase, NotReady."""
         entry = self._metadata.tree(self.register).get(name.encode()) if self.register in self._metadata.known else None
         if entry is None:
-            raise UnknownDatabase(f"there is no table {name}", {"database": name})
+            raise no_table(name)
         return decode_named(entry.record)
 
     # -- founding and growing ----------------------------------------------------------------------------------------
@@ -311,22 +313,22 @@ class Catalogue:
         if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
-            raise Conflict(f"there is a table {wanted.name} already")
+            raise _exists(wanted.name)
         with deadline.step("asking nodes to take part"):
             hosts = await self.nodes.hosts(wanted.replication or 1)
         replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
-        nodes = placed({host.acceptor.node: host.node for host in hosts})
+        nodes = placed({host.uuid: host.node for host in hosts})
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
-        acceptors = [host.acceptor for host in hosts]
+        acceptors = [host.acceptor for host in hosts if host.acceptor is not None]
         self._random.shuffle(acceptors)  # Not the same for all tables.
-        size = max(size for size in SIZES if size <= min(len(hosts), self._most_copies))
+        size = max(size for size in SIZES if size <= min(len(acceptors), self._most_copies))
         servers = Acceptors.of(acceptors[:size])
         with deadline.step("its first map at all of its servers"):
             await self._write_first(table.id, servers, first)
@@ -335,7 +337,7 @@ class Catalogue:
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
         with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
-            await self._decide(adding, deadline)
+            await self._decide(adding, wanted.name, deadline)
         made = None
         with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
@@ -355,7 +357,7 @@ class Catalogue:
             Conflict: it refuses.
             GossipKVError: as `transact` does.
         """
-        unnamed = [(host.acceptor.node, *host.node, None, 0) for host in hosts if not host.is_named]
+        unnamed = [(host.uuid, *host.node, None, 0) for host in hosts if not host.is_named]
         puts = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]
@@ -411,7 +413,7 @@ class Catalogue:
         before = await self._end(named, operation, deadline.left_s(ASK_S))
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
-            await self._decide(remove, deadline)
+            await self._decide(remove, name, deadline)
         except GossipKVError as error:  # Its register is ended for good: whoever finds the name finishes.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
         return Dropped(named, before)
@@ -457,7 +459,7 @@ class Catalogue:
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
-            except (RequestError, NotReady, Overloaded, Unavailable) as error:  # It has judged nothing.
+            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # It has judged nothing.
                 why = error.message
             except GossipKVError as error:
                 why, is_sent = error.message, True
@@ -465,17 +467,19 @@ class Catalogue:
             raise Unknown(f"whether it was done is not known: {why}")
         raise Unavailable(f"no server of that map takes operations: {why}")
 
-    async def _decide(self, operation: Operation, deadline: Deadline) -> None:
-        """Have one operation done on the catalogue.  Raises as `create`."""
+    async def _decide(self, operation: Operation, name: str, deadline: Deadline) -> None:
+        """Have one operation done on the catalogue, which looks at that name alone.  Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], deadline.left_s())
         if answer.outcome is Outcome.DONE or answer.code == ID_USED:
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
-                raise Conflict(answer.message or "another change of the catalogue came first")
+                raise _exists(name)
             case Outcome.REFUSED:
-                refusals = {ID_USED: _IdUsed, EXISTS: Conflict, EXPIRED: Conflict}
+                if answer.code == EXISTS:
+                    raise _exists(name)
+                refusals = {ID_USED: _IdUsed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
             case Outcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
@@ -530,7 +534,7 @@ class Catalogue:
             config = self._metadata.known[self.register].head.config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
-            await self._decide(remove, Deadline(ASK_S))
+            await self._decide(remove, name, Deadline(ASK_S))
 
     async def tend(self) -> None:
         """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""
@@ -542,6 +546,8 @@ class Catalogue:
 def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw: Random) -> Changed:
     """Every partition where it is to be, each assignment AVAILABLE at once: there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
+    if any(len([node for node in slots if node]) < table.replication for slots in wanted):
+        raise ProtocolError(f"{len(nodes)} nodes have no room for {table.replication} replicas of each partition")
     partitions = {
         key: Partition.of(
             draw_id(draw),
@@ -570,6 +576,10 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
     """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
     return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
+
+
+def _exists(name: str) -> Conflict:
+    return Conflict(f"there is a table {name} already, or was until a moment ago", {"database": name})
 
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:

@@ -39,6 +39,12 @@ class Deadline:
             raise Unavailable(f"nothing was done within {self._timeout_s:g} s, which went by on {what}")
 
     @contextlib.contextmanager
+    def half(self) -> Iterator[None]:
+        """Do what may stay undone when half of the time that is left is over."""
+        with trio.move_on_after(self.left_s() / 2):
+            yield
+
+    @contextlib.contextmanager
     def rest(self) -> Iterator[None]:
         """Do what may stay undone when the time is over."""
         with trio.move_on_at(self._at_s):

@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -49,7 +50,8 @@ class Members(Protocol):
 class Host(NamedTuple):
     """A node that a new table may be laid on."""
 
-    acceptor: AcceptorId
+    uuid: bytes
+    acceptor: AcceptorId | None  # None: it is named, and does not take part now.
     node: NamedNode
     is_named: bool  # In the catalogue.
 
@@ -82,32 +84,46 @@ class Nodes:
             self._read = known.head.root, nodes
         return nodes
 
+    def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
+        """The names of nodes that are no members, unless another node has the name.  Raises `NotReady`."""
+        formers = {uuid: node.name for uuid, node in self.named().items() if uuid not in members}
+        taken = Counter((*formers.values(), *members.values()))
+        return {uuid: name for uuid, name in formers.items() if taken[name] == 1}
+
     async def hosts(self, wanted: int) -> list[Host]:
         """The nodes that take part, seem to be alive, and were not taken out, in order.
+
+        Where these are fewer than are wanted, and a majority of that, those are among them that live and refuse, such
+        as one whose store is closed.
 
         Raises:
             Unavailable: fewer than are wanted.
         """
         named = self.named()
         found: dict[bytes, Host] = {}
-        failed: list[str] = []
+        failed: dict[bytes, str] = {}
 
         async def invite(node: bytes) -> None:
             try:
                 acceptor = await self._members.invite(node)
                 described = named.get(node) or await self._members.describe(node)
             except GossipKVError as error:
-                failed.append(f"{node.hex()[:8]}: {error.message}")
+                name = named[node].name if node in named else node.hex()[:8]
+                failed[node] = f"{name}: {error.message}"
             else:
-                found[node] = Host(acceptor, described, is_named=node in named)
+                found[node] = Host(node, acceptor, described, is_named=node in named)
 
         with trio.move_on_after(ASK_S):
             async with trio.open_nursery() as nursery:
                 for node in self._members.alive():
                     if node not in named or named[node].weight:
                         nursery.start_soon(invite, node)
+        # With a majority the table is of use, and the others fill up when they are back.
+        if wanted // 2 < len(found) < wanted:
+            shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
+            found |= {node: Host(node, None, named[node], is_named=True) for node in shut}
         if len(found) < wanted:
-            said = "; ".join(failed) or "no others are known"
+            said = "; ".join(failed.values()) or "no others are known"
             raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")
         return [found[node] for node in sorted(found)]
 

@@ -57,6 +57,7 @@ from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.placement.partition import (
     MOST_ENDS,
     MOST_FORMER,
+    MOST_REPLICATION,
     MOST_TO_MOVE,
     Assignment,
     End,
@@ -86,7 +87,6 @@ PARTITIONERS: Final = (MURMUR3, SHA1)
 
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
-MOST_REPLICATION: Final = 9
 MOST_SHARDS: Final = 1 << 17  # What a tree has room for, with three replicas.
 MOST_CHILDREN: Final = 64
 
@@ -235,6 +235,8 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
         table.check_entry(key, record)
         edit.put(key, record)
     table.check_whole(len(partitions), min(partitions, default=None))
+    if len({partition.id for partition in partitions.values()}) < len(partitions):
+        raise ProtocolError("two partitions have one id")
     return edit.finish()
 
 

@@ -99,6 +99,8 @@ class Dataset:
         for hold, nodes in grouped(self._entries, "hold").items():
             if coming is None:
                 release = f"`gossipkv databases release {self.name}` when a newer one is good"
+                if all(self._entries[plain(node)].get("held_by") == "settings" for node in nodes):
+                    release = f"take `hold` out of [databases.{self.name}] there when a newer one is good"
                 yield WELL, f" is held on {hold} at {some_text(nodes)}: {release}", None
 
     def _unread(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
@@ -156,17 +158,22 @@ class Dataset:
         """What is wrong with one version, or noteworthy."""
         is_awaited = coming is not None and coming.version == version
         comes = is_awaited and coming is not None and coming.state == COMES
+        is_over = self._is_over(version)
         lost = "nothing of it can be read: " if is_awaited and coming is not None and coming.is_first else ""
         for error, nodes, file, again in self._failed(version):
             there = f"or take {self.name} {version} away there; it is tried again by itself"
             mend = None if file is None or again else f"Mend {file} at the source, {there}."
             how = "; it is tried again" if again else "; others can" if comes else ""
             text = f"{'' if comes else lost}{some_text(nodes)} cannot build it{how}: {error}"
-            yield ATTENTION if comes else TROUBLE, text, mend
-        for node, told in self._said(version).items():
+            yield WELL if is_over else ATTENTION if comes else TROUBLE, text, None if is_over else mend
+        for node, told in {} if is_over else self._said(version).items():
             if told.get("needed_bytes") is not None:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
                 yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
+        for why, nodes in grouped(self._said(version), "withheld").items():
+            accept = f"`gossipkv databases hold {self.name} {version}`, then `gossipkv databases release {self.name}`"
+            advice = f"If {self.name} {version} is right as it is, accept it: {accept}. Else publish a newer version."
+            yield TROUBLE if lost else ATTENTION, f"{lost}{some_text(nodes)} will not switch to it: {why}", advice
         yield from self._contents(version)
         strays = {
             node: {"stray": stray_text(told)} for node, told in self._said(version).items() if told.get("first_stray")
@@ -241,7 +248,7 @@ class Dataset:
     def _is_stuck(self, version: str) -> bool:
         """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
         said, failed = self._said(version), self._failed(version)
-        if any(told.get("nowhere") is True for told in said.values()):
+        if any(told.get("nowhere") is True or told.get("withheld") is not None for told in said.values()):
             return True
         if any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):
             return False
@@ -251,6 +258,11 @@ class Dataset:
         return bool(failed) and (any(file is not None for _, _, file, _ in failed) or not self._able - nodes)
 
     # How members' words are read
+
+    def _is_over(self, version: str) -> bool:
+        """Whether a newer version is active at all who say anything of this one: nobody wants it any more."""
+        active = [self._entries[node].get("active") for node in self._said(version)]
+        return all(isinstance(each, str) and each > version for each in active)
 
     def _said(self, version: str) -> dict[str, dict[str, Value]]:
         return self._told.get(version, {})

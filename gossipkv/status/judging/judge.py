@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.datasets import Dataset
-from gossipkv.status.judging.members import of_members, of_nodes, states_of
+from gossipkv.status.judging.members import cut_links, of_members, of_nodes, reached, states_of
 from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
 from gossipkv.status.reading import map_of, whole_of
 from gossipkv.status.tables import KINDS
 from gossipkv.status.verdict import LEVELS, WELL, Coming, Reason, Verdict, headline, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gossipkv.status.verdict import Said
     from gossipkv.wire.rpc import Value
 
-STATES: Final = ("dead", "suspect", "silent", "alive")
+STATES: Final = ("dead", "left", "gone", "suspect", "silent", "alive")
 
 
 def judge(said: Said) -> Verdict:
@@ -27,9 +27,11 @@ def judge(said: Said) -> Verdict:
     """
     states = states_of(said)
     entries = _by_database(said.reports)
-    judged = _Databases(said, states, entries)
-    answering = acceptors(said.reports)
-    reasons = [*of_members(said, states), *of_nodes(said), *of_acceptors(answering), *judged.reasons]
+    cut = cut_links(said)
+    here = reached(said, cut)
+    judged = _Databases(said, states, entries, here)
+    answering = acceptors(said.reports, here)
+    reasons = [*of_members(said, states, cut), *of_nodes(said), *of_acceptors(answering), *judged.reasons]
     if not entries and not any(report.get("source_error") for report in said.reports.values()):
         empty = "Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."
         reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
@@ -52,7 +54,11 @@ class _Databases:
     """What is to be said of all databases."""
 
     def __init__(
-        self, said: Said, states: Mapping[str, str], entries: Mapping[str, Mapping[str, Mapping[str, Value]]]
+        self,
+        said: Said,
+        states: Mapping[str, str],
+        entries: Mapping[str, Mapping[str, Mapping[str, Value]]],
+        here: Collection[str],
     ) -> None:
         cut_off = {name for name, report in said.reports.items() if report.get("isolated") is True}
         able = {
@@ -60,6 +66,7 @@ class _Databases:
             for name, report in said.reports.items()
             if not any(report.get(key) for key in ("silent", "source_error", "sourceless", "isolated"))
         }
+        self._here = here
         self._shared = frozenset(said.reports.keys() - cut_off) or frozenset(said.reports)
         self._able, self._dead = frozenset(able), frozenset(name for name, state in states.items() if state == "dead")
         self.coming: dict[str, Coming] = {}
@@ -71,7 +78,7 @@ class _Databases:
         datasets = {node: entry for node, entry in by_node.items() if entry.get("kind") not in KINDS}
         tables = {node: entry for node, entry in by_node.items() if entry.get("kind") in KINDS}
         if tables:
-            yield from of_table(name, tables)
+            yield from of_table(name, tables, self._here)
         if datasets:
             dataset = Dataset(name, datasets, self._shared, self._able, self._dead)
             coming = dataset.coming()

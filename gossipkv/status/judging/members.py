@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.merging import grouped
+from gossipkv.status.judging.tables import placed_away
 from gossipkv.status.reading import list_of, map_of, maps_of, whole_of
+from gossipkv.status.tables import KINDS
 from gossipkv.status.verdict import ATTENTION, TROUBLE, Reason
 from gossipkv.status.words import plain, some_text
 
@@ -16,7 +18,17 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Said
     from gossipkv.wire.rpc import Value
 
+    Link = tuple[str, str]  # The nodes at its ends, in order.
+
 FEW: Final = 2  # Members: of so many, who misses the other is not held for cut off.
+
+# What is said of members that are not there, by their state.
+_AWAY: Final = {
+    "dead": "dead",
+    "left": "stopped, and to hold partitions of tables",
+    "gone": "not heard of by any node, and to hold partitions of tables",
+    "suspect": "suspected to be dead",
+}
 
 # What a node says is wrong with it: the key, the level, what is said of the nodes that say it, and what to do.
 _OF_NODES: Final = (
@@ -36,7 +48,13 @@ _OF_NODES: Final = (
         "tables_closed",
         TROUBLE,
         "{nodes}: tables are closed: {why}",
-        "Mend the store of the tables of {nodes}, or start that node with `--forget-tables`.",
+        "Look at the disk and the log of {nodes}.",
+    ),
+    (
+        "tables_lost",
+        TROUBLE,
+        "{nodes}: tables are closed for good: {why}",
+        "Put back the store of the tables of {nodes}; only where that is lost, start with `--forget-tables`.",
     ),
     (
         "log_damage",
@@ -71,20 +89,23 @@ _OF_NODES: Final = (
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
 
-_OF_TABLES: Final = frozenset(("tables_closed", "log_damage", "copies_aside"))
+_OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "copies_aside"))
 
 
-def of_members(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
+def of_members(said: Said, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
     """Yield who is not there, and first of all that the asked node hears nobody."""
     yield from _cut_off(said, states)
-    for state, words in (("dead", "dead"), ("suspect", "suspected to be dead")):
+    for state, words in _AWAY.items():
         if names := sorted(name for name, each in states.items() if each == state):
             verb = "is" if len(names) == 1 else "are"
-            do = f"Start {some_text(names)} again, or give a new node the `shard_id` of a dead one: it takes its place."
-            yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, do if state == "dead" else None)
+            do = None if state == "suspect" else _replacing(said, names)
+            yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, do)
+    for (one, other), why in sorted(cut.items()):
+        words = f"{one} and {other} do not reach each other, though other nodes reach both: {why}"
+        yield Reason(ATTENTION, words, None, f"Look at the network between {one} and {other}.")
     reasons: dict[str, list[Value]] = {}
     for name, why in sorted(said.silent.items()):
-        if states.get(name) not in {"dead", "suspect"}:
+        if states.get(name) not in _AWAY and _link(name, said.node) not in cut:
             reasons.setdefault(why, []).append(name)
     for why, silent in reasons.items():
         yield Reason(
@@ -92,9 +113,50 @@ def of_members(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
         )
 
 
+def _replacing(said: Said, names: list[str]) -> str:
+    """Return what to do about nodes that are down, by what they may hold."""
+    databases, ways = _databases(said), [f"Start {some_text(names)} again"]
+    if not placed_away(databases).keys().isdisjoint(names):
+        ways.append("move the tables of one that is lost for good with `gossipkv node replace NODE NEW --force`")
+    if any(entry.get("kind") not in KINDS for entry in databases):
+        ways.append("give a new node the `shard_id` of a dead one: it takes its place")
+    return f"{', or '.join(ways)}."
+
+
+def _databases(said: Said) -> list[Entry]:
+    """Return what each member says of each database."""
+    entries = (map_of(report.get("databases")).values() for report in said.reports.values())
+    return [map_of(entry) for of_member in entries for entry in of_member]
+
+
+def reached(said: Said, cut: Mapping[Link, str]) -> frozenset[str]:
+    """Return who answers the asked node, or a third one where the link to it is cut."""
+    return frozenset(said.reports).union(*(link for link in cut if said.node in link))
+
+
+def cut_links(said: Said) -> dict[Link, str]:
+    """Return the pairs of nodes of which one does not reach the other, though a third one does, and why."""
+    missed = {
+        name: map_of(report.get("unreached"))
+        for name, report in sorted(said.reports.items())
+        if report.get("isolated") is not True
+    }
+    away = {name: {*others, *map_of(said.reports[name].get("away"))} for name, others in missed.items()}
+    return {
+        _link(node, other): plain(why)
+        for node, others in missed.items()
+        for other, why in others.items()
+        if any(other not in away[third] for third in away.keys() - {node, other})
+    }
+
+
+def _link(one: str, other: str) -> Link:
+    return min(one, other), max(one, other)
+
+
 def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
     others = f"Look at the network between {said.node} and the other nodes, and whether they have the same key ring."
-    if said.reports.get(said.node, {}).get("isolated") is True:
+    if said.reports.get(said.node, {}).get("isolated") is True and len(states) > FEW:
         yield Reason(
             TROUBLE,
             f"{said.node} is cut off: it hears from no other node, and what it knows of them is stale",
@@ -142,7 +204,10 @@ def _named(said: Said, key: str) -> str:
 
 
 def states_of(said: Said) -> dict[str, str]:
-    """Return the state of each member as all reports together have it: who answers is alive, else the worst counts."""
+    """Return the state of each member as all reports together have it: who answers is alive, else the worst counts.
+
+    Nodes that hold partitions of tables count as well, though no node has heard of them since it was started.
+    """
     order = ("alive", "silent", "suspect", "dead")
     states = {name: state if state in order else "alive" for name, state in said.members.items()}
     for name, report in said.reports.items():
@@ -151,4 +216,6 @@ def states_of(said: Said) -> dict[str, str]:
                 states[other] = max(
                     states.get(other, "alive"), plain(state), key=lambda each: order.index(each) if each in order else 0
                 )
+    for other, told in placed_away(_databases(said)).items():
+        states.setdefault(other, "left" if told.get("state") == "left" else "gone")
     return {name: "alive" if name in said.reports else state for name, state in sorted(states.items())}

@@ -12,9 +12,10 @@ from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
 from gossipkv.status.words import duration_text, plain, size_text, some_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gossipkv.status.judging.merging import Entry
+    from gossipkv.wire.rpc import Value
 
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # States of copies on the way, in their order.
 LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
@@ -22,8 +23,8 @@ LATE_S: Final = 1.0  # What a node has lacked for less is on its way,
 LONG_S: Final = 60.0  # and for more than that is none that keeps up.
 
 
-def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield what is wrong with a table and its partitions, and who is late."""
+def of_table(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
+    """Yield what is wrong with a table and its partitions, and who is late; `here`: members that answer somebody."""
     for why, nodes in grouped(entries, "pending").items():
         yield Reason(ATTENTION, f"{name}: {why}{at(nodes, entries)}", name)
     for error, nodes in grouped(entries, "error").items():
@@ -37,9 +38,39 @@ def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         yield Reason(TROUBLE, f"{name}: {which}: {why}", name)
     if more := max(whole_of(entry.get("unwell_not_named")) or 0 for entry in entries.values()):
         yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
+    yield from _lacking(name, entries, here)
+    yield from _undecided(name, entries, here)
     yield from _placed(name, entries)
     yield from _late(name, entries)
     yield from _smeared(name, entries)
+
+
+def placed_away(entries: Iterable[Entry]) -> dict[str, dict[str, Value]]:
+    """Return the nodes that are not there and hold partitions, by name; of several views the one with most of these."""
+    found: dict[str, dict[str, Value]] = {}
+    for node, told in (one for entry in entries for one in maps_of(entry.get("away")).items()):
+        found[node] = max(found.get(node, told), told, key=_held)
+    return found
+
+
+def _held(told: Entry) -> int:
+    return whole_of(told.get("partitions")) or 0
+
+
+def _lacking(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
+    """Yield which nodes hold partitions and are not there: these have fewer replicas than they should."""
+    total = max(whole_of(entry.get("partition_count")) or 0 for entry in entries.values())
+    for node, told in sorted(placed_away(entries.values()).items()):
+        if (held := _held(told)) and node not in here:
+            lack = "partition lacks its" if total == 1 else "partitions lack their"
+            yield Reason(ATTENTION, f"{name}: {held:,} of {total:,} {lack} replica on {node}", name)
+
+
+def _undecided(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
+    """Yield that too few of those answer that decide on the table's partitions."""
+    for nodes in _most_say(entries, "no_majority"):
+        decide = f"{name}: {{}} decide on its partitions"
+        yield from _no_majority(decide, {node: node in here for node in nodes}, "none can move or divide", name)
 
 
 def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
@@ -131,21 +162,27 @@ def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
                 yield Reason(ATTENTION, f"{waits}, and nobody takes them: {plain(told['why'])}", name, advice)
 
 
-def acceptors(reports: Mapping[str, Entry]) -> dict[str, bool]:
-    """Return who decides on tables, as most members say, and whether each answers."""
-    said = Counter(tuple(map(plain, list_of(report.get("acceptors")))) for report in reports.values())
+def acceptors(reports: Mapping[str, Entry], here: Collection[str]) -> dict[str, bool]:
+    """Return who decides on tables, as most members say, and whether each answers somebody."""
+    return {name: name in here for nodes in _most_say(reports, "acceptors") for name in nodes}
+
+
+def _most_say(entries: Mapping[str, Entry], key: str) -> list[tuple[str, ...]]:
+    """Return the names that most members say by a key; nothing where nobody says any."""
+    said = Counter(tuple(map(plain, list_of(entry.get(key)))) for entry in entries.values())
     said.pop((), None)
-    if not said:
-        return {}
-    names = max(said, key=lambda each: (said[each], each))
-    return {name: name in reports for name in names}
+    return [max(said, key=lambda each: (said[each], each))] if said else []
 
 
 def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
     """Yield that no majority of those who decide answers."""
-    here, away = ([name for name, answers in answering.items() if answers is wanted] for wanted in (True, False))
+    yield from _no_majority("{} decide on tables", answering, "no table can be created or dropped")
+
+
+def _no_majority(decide: str, answering: Mapping[str, bool], so: str, name: str | None = None) -> Iterator[Reason]:
+    here, away = ([node for node, answers in answering.items() if answers is wanted] for wanted in (True, False))
     if answering and len(here) * 2 <= len(answering):
         verb = "answers" if len(here) == 1 else "answer"
         advice = f"Replace those of {some_text(away)} that are lost for good (`gossipkv metadata replace`)."
-        words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {verb}"
-        yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice, is_of_tables=True)
+        words = decide.format(f"{len(here):,} of the {len(answering):,} nodes that")
+        yield Reason(TROUBLE, f"{words} {verb}: {so}", name, advice, is_of_tables=True)

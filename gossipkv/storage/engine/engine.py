@@ -84,7 +84,7 @@ class Engine:
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told, beside the reserve.
         self._reserved_bytes = log.reserved_bytes
         self._reserving: Reserve | None = None
-        self._deleted = self._frozen_deleted = 0  # Tombstones that went to the memtables, in this life.
+        self._replaced = self._frozen_replaced = 0  # Records that batches which relieve have put, in this life.
         self._deletes_wait = False  # For a flush, or for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
@@ -160,7 +160,7 @@ class Engine:
                 {"limit": self.options.most_batch_bytes},
             )
         self._check_spaces(batch)
-        self._make_room(size_bytes, batch_cost(batch), relieves=not batch.puts and not batch.made)
+        self._make_room(size_bytes, batch_cost(batch), batch)
         position = self._writer.plan(batch)
         if batch.made or batch.dropped:
             self._reserved.difference_update(batch.made)
@@ -182,14 +182,18 @@ class Engine:
             elif kind == DROPPED:
                 dropped.add(space)
 
-    def _make_room(self, size_bytes: int, cost: int, *, relieves: bool) -> None:
-        """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now."""
+    def _make_room(self, size_bytes: int, cost: int, batch: Batch) -> None:
+        """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now.
+
+        Where room is scarce, a batch that `may_fill` has the rest of the open segment, and one that relieves has all.
+        """
         writer = self._writer
-        relieves = relieves and policy.is_scarce(self.state(), self._limits)
+        is_full = not writer.fits(size_bytes, cost)
+        may_pass = batch.relieves or (batch.may_fill and not is_full)
+        relieves = may_pass and policy.is_scarce(self.state(), self._limits)
         refusal = None if relieves else self._look().refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
-        is_full = not writer.fits(size_bytes, cost)
         if refusal is None and is_full:
             self._deletes_wait |= relieves
             if self._turns:
@@ -210,7 +214,9 @@ class Engine:
     def relieve(self) -> bool:
         """Plan to close the memtable where room is scarce and deletes are worth more than that costs; whether to."""
         state, options = self.state(), self.options
-        worth = policy.hidden_bytes(state, self._deleted + self._frozen_deleted)
+        memtables = [self._writer.memtable, *([] if self._frozen is None else [self._frozen])]
+        replaced = self._replaced + self._frozen_replaced
+        worth = policy.hidden_bytes(state, replaced + sum(memtable.tombstones for memtable in memtables))
         if self.closed is not None or worth < options.segment_bytes + options.file_bytes:
             return False
         if not policy.is_scarce(state, self._limits):
@@ -237,7 +243,7 @@ class Engine:
             assert self._frozen is None, "at most two memtables"
             self.upkeep.closed.append(written.closed)
             self._frozen, self._writer.memtable = self._writer.memtable, Memtable(self.options.memtable_bytes)
-            self._deleted, self._frozen_deleted = 0, self._deleted
+            self._replaced, self._frozen_replaced = 0, self._replaced
             self.view = self._new_view()
 
     def _apply(self, batch: Batch) -> None:
@@ -246,7 +252,8 @@ class Engine:
         counts.batches += 1
         counts.records += batch.records
         counts.user_bytes += batch.size_bytes
-        self._deleted += batch.records - batch.puts
+        if batch.relieves and self.pressure().refusal is not None:
+            self._replaced += batch.puts
         if batch.count == batch.records:
             return
         self._spaces.update(batch.made)
@@ -256,8 +263,12 @@ class Engine:
 
     def failed(self, error: OSError) -> None:
         """End the life of the store: a write or a sync of its log failed, and what the disk holds is not known."""
-        self.has_failed = self.closed is None
-        self.close(f"its log cannot be written: {error.strerror or error}")
+        self.fail(f"its log cannot be written: {error.strerror or error}")
+
+    def fail(self, why: str) -> None:
+        """End the life of the store; what was synced is still read."""
+        self.has_failed |= self.closed is None
+        self.close(why)
 
     @property
     def position(self) -> int:
@@ -453,7 +464,8 @@ class Engine:
         """Read from what was switched to: it is durable, and its new files are open."""
         self.counts.switches += 1
         if self.upkeep.switched(work, opened):
-            self._frozen, self._turns, self._deletes_wait, self._frozen_deleted = None, False, False, 0
+            self.upkeep.dropped_bytes += policy.hidden_bytes(self.state(), self._frozen_replaced)
+            self._frozen, self._turns, self._deletes_wait, self._frozen_replaced = None, False, False, 0
         self._pressure = None
         self._writer.open(0)
         self.trouble = None

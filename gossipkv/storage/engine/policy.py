@@ -13,7 +13,7 @@ so a flush waits for a file or two, whatever the size of the store.
 
 Beside what a merge needs a margin is left free, and most of it kept as a file, the *reserve*: else whoever else writes
 to the disk would fill it, and nothing could be done that gives room back.  Where less is free the store is *scarce*:
-only batches without values are taken, and these merges may use the margin:
+only batches are taken that free room, as their makers say, and these merges may use the margin:
 
 * a flush that deletes wait for;
 * a *purge*, run by run, of what dropped spaces take and newer runs hide: files that have some of it are written anew

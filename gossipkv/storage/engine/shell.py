@@ -209,7 +209,7 @@ class Store(Reading):
         try:
             position = self.engine.append(batch)
         except Overloaded:
-            if not batch.puts:
+            if batch.relieves:
                 self._more.set()  # It may give room back, and wait for what is to be done first.
             raise
         self._begin()
@@ -415,6 +415,11 @@ class Store(Reading):
         pause_s = min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S)
         self._merges_from = trio.current_time() + pause_s
         self.engine.put_off(work, error)
+
+    def fail(self, why: str) -> None:
+        """End its life here: who works with it has met what does not let it go on."""
+        self.engine.fail(why)
+        self._scope.cancel()
 
     async def failed(self) -> None:
         """Return when its log has failed: nothing is written any more, and what was synced is still read."""

@@ -2,6 +2,7 @@
 
 include "transport.pyx"
 include "tls.pyx"
+include "signers.pyx"
 include "secured.pyx"
 include "tunnels.pyx"
 include "sockets.pyx"

@@ -13,6 +13,7 @@ cdef extern from "gossipkv/checks.h" nogil:
 cdef enum:
     MOST_BROKEN = 8  # Further invariants that do not hold are not kept.
     NO_COLUMN = -1
+    LOOK_MS = 500  # Between two looks for whom to send away, where there was nobody.
     ANONYMOUS = 0  # Numbers of users (`gossipkv.node.access`): whoever has shown nothing,
     PROVEN = 1  # and the nodes of the cluster, and this node's gateway.
 
@@ -50,9 +51,11 @@ cdef struct Connection:
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
     IdSet in_flight
+    uint32_t max_in_flight  # of it; 1 while its user may change: what is behind that waits, and that for what is before
     ClientRelays relays  # what other nodes are to answer for it
     PeerAttempts attempts  # what this other node was asked
     Scanner scanner
+    int64_t begun_ms  # when it came
     int64_t received_ns  # when bytes last arrived, exactly
     int64_t active_ms  # when bytes last arrived, or a reply, or the peer took some
     int64_t partial_ms  # since when a frame is half-sent; 0: none is
@@ -87,6 +90,8 @@ cdef class Connections:
     cdef uint32_t free_count
     cdef uint32_t connection_count
     cdef uint32_t peer_count  # of these, other nodes
+    cdef bint wants_tokens  # who shows no token may do nothing
+    cdef int64_t in_vain_ms  # when nobody was found who could make way
     cdef uint32_t in_flight_count  # of all connections
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
@@ -150,10 +155,28 @@ cdef class Connections:
 cdef inline bint has_room(Connections connections, const Connection* connection) noexcept nogil:
     """Whether the connection's own limits allow one more message."""
     return (
-        connection.in_flight.count < connections.max_in_flight
+        connection.in_flight.count < connection.max_in_flight
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
         and connection.relays.held_bytes < connections.max_queued
     )
+
+
+cdef inline bint is_unproven(Connections connections, const Connection* connection) noexcept nogil:
+    """True of a client that nothing is known of: it has sent no whole request, or no token where one is needed."""
+    return (
+        connection.state == OPEN
+        and not connection.peer
+        and not connection.gateway
+        and not connection.doomed
+        and connection.in_flight.count == 0
+        and (not connection.spoken or (connections.wants_tokens and connection.user == ANONYMOUS))
+    )
+
+
+cdef inline bint awaits_others(Connection* connection) noexcept nogil:
+    """True if a request that may change its user has to wait for those before it; those behind wait for the answer."""
+    connection.max_in_flight = 1
+    return connection.in_flight.count > 0
 
 
 cdef inline bint may_hold(Connections connections, Py_ssize_t size) noexcept nogil:

@@ -24,6 +24,9 @@ The invariants:
 * A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
   hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
   `input`, so a connection holds at most one frame and one receive of input.
+* Each request is done as the user of its connection at that place in the stream: whatever may change the user (`auth`,
+  `hello`; AUTH, HELLO and RESET of RESP) is taken when nothing before it is in flight, and nothing behind it is looked
+  at until it is answered.
 * Nor are its hand-offs answered then (`Core.next_request`), so its output is `max_queued` and one answer at most.
 * An id is in `in_flight` until its request is answered, and is answered at most once; `in_flight_count` is how many
   there are of all connections.
@@ -76,6 +79,7 @@ cdef class Connections:
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
         self.time_limits.idle_ms = idle_timeout_ms
+        self.in_vain_ms = -LOOK_MS
         self.backlog = Backlog()
 
     def __dealloc__(self):
@@ -106,6 +110,8 @@ cdef class Connections:
         cdef int pump = self.crew.admit(address)
         if pump < 0:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
+        if pump == TOO_MANY_CONNECTIONS:
+            make_way(self, NULL)
         return pump
 
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
@@ -126,6 +132,8 @@ cdef class Connections:
         connection.listener = listener
         connection.owing = owing
         self.counts[CONNECTIONS_ACCEPTED] += 1
+        if is_short(self.crew):
+            make_way(self, connection)
         return connection
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
@@ -160,7 +168,8 @@ cdef class Connections:
         connection.fd = fd
         self.become(connection, OPEN)
         connection.reason = CLOSED_BY_PEER
-        connection.active_ms = self.now_ms
+        connection.active_ms = connection.begun_ms = self.now_ms
+        connection.max_in_flight = self.max_in_flight
         frame_begin(&connection.scan)
         self.connection_count += 1
         return connection

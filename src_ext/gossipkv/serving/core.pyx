@@ -155,9 +155,13 @@ cdef class Core:
             self.connections.http.table = <PyObject*>published
             self.retired = release_unread([*self.retired, older])
 
-    def let_read(self, list bitmaps not None):
-        """Say by user what may be read of what is served (`PublishedTable.let_read`)."""
+    def let_read(self, list bitmaps not None, *, bint wants_tokens=False):
+        """Say by user what may be read of what is served (`PublishedTable.let_read`).
+
+        `wants_tokens`: who shows no token may do nothing, so that showing one is how a client proves itself.
+        """
         self.check_thread()
+        self.connections.wants_tokens = wants_tokens
         self.published.let_read(bitmaps)
 
     def know_types(self, str usual not None, dict by_database not None):

@@ -48,6 +48,7 @@ cdef enum:
     CLOSED_UNAUTHORIZED
     CLOSED_DETACHED
     CLOSED_HANDSHAKE
+    CLOSED_UNPROVEN
     FORWARDED
     FORWARD_ATTEMPTS
     FORWARD_ANSWERS
@@ -92,6 +93,7 @@ cdef inline list counter_names():
         closed_by_peer closed_as_asked closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
         closed_bad_answer closed_abandoned closed_unauthorized closed_detached closed_handshake
+        closed_unproven
         forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
         forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
         forward_corrupt forward_overloaded forward_refused forward_failed

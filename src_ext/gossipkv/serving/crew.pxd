@@ -7,6 +7,8 @@ from gossipkv.storage._storage cimport PageThreads
 
 cdef enum:
     MOST_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
+    CROWDED_PERCENT = 80  # Of the connections that there may be.
+    MOST_SENT_AWAY = 64  # At once, to make way: each look at all connections takes as long as a thousand reads.
     MOST_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
 
 cdef enum Refusal:
@@ -43,6 +45,7 @@ cdef class Crew:
     cdef char behind[CACHE_LINE_BYTES]
 
     cdef int admit(self, uint64_t address) noexcept nogil
+    cdef uint32_t count_of(self, uint64_t address) noexcept nogil
     cdef bint send(self, int pump, Arrival arrival) noexcept nogil
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil
     cdef void move(self, int pump, int other) noexcept nogil
@@ -58,6 +61,16 @@ cdef extern from *:
     """
     uint32_t atomic_load "gkv_crew_load"(const uint32_t* source) noexcept nogil
     uint32_t atomic_add "gkv_crew_add"(uint32_t* target, uint32_t value) noexcept nogil
+
+
+cdef inline bint is_crowded(Crew crew) noexcept nogil:
+    """True while so many are connected that each has to prove that it wants something."""
+    return atomic_load(&crew.connections) > crew.max_connections * <uint64_t>CROWDED_PERCENT // 100
+
+
+cdef inline bint is_short(Crew crew) noexcept nogil:
+    """True while so few more may connect that some have to go for them."""
+    return atomic_load(&crew.connections) + min(crew.max_connections // 10 + 1, <uint32_t>MOST_SENT_AWAY) > crew.max_connections
 
 
 cdef inline bint may_be_in_flight(Crew crew) noexcept nogil:

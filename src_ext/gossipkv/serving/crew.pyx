@@ -9,7 +9,9 @@ number that all add to: each costs far more than that.  Two pumps that look at i
 
 What may be held is divided into shares: each pump has a block of its own, so that nobody drives it from that; what no
 pump has is lent in whole blocks to whoever needs it, and given back when a block beyond what is needed is idle.  So one
-pump alone may hold all but a block of each other one, and all together never more than all.  (Rejected: one number that
+pump alone may hold all but a block of each other one, and all together never more than all.  What is freed of that
+goes back to the system: glibc would keep it after the first large buffer, with holes in it, and take 2.4 times as much.
+So the process of a crew has a fixed threshold.  (Rejected: one number that
 all add to, which a round of a connection would write several times; and even shares, which two clients do not keep.)
 """
 
@@ -19,9 +21,21 @@ from libc.stdlib cimport calloc, free
 
 from gossipkv.serving._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.storage._storage cimport PageThreads
+from gossipkv.wire._buffer cimport LARGE_CAPACITY
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd_write(int fd, uint64_t value)
+
+cdef extern from *:
+    """
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    #define gkv_give_back_from(size) (mallopt(M_MMAP_THRESHOLD, size), mallopt(M_TRIM_THRESHOLD, 16 * (size)))
+    #else  /* musl gives back what is large */
+    #define gkv_give_back_from(size) ((void)(size))
+    #endif
+    """
+    void give_back_from "gkv_give_back_from"(int size)
 
 
 @cython.final
@@ -34,6 +48,7 @@ cdef class Crew:
     ):
         if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
             raise ValueError("a crew has a pump, and every limit of it must be positive")
+        give_back_from(LARGE_CAPACITY)
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size
         self.max_connections = max_connections
@@ -71,6 +86,14 @@ cdef class Crew:
             self.connections += 1
         pthread_mutex_unlock(&self.mutex)
         return least
+
+    cdef uint32_t count_of(self, uint64_t address) noexcept nogil:
+        """How many connections that address has; 0 where they are not counted."""
+        cdef uint32_t count
+        pthread_mutex_lock(&self.mutex)
+        count = addresses_count(&self.addresses, address)
+        pthread_mutex_unlock(&self.mutex)
+        return count
 
     cdef bint send(self, int pump, Arrival arrival) noexcept nogil:
         """Have that pump take up who was admitted to it; False: too many wait for it."""

@@ -12,7 +12,7 @@ from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport ENVELOPE_BYTES, Envelope, blob_is, put, put_bytes, put_response, unsigned_size
 
 cdef enum:
-    # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but `get_many`.
+    # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but those below.
     HAND_OFF_ELEMENTS = 1024
     # Parameters of requests that wait for their turn; beyond, further ones are refused.
     MAX_WAITING_BYTES = 16 * 1024 * 1024
@@ -79,13 +79,18 @@ cdef Caller caller_of(Core core, uint64_t handle):
     return Caller(handle, core.connections.pump, connection.user, connection.address)
 
 
+cdef inline bint takes_many(const Envelope* request) noexcept nogil:
+    """Whether a method takes any number of keys, or says itself how many."""
+    return blob_is(&request.method, b"get_many", 8) or blob_is(&request.method, b"create_table", 12)
+
+
 cdef int may_hand_off(Core core, const Connection* connection, const Envelope* request) noexcept nogil:
     """`HAND_OFF` if Python may see it; if not, it is answered, and nobody else is held up by it."""
     cdef int written
     if ids_contain(&connection.in_flight, request.msgid):
         core.counts[DUPLICATE_IDS] += 1
         written = refuse_id(core.out, request.msgid)
-    elif core.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
+    elif core.elements > HAND_OFF_ELEMENTS and not takes_many(request):
         core.counts[BAD_REQUESTS] += 1
         written = refuse_elements(core.out, request.msgid, HAND_OFF_ELEMENTS, core.elements)
     elif not may_be_in_flight(core.connections.crew):

@@ -7,7 +7,7 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    DATE_BYTES = 37  # `Date: Thu, 01 Jan 1970 00:00:00 GMT` and the line's end.
+    DATED_BYTES = 124  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`.
 
 cdef enum Wanted:  # `Owed.form`
     WHOLE = 0  # the value
@@ -27,8 +27,8 @@ cdef struct HttpWords:  # what answers say, for all connections of a core
     Blob node  # that answers
     bint draining  # each connection ends behind what it is owed
     int64_t now_s  # since 1970
-    int64_t dated_s  # when `date` was written
-    uint8_t date[DATE_BYTES]
+    int64_t dated_s  # when `dated` was written
+    uint8_t dated[DATED_BYTES]  # the headers that each answer has
 
 cdef struct Http:  # of a connection
     Owing owing  # the first member, so that one is the other

@@ -18,6 +18,7 @@ cdef struct Plain:
     int64_t first  # of the bytes that are asked for
     int64_t last
     Blob tag  # of `If-None-Match`; of size 0: none
+    bint is_old  # it is of HTTP/1.0, which has one request a connection, and needs no host
     bint is_last  # the connection is to end behind it
 
 

@@ -1,7 +1,7 @@
 r"""HTTP/1.1: which requests are plain, and what they ask.
 
-    GET /DATABASE/KEY HTTP/1.1\r\n          or HEAD; what is escaped in the key is decoded once
-    Host: ...\r\n                           one, and no other header than those of the table below
+    GET /DATABASE/KEY HTTP/1.1\r\n          or HEAD, or HTTP/1.0; what is escaped in the key is decoded once
+    Host: ...\r\n                           one (of HTTP/1.0 or none), and no other header than those of the table below
     \r\n
 
 Everything else is *strange*: whatever has a body or could be read as if it had, asks for something else, is about the
@@ -106,8 +106,11 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) n
         if at[0] == 0x0D:
             if end - at < 2:
                 break
-            if at[1] != 0x0A or not seen & HOST:
+            if at[1] != 0x0A or not (seen & HOST or plain.is_old):
                 return STRANGE
+            if plain.is_old and seen & CONNECTION and not plain.is_last:
+                return STRANGE
+            plain.is_last |= plain.is_old
             if data[0] == 0x48:
                 plain.wanted = HEAD
             return at + 2 - data
@@ -146,9 +149,12 @@ cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* pl
             at += 2
         at += 1
     plain.key = Blob(begin, at - begin)
+    plain.is_old = end - at > 8 and at[8] == 0x30
     if end - at < 11:
-        return end if memcmp(at, b" HTTP/1.1\r\n", end - at) == 0 else NULL
-    return at + 11 if plain.key.size > 0 and memcmp(at, b" HTTP/1.1\r\n", 11) == 0 else NULL
+        return end if memcmp(at, b" HTTP/1.0\r" if plain.is_old else b" HTTP/1.1\r", end - at) == 0 else NULL
+    if memcmp(at, b" HTTP/1.", 8) != 0 or not (plain.is_old or at[8] == 0x31) or at[9] != 0x0D or at[10] != 0x0A:
+        return NULL
+    return at + 11 if plain.key.size > 0 else NULL
 
 
 cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexcept nogil:

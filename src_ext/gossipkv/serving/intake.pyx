@@ -14,8 +14,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from gossipkv.serving._transport cimport HTTP_LISTENER
 from gossipkv.wire._buffer cimport Buffer, buffer_size
 from gossipkv.wire._wire cimport (
-    BAD_REQUEST, FRAME_COMPLETE, FRAME_PARTIAL, FRAME_TOO_LARGE, IS_REQUEST, Envelope, frame_begin, frame_scan,
-    read_envelope,
+    BAD_REQUEST, FRAME_COMPLETE, FRAME_PARTIAL, FRAME_TOO_LARGE, IS_REQUEST, Blob, Envelope, blob_is, frame_begin,
+    frame_scan, read_envelope,
 )
 
 cdef enum:
@@ -75,6 +75,8 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     core.turn_work = work
     read_as(core.published, connection.user)
     connection.held = False
+    if connection.in_flight.count == 0:
+        connection.max_in_flight = core.connections.max_in_flight
     if connection.listener == HTTP_LISTENER:
         at = take_plain(core, connection, data, size)  # A handshake is strange there: the gateway says so.
     elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
@@ -129,7 +131,9 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
             refuse_frame(core, connection, data + at, size - at, result)
             break
         frame_begin(&connection.scan)
-        if kind == IS_REQUEST and must_wait(core, &envelope):
+        if kind == IS_REQUEST and (
+            must_wait(core, &envelope) or (is_of_user(&envelope.method) and awaits_others(connection))
+        ):
             connection.held = True
             break
         take_message(core, connection, kind, data + at, &envelope)
@@ -139,6 +143,11 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
     return at
 
 
+cdef inline bint is_of_user(const Blob* method) noexcept nogil:
+    """True if the answer to that may change the user of the connection."""
+    return blob_is(method, b"auth", 4) or blob_is(method, b"hello", 5)
+
+
 cdef void note_rest(Core core, Connection* connection, Py_ssize_t consumed) noexcept nogil:
     """Note what `consume` has left: since when a frame is half-sent, and why the rest has to wait."""
     if connection.held or connection.broken or buffer_size(&connection.input) == 0:
@@ -146,7 +155,7 @@ cdef void note_rest(Core core, Connection* connection, Py_ssize_t consumed) noex
     elif consumed > 0 or connection.partial_ms == 0:
         connection.partial_ms = core.connections.now_ms
     if connection.held:
-        if connection.in_flight.count >= core.connections.max_in_flight:
+        if connection.in_flight.count >= connection.max_in_flight:
             core.counts[PAUSED_FOR_HAND_OFFS] += 1
         elif buffer_size(&connection.output) + buffer_size(core.out) >= core.connections.max_queued:
             core.counts[PAUSED_FOR_OUTPUT] += 1

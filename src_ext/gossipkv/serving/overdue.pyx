@@ -1,4 +1,4 @@
-"""Whose time is up, and how each is told: nearly all by the end of the connection."""
+"""Whose time is up, and how each is told: nearly all by the end of the connection; and who makes way for newcomers."""
 
 from libc.stdint cimport int64_t
 
@@ -8,6 +8,8 @@ from gossipkv.wire._buffer cimport buffer_size
 cdef enum:
     # How long a connection that has ended may wait for the peer's end: several round trips between continents.
     LINGER_MS = 1000
+    # How long a connection may be unproven where many are connected.
+    PROOF_MS = 10000
 
 
 cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
@@ -43,6 +45,10 @@ cdef void expire_one(Connections connections, Connection* connection) noexcept n
         and owed_count(connection.owing) == 0
     ):
         refuse_slow_request(connections, connection)
+    elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.crew) and (
+        connections.now_ms - connection.begun_ms > PROOF_MS
+    ):
+        connections.doom(connection, CLOSED_UNPROVEN)
     elif reason > 0:
         connections.doom(connection, reason)
 
@@ -58,3 +64,49 @@ cdef void refuse_slow_request(Connections connections, Connection* connection) n
     connection.partial_ms = 0
     connections.finish(connection, CLOSED_FRAME_TIMEOUT)
     connections.note_output(connection, buffer_size(&connection.output) - before)
+
+
+cdef void make_way(Connections connections, const Connection* newcomer) noexcept nogil:
+    """Send away the older half, but few at once, of the unproven connections of the address that has most."""
+    cdef uint64_t oldest[MOST_SENT_AWAY]
+    cdef int64_t ages[MOST_SENT_AWAY]
+    cdef Connection* connection
+    cdef uint64_t busiest = 0
+    cdef uint32_t most = 0
+    cdef uint32_t count = 0
+    cdef uint32_t of_address
+    cdef uint32_t i
+    cdef int at
+    cdef int kept = 0
+    if connections.now_ms - connections.in_vain_ms < LOOK_MS:
+        return
+    for i in range(connections.slot_count):
+        connection = connections.slots[i]
+        if connection == newcomer or not is_unproven(connections, connection):
+            continue
+        if count == 0 or connection.address != busiest:
+            of_address = connections.crew.count_of(connection.address)
+            if count == 0 or of_address > most:
+                most = of_address
+                busiest = connection.address
+                count = 0
+                kept = 0
+            elif connections.crew.max_of_address > 0:
+                continue
+        count += 1
+        if kept == MOST_SENT_AWAY and ages[kept - 1] <= connection.begun_ms:
+            continue
+        kept = min(kept + 1, <int>MOST_SENT_AWAY)
+        at = kept - 1
+        while at > 0 and ages[at - 1] > connection.begun_ms:
+            ages[at] = ages[at - 1]
+            oldest[at] = oldest[at - 1]
+            at -= 1
+        ages[at] = connection.begun_ms
+        oldest[at] = connection.handle
+    for at in range(min(kept, <int>(count + 1) // 2)):
+        connection = connections.find(oldest[at])
+        connections.doom(connection, CLOSED_UNPROVEN)
+        connections.flush_later(connection)
+    if count == 0:
+        connections.in_vain_ms = connections.now_ms

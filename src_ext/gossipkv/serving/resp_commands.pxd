@@ -22,7 +22,8 @@ cdef enum Verb:
     RESET = 11
     CLIENT = 12
     QUIT = 13
-    REFUSED = 14  # `why` says it
+    AUTH = 14
+    REFUSED = 15  # `why` says it
 
 cdef struct Command:
     Verb verb

@@ -52,7 +52,7 @@ KNOWN[:] = [
     Known(b"select", SELECT, SAID, 2, 2),
     Known(b"hello", HELLO, SAID, 1, 0),
     Known(b"reset", RESET, SAID, 1, 1),
-    Known(b"auth", OTHER, SAID, 2, 3),
+    Known(b"auth", AUTH, SAID, 2, 3),
     Known(b"client", CLIENT, SAID, 2, 0),
     Known(b"quit", QUIT, SAID, 1, 0),
     Known(b"substr", ONE_KEY, RANGE, 4, 4),
@@ -69,6 +69,8 @@ cdef const char* NO_OPTIONS = (
 cdef const char* TOO_MANY_KEYS = (
     b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
 )
+cdef const char* BAD_QUOTES = b"-ERR Protocol error: unbalanced quotes in request\r\n"
+cdef const char* BAD_COUNT = b"-ERR Protocol error: invalid multibulk length\r\n"
 cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n"
 
 
@@ -117,8 +119,11 @@ cdef const uint8_t* write_quoted(const uint8_t* at, const uint8_t* end, Buffer* 
     return at + 1
 
 
-cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Buffer* out) noexcept nogil:
-    """Write the words of a line as those of an array; how many there are, or -1: its quotes are unbalanced."""
+cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit, Buffer* out) noexcept nogil:
+    """Write the words of a line as those of an array; how many there are.
+
+    -1: its quotes are unbalanced; -2: there are more words than the limit, which is that of an array.
+    """
     cdef const uint8_t* end = at + size
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t begin
@@ -128,6 +133,8 @@ cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Buffer* out) noe
         if is_space(at[0]):
             at += 1
             continue
+        if count == limit:
+            return -2
         begin = out.end
         out.end += 8  # `$`, five digits, the line's end: a line is no longer.
         while at < end and not is_space(at[0]):
@@ -164,10 +171,10 @@ cdef void read_command(
     if data[0] == 0x2A:
         command.words = Cursor(data + 1 + read_number(data + 1, size - 1, &number), data + size)
     else:
-        command.count = write_words(data, size, &core.words)
+        command.count = write_words(data, size, core.frame_limits.max_elements, &core.words)
         command.words = params_from(&core.words, begin)
         if command.count < 0:
-            refuse(command, b"-ERR Protocol error: unbalanced quotes in request\r\n")
+            refuse(command, BAD_QUOTES if command.count == -1 else BAD_COUNT)
     if command.count > 0:
         take_word(&command.words, &command.name)
         know_command(command)
@@ -262,7 +269,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
             say_line(core, connection, command.why)
         else:
             refuse_count(core, connection, command)
-    elif command.verb == OTHER:
+    elif command.verb == OTHER or command.verb == AUTH:
         hand_over(core, connection, command)
     elif command.verb != NOTHING:
         take_word_of_connection(core, connection, command)

@@ -92,7 +92,9 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
             refuse_stream(core, connection, result)
             break
         frame_begin(&connection.scan)
-        if must_wait(core, &command.request):
+        if must_wait(core, &command.request) or (
+            (command.verb == AUTH or command.verb == HELLO or command.verb == RESET) and awaits_others(connection)
+        ):
             connection.held = True
             break
         core.turn_work -= REQUEST_WORK
@@ -100,7 +102,9 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         connection.spoken = True
         at += length
         if command.verb == REFUSED and command.count < 0:
-            break_stream(core, connection, FRAMES_MALFORMED)
+            break_stream(
+                core, connection, FRAMES_MALFORMED if command.count == -1 else FRAMES_TOO_MANY_ELEMENTS
+            )
     answer_gathered(core, connection, data, &at)
     if core.words.capacity > SPARE_WORDS_BYTES:
         buffer_release(&core.words)

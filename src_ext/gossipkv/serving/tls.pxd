@@ -4,6 +4,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.time cimport tm
 
 ctypedef int (*AskPassphrase)(char* buffer, int size, int writes, void* asked) noexcept nogil
+ctypedef void (*FreeSigners)(void* context, void* signers, void* data, int index, long, void*) noexcept nogil
+ctypedef int (*NoteVerdict)(void* tls, void* signers) noexcept nogil
+ctypedef int (*JudgeTicket)(void* tls, void* session, const uint8_t*, size_t, int status, void*) noexcept nogil
+
+cdef struct Signers:  # OpenSSL's X509_STORE*: who signs certificates; NULL: nobody
+    void* peers  # of nodes
+    void* clients  # of users
 
 cdef struct Functions:
     # What is used of OpenSSL, in the order of its `NAMES`.
@@ -75,13 +82,19 @@ cdef struct Functions:
     int (*find_entry)(const void*, int, int) noexcept nogil
     const void* (*entry_at)(const void*, int) noexcept nogil
     const void* (*entry_value)(const void*) noexcept nogil
+    int (*new_index)(int, long, void*, void*, void*, FreeSigners) noexcept nogil
+    int (*set_data)(void*, int, void*) noexcept nogil
+    int (*set_ticket_callbacks)(void*, NoteVerdict, JudgeTicket, void*) noexcept nogil
+    void* (*session)(const void*) noexcept nogil
+    int (*set_note)(void*, const void*, size_t) noexcept nogil
+    int (*note)(void*, void**, size_t*) noexcept nogil
+    int (*compare_to_now)(const void*) noexcept nogil
 
 
 cdef class Tls:
     cdef void* context  # OpenSSL's: SSL_CTX*
     cdef uint32_t listeners  # a bit for each at which it is spoken
-    cdef void* peers  # OpenSSL's X509_STORE*: who signs certificates of nodes; NULL: nobody
-    cdef void* clients  # likewise, of users
+    cdef Signers* signers  # the context's, which lives as long as a connection of it does
     cdef readonly bytes uuid
     cdef readonly int64_t expires_s
 

@@ -4,7 +4,8 @@ A `Tls` is a context: certificate, key, who may sign clients' certificates, the 
 changed: what is read anew is another one, and connections keep theirs.  Pumps share it, as OpenSSL allows.
 
 What is spoken: TLS 1.3 and 1.2, forward-secret ciphers alone, no compression, no renegotiation, no early data.  Tickets
-are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.
+are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.  A ticket has the
+client's certificate and not the chain behind it, so who signed that is noted in the ticket.
 
 OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
 one that somebody has left for its own, so each call below begins without any.
@@ -15,10 +16,9 @@ with one is a node's if an authority of nodes signed it, whoever else may sign c
 The library is opened for this module alone, and never let go: Python's `ssl` may have the same one, or another.
 """
 
-from uuid import UUID
-
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
@@ -48,6 +48,8 @@ NAMES = """
     X509_verify_cert_error_string SSL_get0_peer_certificate SSL_get_peer_cert_chain X509_get_ext_d2i OPENSSL_sk_num
     OPENSSL_sk_value GENERAL_NAME_get0_value GENERAL_NAMES_free ASN1_STRING_get0_data ASN1_STRING_length
     X509_get_subject_name X509_NAME_get_index_by_NID X509_NAME_get_entry X509_NAME_ENTRY_get_data
+    CRYPTO_get_ex_new_index SSL_CTX_set_ex_data SSL_CTX_set_session_ticket_cb SSL_get_session
+    SSL_SESSION_set1_ticket_appdata SSL_SESSION_get0_ticket_appdata X509_cmp_current_time
 """.split()
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
@@ -85,9 +87,20 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     NO_CERTIFICATE_ALERT = 1116
     NOT_TLS = 267  # What came is no record.
     OUTPUT_BYTES = 4096
+    OF_CONTEXTS = 1  # The index of data that a context has.
+    # What came of a ticket, and what is to be done with it.
+    TICKET_READ = 5
+    TICKET_READ_AND_OLD = 6
+    RENEW_TICKET = 2
+    USE_TICKET = 3
+    USE_AND_RENEW_TICKET = 4
+    # A ticket's note says who has signed the certificate: it comes without the chain, which shows that.
+    SIGNED_BY_PEERS = 1
+    SIGNED_BY_CLIENTS = 2
 
 cdef Functions openssl
 cdef bint is_open = False
+cdef int signers_index = -1
 
 
 cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept nogil:
@@ -98,7 +111,7 @@ cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept no
 
 cdef int open_library() except -1:
     """Find OpenSSL.  Raises LocalError: it is not there, or too old."""
-    global is_open
+    global is_open, signers_index
     cdef void* libraries[2]
     cdef void* found
     cdef int i
@@ -118,6 +131,9 @@ cdef int open_library() except -1:
         (<void**>&openssl)[at] = found
     if openssl.version() < LEAST_VERSION:
         raise no_library(f"it is {openssl.version():#x}")
+    signers_index = openssl.new_index(OF_CONTEXTS, 0, NULL, NULL, NULL, free_signers)
+    if signers_index < 0:
+        raise MemoryError
     is_open = True
     return 0
 
@@ -210,21 +226,24 @@ cdef class Tls:
         self.use(certificate, key)
         asked = {"tls_clients": clients, "tls_peers": peers}
         self.ask({setting: path for setting, path in asked.items() if path is not None})
+        self.signers = <Signers*>calloc(1, sizeof(Signers))
+        if self.signers == NULL or openssl.set_data(self.context, signers_index, self.signers) != 1:
+            free(self.signers)
+            raise MemoryError
         if peers is not None:
-            self.peers = store_of("tls_peers", peers)
+            self.signers.peers = store_of("tls_peers", peers)
         if clients is not None:
-            self.clients = store_of("tls_clients", clients)
+            self.signers.clients = store_of("tls_clients", clients)
+        openssl.set_ticket_callbacks(self.context, note_verdict, judge_ticket, self.signers)
 
     def __dealloc__(self):
-        openssl.store_free(self.peers)
-        openssl.store_free(self.clients)
         if self.context != NULL:
             openssl.context_free(self.context)
 
     @property
     def knows_peers(self):
         """Whether nodes prove who they are to each other."""
-        return self.peers != NULL
+        return self.signers.peers != NULL
 
     cdef int use(self, certificate, key) except -1:
         cdef tm expires
@@ -265,72 +284,16 @@ cdef class Tls:
 
     cdef object proven(self, const void* tls):
         """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
-        return uuid_of(openssl.shown(tls)) if is_signed(tls, self.peers) else None
+        return uuid_of(openssl.shown(tls)) if who_signed(tls, self.signers) & SIGNED_BY_PEERS else None
 
     cdef object named(self, const void* tls):
         """The name of the client at the other end, as it is in its certificate; None: that has none, or is a node's."""
         cdef const void* certificate = openssl.shown(tls)
-        if certificate == NULL or uuid_of(certificate) is not None or not is_signed(tls, self.clients):
+        if certificate == NULL or uuid_of(certificate) is not None:
+            return None
+        if not who_signed(tls, self.signers) & SIGNED_BY_CLIENTS:
             return None
         return name_of(certificate)
-
-
-cdef void* store_of(str setting, path) except NULL:
-    """Who signs, as a file says."""
-    cdef void* store = openssl.store_new()
-    if store == NULL or openssl.store_load(store, readable(setting, path)) != 1:
-        openssl.store_free(store)
-        raise refused(setting, path, f"expected certificates of authorities in PEM: {last_reason()}")
-    return store
-
-
-cdef bint is_signed(const void* tls, void* store) noexcept nogil:
-    """Whether the certificate of the other end is there, and one of these has signed it; NULL: there are none."""
-    cdef const void* certificate = openssl.shown(tls)
-    cdef void* verdict
-    cdef bint result
-    if store == NULL or certificate == NULL:
-        return False
-    openssl.clear_errors()
-    verdict = openssl.verdict_new()
-    result = (
-        verdict != NULL
-        and openssl.verdict_begin(verdict, store, certificate, openssl.shown_chain(tls)) == 1
-        and openssl.is_signed(verdict) == 1
-    )
-    openssl.verdict_free(verdict)
-    return result
-
-
-cdef object uuid_of(const void* certificate):
-    """Which node a certificate is about, 16 bytes; None: about none, or more than one."""
-    cdef void* names = openssl.extension(certificate, NAMES_EXTENSION, NULL, NULL)
-    cdef const void* value
-    cdef int kind
-    cdef int at
-    cdef list found = []
-    for at in range(openssl.name_count(names)):  # Of none there are -1.
-        value = openssl.name_value(openssl.name_at(names, at), &kind)
-        if kind == NAME_URI:
-            found.append((<const char*>openssl.text_data(value))[:openssl.text_size(value)])
-    openssl.names_free(names)
-    named = [name for name in found if name.startswith(b"urn:uuid:")]
-    try:
-        return UUID(named[0].decode()).bytes if len(named) == 1 else None
-    except ValueError:
-        return None
-
-
-cdef object name_of(const void* certificate):
-    """The common name in it; None: there is none, or more than one, or it is not of ASCII, as users' names are."""
-    cdef const void* subject = openssl.subject(certificate)
-    cdef int at = openssl.find_entry(subject, COMMON_NAME, -1)
-    cdef const void* value
-    if at < 0 or openssl.find_entry(subject, COMMON_NAME, at) >= 0:
-        return None
-    value = openssl.entry_value(openssl.entry_at(subject, at))
-    name = (<const char*>openssl.text_data(value))[:openssl.text_size(value)]
-    return name.decode() if name.isascii() else None
 
 
 @cython.final

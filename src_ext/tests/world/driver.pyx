@@ -185,9 +185,18 @@ cdef class Driver:
         """The peer sends no more; what it has asked is still answered."""
         self.connections.finish(self.live(handle), CLOSED_BY_PEER)
 
-    def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None):
-        """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
+    def user_of(self, uint64_t handle):
+        """The number of the user that the connection is of now."""
+        return self.live(handle).user
+
+    def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None, int64_t user=-1):
+        """Answer a hand-off with a whole frame; False when nobody waits for it any more.
+
+        The connection is that user's from then on, as a `Welcome` has it; -1: it stays whose it is.
+        """
         self.core.check_thread()
+        if user >= 0:
+            self.live(handle).user = <uint32_t>user
         cdef Connection* connection = claim_answered(self.core, handle, msgid)
         if connection == NULL:
             return False

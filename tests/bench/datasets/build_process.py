@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.job import BuildJob, Order
-from gossipkv.dataset.build.parent import ENVIRON
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.processes.child import ALLOCATION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> C
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(leash,),
-            env={**os.environ, **ENVIRON},
+            env={**os.environ, **ALLOCATION},
         )
         assert process.stdin is not None
         assert process.stdout is not None

@@ -151,6 +151,21 @@ def by_copies(
     return found
 
 
+def settled(
+    addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes], begin: Sequence[bytes] = ()
+) -> dict[str, dict[bytes, bytes | None]]:
+    """What the copies have for these keys once they have the same, or never will: the judge tells what differs."""
+    ends: dict[str, dict[bytes, bytes | None]] = {}
+
+    def look() -> bool:
+        ends.update(by_copies(addresses, hosts, keys, begin))
+        return all(end == ends["copy 0"] for end in ends.values())
+
+    with contextlib.suppress(AssertionError):
+        until(look, lambda are_same: are_same)
+    return ends
+
+
 class Traffic:
     """Writes at a majority and reads by clients of both kinds, half of them by the table's map; and sessions."""
 
@@ -180,16 +195,8 @@ class Traffic:
 
     def faults(self, hosts: Mapping[int, Sequence[str]], begin: Sequence[bytes] = ()) -> list[str]:
         """Hold what these hosts of partitions have in the end against all that was told; what must not be."""
-        ends: dict[str, dict[bytes, bytes | None]] = {}
         keys = sorted({write.key for write in self.load.writes})
-
-        def look() -> bool:
-            ends.update(by_copies(self._addresses, hosts, keys, begin))
-            return all(end == ends["copy 0"] for end in ends.values())
-
-        with contextlib.suppress(AssertionError):  # What differs is told by the judge.
-            until(look, lambda are_same: are_same)
-        judged = judge(self.load.writes, self.load.reads, ends)
+        judged = judge(self.load.writes, self.load.reads, settled(self._addresses, hosts, keys, begin))
         return judged.faults + self.hopping.faults() + self.load.trouble
 
     def failures(self) -> tuple[list[Failed], list[Failed]]:

@@ -199,13 +199,14 @@ def test_a_flood_of_connections(victim: Victim) -> None:
             with contextlib.suppress(ConnectionError):
                 peer.sendall(PING)
                 served += peer.recv(100) == PONG
-        assert 290 <= served <= 300
+        assert 200 <= served <= 300  # Silent ones make way, some more than had to.
     victim.until("closed_by_peer", before["closed_by_peer"] + served)
     give_up_s = time.monotonic() + PATIENCE_S
     while (after := victim.counters())["connections"] > 3:  # Those that ask for counters are closed as well.
         assert time.monotonic() < give_up_s, after
         time.sleep(0.05)
-    assert after["connections_refused"] - before["connections_refused"] == 1000 - served
+    closed = sum(after[name] - before[name] for name in ("connections_refused", "closed_unproven"))
+    assert closed == 1000 - served
 
 
 @patient
@@ -301,9 +302,6 @@ def test_descriptors_run_out(victim: Victim) -> None:
     assert victim.counters()["accept_pauses"] > before
 
 
-AT_ONCE = 50  # Fewer than may wait for a pump: else the first serves some of what were the others'.
-
-
 def assert_served(peers: list[socket.socket]) -> None:
     for peer in peers:
         peer.sendall(GET)
@@ -314,16 +312,16 @@ def assert_served(peers: list[socket.socket]) -> None:
 def test_thousands_of_connections(tmp_path: Path, pumps: int) -> None:
     """Each is served, evenly by all pumps, also when others have gone; and one more than allowed is closed."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(10_000, allowed - 500) // (2 * AT_ONCE) * (2 * AT_ONCE)
+    count = min(10_000, allowed - 500) // 100 * 100
     limits = ["--max-connections", str(count + 2), "--max-connections-per-address", "off"]
     with attacked(tmp_path, *limits, "--pumps", str(pumps)) as victim, contextlib.ExitStack() as stack:
         first = stack.enter_context(victim.connect())
+        assert_served([first])  # Near the limit one that has asked nothing makes way.
         peers: list[socket.socket] = []
         for _ in range(2):
             while len(peers) < count:
-                come = [stack.enter_context(victim.connect()) for _ in range(AT_ONCE)]
-                assert_served(come)
-                peers += come
+                peers.append(stack.enter_context(victim.connect()))
+                assert_served(peers[-1:])
             assert_served(peers)
             of_each = connections(first)
             assert len(of_each) == pumps

@@ -116,15 +116,16 @@ async def test_health_of_a_real_node(node):
     """Alive, ready, with an active version in Sequins' form; then killed, and none of it, in one line each."""
     name = await name_of(node)
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        verbose = partial(readyz, client, verbose=True, may_see=partial(trio.sleep, 0))
         await once_well(partial(livez, client))
-        ready = await once_well(partial(readyz, client, verbose=True))
+        ready = await once_well(verbose)
         assert ready.body.splitlines()[-1] == b"ready"
         health = await once_well(partial(healthz, client))
         assert json.loads(health.body) == {"geo": {"v1": {name: "ACTIVE"}}}
         await once_well(partial(metrics, client))
 
         node.stop(signal.SIGKILL)
-        for answer in (await livez(client), await readyz(client, verbose=True)):
+        for answer in (await livez(client), await verbose()):
             assert (answer.status, answer.body.count(b"\n")) == (503, 1)
         for answer in (await healthz(client), await metrics(client), await debug_vars(client)):
             assert answer.status in {502, 504}

@@ -44,6 +44,7 @@ SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
 REDIS = "tests/ci/cluster/test_redis_clients.py::test_the_page_does_what_it_says_"
 OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page_slow.py"
 LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
+ORDERS = "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/ci/cluster/test_pages.py::"
 NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
@@ -107,6 +108,9 @@ CLAIMS = (
     ),
     Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
     Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
+    Claim(
+        "docs/operators/life-of-a-version.md", "sh", 2, "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
+    ),
     # The page shows what a node that is not ready says, and files of others.
     Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
     Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),

@@ -48,14 +48,14 @@ Status = dict[str, object]
 
 
 def settings_file(place: Path) -> Path:
-    """The tables of those databases whose fields have names of their own."""
+    """The tables of those databases whose fields have names of their own; some have no record at all."""
     tables = [
         f'[databases.{case.name}]\nkey = "{case.fields[0]}"\nvalue = "{case.fields[1]}"\n'
         for case in ALL
         if case.fields
     ]
     file = place / "node.toml"
-    file.write_text("".join(tables), encoding="utf-8")
+    file.write_text("".join(["allow_empty = true\n", *tables]), encoding="utf-8")
     return file
 
 

@@ -144,7 +144,7 @@ def test_a_node_that_forgets_its_tables(data, tmp_path, source):
     with NodeProcess(tmp_path, *SETTINGS, "--forget-tables", source=source) as node:
         node.ready()
         wait_for(node.address, "geo", "1")
-        assert tables_of(node) == {"state": "none", "why": None, "store": None, "life": 0}
+        assert tables_of(node) == {"state": "none", "why": None, "lost": False, "store": None, "life": 0}
         assert node.stop() == 0
     assert read_node(RealFiles(), data).uuid != uuid
     assert len(content(data / "tables-forgotten-1")) == before

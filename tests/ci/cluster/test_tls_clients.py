@@ -135,6 +135,7 @@ def test_our_load_test(node: Node) -> None:
     truth, token = node.place / "truth", node.place / "token"
     truth.write_bytes(b"".join(b"%s\tvalue of %s\n" % (key, key) for key in KEYS))
     token.write_text(TOKEN)
+    token.chmod(0o600)
     of_resp = node.place / "resp"
     of_resp.write_bytes(b"".join(b"geo:%s\tvalue of %s\n" % (key, key) for key in KEYS))
     line = ("-m", "gossipkv", "loadtest", "--db", "geo", "--duration", "500ms", "--warm-up", "0s", "--connections", "3")

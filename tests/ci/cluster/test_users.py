@@ -237,6 +237,31 @@ def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
                     stranger.call("hello", {"protocol": 1, "cluster_id": b"", "uuid": b"u" * 16, "epoch": 1})
 
 
+def test_errors_show_records_to_readers_alone(tmp_path):
+    """A record that is wrong is told to whoever may read the database, and where it is to whoever may see."""
+    path, place = tmp_path / "users", source(tmp_path)
+    users(path, first=FIRST)
+    digest = digest_of(SECOND.encode()).hex()
+    path.write_text(f'{path.read_text()}[watcher]\nmay = ["see", "read:secrets"]\ntoken = "sha256:{digest}"\n')
+    (place / "geo" / "2").mkdir()
+    (place / "geo" / "2" / "part-0").write_bytes(b"salary of ana: 5 million\n")
+    with NodeProcess(tmp_path, "--users", str(path), "--http-listen", "127.0.0.1:0", source=place) as node:
+        node.ready()
+        until(lambda: "salary of ana" in node.said())
+        site = gateways(node)[0][0]
+        told = {}
+        for token in (FIRST, SECOND):
+            with connect(node.address, token) as client:
+                told[token] = str(client.call("status", {"database": "geo"})), str(client.call("verdict"))
+        assert "salary of ana" in told[FIRST][0]
+        where = str(place / "geo" / "2" / "part-0")
+        ready = [page(site, "/readyz?verbose", token).decode() for token in (None, SECOND, FIRST)]
+        for said in (*told[SECOND], told[FIRST][1], *ready):
+            assert "salary" not in said
+        assert all(where in said for said in (*told[SECOND], *ready[1:]))
+        assert where not in ready[0]
+
+
 def test_what_is_no_token_and_who_may_no_longer(tmp_path):
     """Of whatever length and encoding it is refused, and the node goes on; a scan ends where its right does."""
     path = tmp_path / "users"

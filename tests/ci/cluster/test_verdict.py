@@ -176,7 +176,7 @@ def test_who_does_what_the_advice_says_is_told_that_it_helps(tmp_path):
         (tmp_path / "source" / "empty").rmdir()
         agreed(addresses, lambda told: told["coming"].get("geo", {}).get("state") != "stuck")
         for address in addresses:
-            assert command(address, "geo", "--wait", "--timeout", "60s")[::2] == (0, "")
+            assert (done := command(address, "geo", "--wait", "--timeout", "60s"))[::2] == (0, ""), done
         agreed(addresses, lambda told: (told["level"], told["databases"]) == ("well", 1))
         with connect(addresses[0]) as client:
             client.call("create_table", "empty", {"kind": "hash", "partitions": 4, "replication": 1}, timeout_ms=60_000)

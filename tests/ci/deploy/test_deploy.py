@@ -135,6 +135,16 @@ def test_the_image_has_what_a_wheel_is_made_of() -> None:
     assert {"gossipkv", "src_ext", "setup.py", "pyproject.toml", "README.md", "LICENSE"} <= kept
 
 
+def test_the_image_installs_by_hashes() -> None:
+    """Each package that comes from outside is pinned; the rest is what the first stage has made."""
+    pips = [step for word, rest in instructions() if word == "RUN" for step in rest.split(" && ") if "pip " in step]
+    assert len(pips) == 4
+    for step in pips:
+        assert "--require-hashes --requirement " in step or "--no-deps " in step, step
+    kept = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!requirements/{name}.txt" for name in ("build", "image")} <= {*kept}
+
+
 # The compose file -----------------------------------------------------------------------------------------------------
 
 

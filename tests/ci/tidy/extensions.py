@@ -70,6 +70,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving.serving": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.sockets": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
+    "gossipkv.serving.signers": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.secured": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tunnels": Proof("tests/unit/serving/test_tunnels_slow.py", "tests.oracle.http"),
     "tests.world.nodes.streams": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from statistics import median
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tests.ci.tidy.planted import plant
 from tests.ci.tidy.source import ROOT, sources, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.ci.tidy.source import Source
@@ -65,6 +67,29 @@ def check_names(tree: list[Source]) -> list[str]:
         for word in part.split("_")
         if word in VAGUE_NAMES
     ]
+
+
+# Pages and folders that an installed package has not.
+PLACES = re.compile(r"(?<!main/)\b(?:docs|deploy|tests|src_ext)/|(?<![/\w])[A-Z]{4,}\.md")
+
+
+def check_said_places(tree: list[Source]) -> list[str]:
+    """Texts of the package, which people are told: a path in one leads nowhere where only the wheel is installed."""
+    return [
+        f"{source.where}:{node.lineno}: a text names {match[0]}: cite the help of a command, or a URL below `DOCS`"
+        for source in tree
+        if source.module.startswith("gossipkv") and source.path.suffix == ".py"
+        for node in _said(ast.parse(source.text))
+        if (match := PLACES.search(str(node.value))) is not None
+    ]
+
+
+def _said(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the texts in some code that are no docstrings."""
+    comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in comments:
+            yield node
 
 
 # An exception is a marker on a line; the reason is what stands after it, or in a comment of its own on that line.
@@ -150,6 +175,22 @@ def test_the_median_module_is_small() -> None:
 def test_names() -> None:
     """No file or folder is called utils, helpers, manager or common."""
     assert check_names(sources()) == []
+
+
+def test_texts_name_what_users_have() -> None:
+    """No text of the package that people are told names a page or a folder that only the repository has."""
+    assert check_said_places(sources(ROOT, "gossipkv")) == []
+
+
+@pytest.mark.parametrize("text", ["see docs/users/wire.md", "look at tests/unit", "README.md has it"])
+def test_a_text_that_names_a_path_is_seen(tmp_path: Path, text: str) -> None:
+    """In an error, also of an f-string; not in a docstring, nor in a URL."""
+    code = f'"""{text}"""\nurl = "https://x/main/docs/users/wire.md"\n'
+    assert check_said_places(plant(tmp_path, {"gossipkv/a.py": code})) == []
+    assert (
+        len(check_said_places(plant(tmp_path, {"gossipkv/a.py": code + f'raise ValueError(f"{{url}}: {text}")\n'})))
+        == 1
+    )
 
 
 def test_exceptions_have_reasons() -> None:

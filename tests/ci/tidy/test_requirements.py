@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import tomllib
 from typing import TYPE_CHECKING
@@ -80,9 +81,14 @@ def _paths(node: ast.AST, imported: dict[str, list[str]]) -> Iterator[list[str]]
             yield name.split(".")
 
 
+def pins_of(root: Path, name: str) -> dict[str, str]:
+    """The versions that a file pins with a hash, by package."""
+    return dict(PINNED.findall((root / f"requirements/{name}.txt").read_text(encoding="utf-8")))
+
+
 def unpinned(root: Path) -> set[str]:
     """What is required and is not pinned, with a hash, at a version that is allowed."""
-    pins = dict(PINNED.findall((root / "requirements/dev.txt").read_text(encoding="utf-8")))
+    pins = pins_of(root, "dev")
     pinned = {one.name: pins.get(one.name.lower().replace(".", "-"), "0") for one in required(root)}
     return {one.name for one in required(root) if pinned[one.name] == "0" or pinned[one.name] not in one.specifier}
 
@@ -144,3 +150,22 @@ def test_a_lost_pin_is_seen(tmp_path: Path) -> None:
     (tmp_path / "requirements").mkdir(exist_ok=True)
     (tmp_path / "requirements/dev.txt").write_text(pins, encoding="utf-8")
     assert unpinned(tmp_path) == {"lz4", "backports.zstd", "wheel"}
+
+
+def test_the_image_has_what_development_has() -> None:
+    """Its two files pin what the package and its build need, and all that these need, each as the tests had it."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, pins = stated["project"], pins_of(ROOT, "dev")
+    for name, lines in (
+        ("build", stated["build-system"]["requires"]),
+        ("image", [*project["dependencies"], *project["optional-dependencies"]["secure"]]),
+    ):
+        found = pins_of(ROOT, name)
+        assert found.items() <= pins.items()
+        needed, seen = [Requirement(line) for line in lines], set()
+        while needed:
+            one = needed.pop()
+            if one.name not in seen and (one.marker is None or one.marker.evaluate({"extra": ""})):
+                seen.add(one.name)
+                assert one.name.lower().replace(".", "-").replace("_", "-") in found, f"{name}: {one}"
+                needed += map(Requirement, importlib.metadata.requires(one.name) or ())

@@ -13,6 +13,7 @@ import msgpack
 from gossipkv.errors import GossipKVError
 from gossipkv.replication import clock, record
 from gossipkv.replication.keys import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
+from gossipkv.replication.time import COUNT_BITS
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))
@@ -27,6 +28,7 @@ def right(random, talker, counter):
     partition = bytes(8)
     row = [0, table, 0, YOURS, talker.copy.config, [MINE, YOURS, THIRD], [0, counter, 0], True, False]
     now = [0, counter, 1]
+    soon = talker.node.now_ms() + 10 << COUNT_BITS
     put = made(counter, b"value", key=b"k%d" % random.randrange(3))
     return random.choice(
         [
@@ -34,8 +36,8 @@ def right(random, talker, counter):
             ("replica_tell", [peer, LINK, 0, [[0, talker.copy.config, [0, counter, 0], True, False]]]),
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], None, put]]]),
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], now, put], [0, None, [0, counter, 2], []]]]),
-            ("table_write", [table, 0, "one", [b"k", b"v", b"l", None], 10]),
-            ("table_accepted", [table, 0, [b"k", b"v", 1 << 20, b"l", b"w", 1 << 60], 10]),
+            ("table_write", [table, 0, "one", [b"k", b"v", b"l", None], soon]),
+            ("table_accepted", [table, 0, [b"k", b"v", 1 << 20, b"l", b"w", 1 << 60], soon]),
             ("table_get", [table, 2 * partition, [b"k", b"l"]]),
             ("table_scan", [table, partition, b"", None, 0, 10]),
         ]
@@ -127,7 +129,7 @@ def lives_on(talker, number):
         talker.feed([0, counters, None, [b"k", data]])
         ((told, _),) = talker.node.begin("table_get", talker.table, bytes(8), [b"k"])
         assert told == [data], number
-    answers = talker.node.begin("table_write", talker.table, 0, "one", [b"k", b"v"], 1000)
+    answers = talker.node.begin("table_write", talker.table, 0, "one", [b"k", b"v"], 1 << 62)
     talker.records.run()
     (told,) = answers
     assert isinstance(told, GossipKVError if talker.copy.aside or isinstance(told, Exception) else bytes), number

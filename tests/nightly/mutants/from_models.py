@@ -28,6 +28,7 @@ IN_DIVIDING = "gossipkv.replication.dividing"
 IN_FEED = "gossipkv.replication.feed:Feed"
 IN_LOADING = "gossipkv.replication.loading:Loading"
 IN_SIFT = "gossipkv.replication.accepted:sift"
+IN_SPACES = "gossipkv.replication.spaces"
 IN_STEPS = "gossipkv.replication.steps"
 IN_TAKING = "gossipkv.replication.taking:entries_of"
 IN_TURN = "gossipkv.serving._turn:Turn"
@@ -93,6 +94,20 @@ ROWS = (
      HEIR_LINE.replace("heir.identity", "heir.identity._replace(assignment=parent.assignment)"), DIVIDING),
     ("what hosts have told of the parent is told of its heirs", f"{IN_FEED}.divided",
      "self.let_go(copy)", PARENTS_TOLD, DIVIDING),
+    ("each child reads the log of its space for itself", f"{IN_FEED}._begin",
+     "lane = None if is_alone else self._joined.get(copy.space)", "lane = None", DIVIDING),
+    ("the log of a parent is read for children that lack nothing", f"{IN_SPACES}:_Part.entries",
+     "copy: [] for copy in ranges.inside(self._bounds) if lacks(copy, self.after)",
+     "copy: [] for copy in ranges.inside(self._bounds)", DIVIDING),
+    ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
+     "part.after = after", "part.after, part._position = after, position", DIVIDING),
+    ("a node is ready before it knows the maps of its replicas", "gossipkv.replication.replicas:Replicas.can_answer",
+     "return are_heard and all(table in self.maps for table, _ in self.copies)", "return are_heard", REPLICAS),
+    ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.written:_covered",
+     "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/test_written.py"),
+    ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
+     "self.divided[partition.id] = now", "self.divided[partition.id] = self.moved[partition.id, 0] = now",
+     f"{UNIT}/placement/test_ranges.py"),
     # -- replication.md, "A range that begins anew" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
      "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
@@ -126,8 +141,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a target that has lost entries is fed from its old place on",
         (
-            Edit(f"{IN_FEED}._at_end", "self._lanes.setdefault(copy, Lane(copy.made_at, copy))", "pass"),
-            Edit(f"{IN_FEED}._may_pass", "self._lanes[copy] = Lane(copy.made_at, copy)", "pass"),
+            Edit(f"{IN_FEED}._at_end", "self._begin(copy, copy.made_at)", "pass"),
+            Edit(f"{IN_FEED}._may_pass", "self._begin(copy, copy.made_at)", "pass"),
         ),
         (LOADING,),
         "property",

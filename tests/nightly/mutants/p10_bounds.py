@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "who sleeps until a deadline is not told of a sooner one",
+        "gossipkv.replication.waiting:Waiting.begin",
+        "if (due := self.due) is None or deadline < due:",
+        "if False:",
+        "tests/unit/table/test_waits_end.py",
+    ),
+    planted(
         "a branch may take anything",
         "gossipkv.gossip.tree.branch:Branch.apply",
         "if size_bytes > most_bytes:",
@@ -119,5 +126,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "pause_s = min(2 * pause_s, LONGEST_PAUSE_S)",
         "pass",
         "tests/unit/node/test_gateway.py",
+    ),
+    planted(
+        "a log that nobody reads waits in memory without end",
+        "gossipkv.processes.streams:Backlog.put",
+        "if self._size_bytes + len(data) > MAX_QUEUED_BYTES:",
+        "if False:",
+        "tests/unit/processes/test_streams.py",
+    ),
+    planted(
+        "a stranger has as many lines of the log as it likes",
+        "gossipkv.log:Limits.lets",
+        "is_let = room >= 1",
+        "is_let = True",
+        "tests/unit/test_log.py",
     ),
 )

@@ -82,4 +82,32 @@ MUTANTS: tuple[Mutant, ...] = (
         '("draining", True, "is not draining", "is draining, and about to end"),',
         "tests/unit/http/test_health.py",
     ),
+    planted(
+        "a store that does not let its works go on stays open",
+        "gossipkv.table.works:Works.run",
+        "self._replication.fail(met)",
+        "pass",
+        "tests/unit/table/test_works.py",
+    ),
+    planted(
+        "who decides goes on with a store that has failed",
+        "gossipkv.table.deciding:Deciding._has_ended",
+        "return self._store is not self._tables.opened() or (",
+        "return (",
+        "tests/simulation/test_failing_disks.py",
+    ),
+    planted(
+        "a closed store keeps tables from being made",
+        "gossipkv.register.metadata.nodes:Nodes.hosts",
+        "if wanted // 2 < len(found) < wanted:",
+        "if False:",
+        "tests/simulation/test_shut_tables.py",
+    ),
+    planted(
+        "a node without datasets never comes to know what others have",
+        "gossipkv.dataset.cluster.convergence:Convergence.has_met_others",
+        "return self.ids is not None or now_ms >= since_ms + self._settle_ms",
+        "return self.ids is not None",
+        "tests/simulation/test_unknown_names.py",
+    ),
 )

@@ -6,6 +6,27 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "an order to hold a version is not said on",
+        "gossipkv.dataset.cluster.core:DatabaseCore.hear",
+        "self.orders = before if database.order is None else before.heard(database.order, wall_ms=wall_ms)",
+        "self.orders = before",
+        "tests/unit/dataset/cluster/test_orders.py",
+    ),
+    planted(
+        "an order is obeyed before it is written down",
+        "gossipkv.dataset.cluster.part:PartInCluster.order",
+        "await self._shared.threads.run(self._shared.store.set_orders, self.core.name, orders)",
+        "pass",
+        "tests/unit/dataset/test_hold.py",
+    ),
+    planted(
+        "a version that shrank becomes active",
+        "gossipkv.dataset.cluster.gates:Gates.may_switch",
+        "return is_time and self._holds(gate, available, now_ms) and self.withheld(version) is None",
+        "return is_time and self._holds(gate, available, now_ms)",
+        "tests/unit/dataset/cluster/test_gate_waits.py",
+    ),
+    planted(
         "suspects are counted in a gate",
         "gossipkv.dataset.cluster.survey:Survey.availability",
         "if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:",

@@ -6,6 +6,41 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a host gives times by its own clock alone",
+        "gossipkv.replication.time:Skew.ahead_ms",
+        "return int(max((one for one in ahead if 0 < one <= self.most_ms), default=0))",
+        "return 0",
+        "tests/unit/replication/test_clocks_apart.py",
+    ),
+    planted(
+        "whom gossip calls dead is counted on",
+        "gossipkv.replication.replicas:Replicas.confirms",
+        "return self.reaches(node) and self.is_up(node)",
+        "return self.reaches(node)",
+        "tests/unit/table/test_writes.py",
+    ),
+    planted(
+        "a write that comes behind its deadline is applied",
+        "gossipkv.table.writes:Writes._originate",
+        "check_left(deadline - replication.now())",
+        "pass",
+        "tests/unit/table/test_deadlines.py",
+    ),
+    planted(
+        "a deadline is by the clock of who asks",
+        "gossipkv.replication.time:Skew.deadline",
+        "if heard is None or now - heard.at > LATELY_S:",
+        "if True:",
+        "tests/unit/table/test_deadlines.py",
+    ),
+    planted(
+        "what comes within a deadline is done behind it",
+        "gossipkv.table.methods:TableMethods._within",
+        "check_left(self._deciding.skew.left_s(deadline))",
+        "pass",
+        "tests/unit/table/test_methods.py",
+    ),
+    planted(
         "a batch is applied before it is synced",
         "gossipkv.storage.engine.engine:Engine.append",
         "return self._writer.plan_plain(batch) or self._append(batch)",
@@ -260,5 +295,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
         "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
         "tests/unit/cli/test_ranges_slow.py",
+    ),
+    planted(
+        "a delete has no part of the reserve",
+        "gossipkv.replication.replicas:Replicas.originate",
+        "batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)",
+        "pass",
+        "tests/unit/replication/test_relief.py",
+    ),
+    planted(
+        "decisions have no part of the reserve",
+        "gossipkv.register.space:Space._batch",
+        "batch.relieves = True",
+        "pass",
+        "tests/simulation/test_full_disks.py",
+    ),
+    planted(
+        "what comes from others may use the whole reserve",
+        "gossipkv.storage.engine.engine:Engine._make_room",
+        "may_pass = batch.relieves or (batch.may_fill and not is_full)",
+        "may_pass = batch.relieves or batch.may_fill",
+        "tests/unit/storage/engine/test_engine.py",
     ),
 )

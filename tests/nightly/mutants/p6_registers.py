@@ -143,6 +143,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/register/test_shell.py::test_a_store_that_is_behind_decides_nothing",
     ),
     planted(
+        "positions count of whoever asks, members or not",
+        "gossipkv.table.words:Words.counts",
+        "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
+        "return True",
+        "tests/simulation/test_strangers.py::test_nothing_lasts_of_what_a_stranger_sends",
+    ),
+    planted(
+        "positions count of nobody who asks",
+        "gossipkv.table.words:Words.counts",
+        "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
+        "return self._knows_peers",
+        "tests/simulation/test_strangers.py::test_members_are_believed_that_were_dialled_and_nobody_else",
+    ),
+    planted(
+        "who would count an answer of a store that may be behind is given one",
+        "gossipkv.register.shell:Registers.check_been",
+        "if acceptor == self.me and not self._seen.has_been(position):",
+        "if False:",
+        "tests/simulation/test_strangers.py::test_nothing_lasts_of_what_a_stranger_sends",
+    ),
+    planted(
         "a page is unpinned while a swap may name it",
         "gossipkv.register.metadata.server:Metadata._settle",
         "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))",

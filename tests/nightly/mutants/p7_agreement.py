@@ -6,6 +6,27 @@ from tests.nightly.mutants.mutant import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a replica on a node that nobody remembers is not missed",
+        "gossipkv.status.judging.members:states_of",
+        "for other, told in placed_away(_databases(said)).items():",
+        "for other, told in placed_away([]).items():",
+        "tests/unit/status/test_verdict.py",
+    ),
+    planted(
+        "what a node lacks is told that is not reached",
+        "gossipkv.table.telling:_lags",
+        "if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):",
+        "if node not in replication.replicas.peers:",
+        "tests/unit/table/test_telling.py",
+    ),
+    planted(
+        "a node that nobody reaches is taken for one behind a cut link",
+        "gossipkv.status.judging.members:cut_links",
+        "if any(other not in away[third] for third in away.keys() - {node, other})",
+        "if True",
+        "tests/unit/status/test_verdict.py",
+    ),
+    planted(
         "half a delta is shown",
         "gossipkv.gossip.tree.branch:Branch.apply",
         "if delta.reach < delta.target or delta.since > (0 if delta.reset else self.version):",

@@ -89,4 +89,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if owed.parts == 1:",
         "tests/unit/serving/test_resp_forwarding.py",
     ),
+    planted(
+        "a command of RESP takes as few words as there are",
+        "gossipkv.serving.resp:_check_count",
+        "if words != needed if needed > 0 else words < -needed:",
+        "if False:",
+        "tests/unit/serving/test_resp_commands.py",
+    ),
 )

@@ -1,7 +1,8 @@
-"""Four nodes under versions that come every few seconds, kills, stops, restarts and good-byes, for CHAOS_SECONDS.
+"""Four nodes under versions that come every few seconds, writes to a table, kills, stops, freezes and idle phases.
 
 Nothing that is read is wrong, no node goes back, and whatever read fails, no owner of its partition was there for it:
-nobody who has the file, and was running and heard for a while before.
+nobody who has the file, and was running and heard for a while before.  No acknowledged write is lost, or undone by one
+that comes late; requests that wait while nobody else asks are answered in time.  CHAOS_SECONDS says how long.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -23,7 +26,9 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.keyspace.partitioner import partition
 from tests.ci.cluster.node_process import NodeProcess, wait_for
+from tests.ci.cluster.table_records import TABLE, TROUBLE
 from tests.ci.cluster.test_contents_differ import FLAGS, KEYS, PARTITIONS, publish
+from tests.nightly.soak.table_clients import TableClients
 from tests.ports import quiet_ports
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
 NODES: Final = 4
 HEARD_S: Final = 10.0  # Until all others have heard of a node that is back, and have a connection to it.
 KEPT: Final = 6  # Versions at the source.
+LATE_S: Final = 5.0  # A wait that nothing ends takes up to 10 s; one that is ended 50 ms, under load 12 too.
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 
@@ -58,17 +64,21 @@ class Chaos:
         self.addresses = [f"127.0.0.1:{port}" for port in quiet_ports(NODES)]
         self.nodes: list[NodeProcess] = []
         self.well_since_s = [0.0] * NODES  # Since when nothing has befallen it; infinity: something does now.
+        self.struck_s = [0.0] * NODES  # When something befell it last; minus infinity: not all had heard it before.
         self.version = 0
         self.reads = 0
         self.failures: list[Failed] = []
         self.trouble: list[str] = []
-        self.done = threading.Event()
+        self.done, self._may_ask = threading.Event(), threading.Event()
+        self.struck: Counter[str] = Counter()
         self.offer()
         for at in range(NODES):
             self.nodes.append(self._started(at))
         for at in range(NODES):
             self.nodes[at].ready()
             wait_for(self.addresses[at], "geo", self.name)
+        self.table = TableClients(self)
+        self._may_ask.set()
 
     @property
     def name(self) -> str:
@@ -89,11 +99,14 @@ class Chaos:
 
     def befall(self, at: int) -> None:
         """Have something happen to a node, and be over."""
-        self.well_since_s[at] = float("inf")
+        now_s = time.monotonic()
+        self.struck_s[at] = now_s if self.is_well(at, now_s) else -inf
+        self.well_since_s[at] = inf
         what = self.chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
+        self.struck[what.name] += 1
         if what == signal.SIGSTOP:
             self.nodes[at].process.send_signal(what)
-            self.done.wait(self.chance.uniform(0.5, 6))
+            self.done.wait(self.chance.uniform(1, 30))
             self.nodes[at].process.send_signal(signal.SIGCONT)
         else:
             self.nodes[at].stop(what)
@@ -102,12 +115,51 @@ class Chaos:
             self.nodes[at].ready()
         self.well_since_s[at] = time.monotonic()
 
+    def is_well(self, at: int, when_s: float) -> bool:
+        """True if nothing has befallen a node since then, and for a while before."""
+        return self.well_since_s[at] + HEARD_S <= when_s
+
+    def knows_clocks(self, at: int) -> bool:
+        """True if a node has heard the clock of each other one, before something befell that: deadlines go by it."""
+        away = [struck_s for struck_s, since_s in zip(self.struck_s, self.well_since_s, strict=True) if since_s == inf]
+        return self.is_well(at, min([time.monotonic(), *away]))
+
+    def may_go_on(self) -> bool:
+        """False when it is over; first nobody is asked for as long as all rest."""
+        return self._may_ask.wait() and not self.done.is_set()
+
+    def rest(self) -> None:
+        """Nobody asks for some seconds, and then single requests wait, at a node that is well."""
+        self._may_ask.clear()
+        self.done.wait(self.chance.uniform(2, 8))
+        self.struck["idle"] += 1
+        for at in self.chance.sample(range(NODES), NODES):
+            if self.is_well(at, time.monotonic()):
+                with contextlib.suppress(GossipKVError), blocking.connect(self.addresses[at], timeout_ms=60_000) as one:
+                    self._wait(at, one)
+                break
+        self._may_ask.set()
+
+    def _wait(self, at: int, client: blocking.Client) -> None:
+        """For owners, a newer map, and a write's level: an answer comes when the time is over, at the latest."""
+        newer, put = {"config": client.call("partition_map", TABLE)["config"] + 1}, ("put", TABLE, b"w", b"")
+        asked = ("get", "geo", KEYS[0], {}), ("get", TABLE, b"w", newer), (*put, newer), (*put, {"level": "all"})
+        for *request, options in asked:
+            began_s, wait_ms = time.monotonic(), self.chance.choice((1, 300, 2_000))
+            waits = {"timeout_ms": wait_ms} | ({"wait_ms": wait_ms} if options else {}) | options
+            with contextlib.suppress(GossipKVError):
+                client.call(*request, waits)
+            late_s = time.monotonic() - began_s - wait_ms / 1000
+            self.struck["waits"] += 1
+            if late_s > LATE_S and self.is_well(at, began_s):
+                self.trouble.append(f"n{at}: {request} with {waits} was {late_s:.1f} s late")
+
     def read(self, at: int) -> None:
         """Ask one node again and again; nothing that it answers is wrong, or older than what it answered before."""
         newest, chance = "", random.Random(at)
         with blocking.connect(self.addresses[at], timeout_ms=8_000) as client:
             data = client.dataset("geo")
-            while not self.done.is_set():
+            while self.may_go_on():
                 key, began_s = chance.choice(KEYS), time.monotonic()
                 try:
                     value, version = data.get_with_version(key)
@@ -132,7 +184,7 @@ class Chaos:
 
         A read is of one version, also where it waits for that one's owner and the node goes on to the next meanwhile.
         """
-        if self.well_since_s[failed.at] + HEARD_S > failed.began_s:
+        if not self.is_well(failed.at, failed.began_s):
             return
         found = VersionStore(self.place / str(failed.at) / "data", RealFiles()).active("geo")
         assert found is not None
@@ -141,7 +193,7 @@ class Chaos:
             [
                 at
                 for at in range(NODES)
-                if self._had(at, version, name, failed.began_s) and self.well_since_s[at] + HEARD_S <= failed.began_s
+                if self._had(at, version, name, failed.began_s) and self.is_well(at, failed.began_s)
             ]
             for version in {failed.version, found.version}
         ]
@@ -157,25 +209,30 @@ def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], 
         chaos = Chaos(tmp_path, stack)
         end_s = time.monotonic() + SECONDS
 
-        def befall(parity: int) -> None:
-            while time.monotonic() < end_s and not chaos.trouble:
-                chaos.befall(chaos.chance.choice(range(parity, NODES, 2)))
+        def again(strike: Callable[[], None]) -> None:
+            while time.monotonic() < end_s and not chaos.trouble + chaos.table.trouble:
+                strike()
                 chaos.done.wait(chaos.chance.uniform(1, 15))
 
-        threads = [threading.Thread(target=chaos.read, args=(at,)) for at in range(NODES)]
-        threads += [threading.Thread(target=befall, args=(parity,)) for parity in (0, 1)]
-        for thread in threads:
+        asks = [threading.Thread(target=ask, args=[at]) for ask in (chaos.read, chaos.table.ask) for at in range(NODES)]
+        strikes = chaos.rest, *(lambda at=at: chaos.befall(chaos.chance.choice((at, at + 2))) for at in (0, 1))
+        striking = [threading.Thread(target=again, args=(strike,)) for strike in strikes]
+        for thread in asks + striking:
             thread.start()
-        while time.monotonic() < end_s and not chaos.trouble:
+        while time.monotonic() < end_s and not chaos.trouble + chaos.table.trouble:
             time.sleep(chaos.chance.uniform(2, 8))
             chaos.offer()
-        for thread in threads[NODES:]:
+        for thread in striking:
             thread.join()
         for address in chaos.addresses if not chaos.trouble else []:
             wait_for(address, "geo", chaos.name)
         chaos.done.set()
-        for thread in threads[:NODES]:
+        for thread in asks:
             thread.join()
-        record_property("measured", f"{chaos.reads} reads, {len(chaos.failures)} failed, {chaos.version} versions")
-        assert not chaos.trouble, "\n".join(chaos.trouble)
-        assert chaos.reads > 50 * SECONDS
+        faults, counts = chaos.table.judge()
+        told = f"{chaos.reads} reads, {len(chaos.failures)} failed, {chaos.version} versions; table: {counts}"
+        record_property("measured", f"{told}; {dict(chaos.struck)}")
+        logged = [line for node in chaos.nodes for line in node.said().splitlines()]
+        faults += chaos.trouble + [line for line in logged if any(word in line for word in TROUBLE)]
+        assert not faults, "\n".join(faults)
+        assert chaos.reads > SECONDS

@@ -73,6 +73,7 @@ def test_every_method_has_a_right():
         serves=MagicMock(),
         report=MagicMock(),
         verdicts=MagicMock(),
+        words=MagicMock(),
         random=Random(1),
     )
     assert METHODS.keys() == handlers._methods.keys() | handlers._of_callers.keys()

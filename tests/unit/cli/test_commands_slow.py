@@ -76,7 +76,8 @@ def test_get_writes_the_value_as_it_is(run, key):
 @pytest.mark.usefixtures("node")
 def test_get_forms(run, tmp_path):
     """--hex, --json (text, base64 and null) and --out."""
-    assert run("get", "geo", "bin", "--hex").out == b"ff000a"
+    assert run("get", "geo", "bin", "--hex").out == run("get", "geo", "0x62696e", "--hex").out == b"ff000a"
+    assert run("get", "geo", "0x62696e").status == 1
     assert json.loads(run("get", "geo", "k1", "--json").out) == {"key": "k1", "value": "value 1", "version": "v1"}
     assert json.loads(run("get", "geo", b"\xfe", "--json").out)["key"] == {"base64": "/g=="}
     assert json.loads(run("get", "geo", "bin", "--json").out)["value"] == {"base64": "/wAK"}

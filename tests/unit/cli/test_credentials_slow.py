@@ -34,6 +34,7 @@ def test_certificates(run, authority, tmp_path, divided):
         key, certificate = tmp_path / "key", tmp_path / "certificate"
         private, begin, public = pair.read_text().partition("-----BEGIN CERTIFICATE")
         key.write_text(private)
+        key.chmod(0o600)
         certificate.write_text(begin + public)
         shown = ["--cert", certificate, "--key", key]
     with node(authority.node("127.0.0.1", asks=True)) as asked:
@@ -56,6 +57,7 @@ def test_a_token_of_a_file_or_of_the_environment(run, monkeypatch, tmp_path):
     """The file's comes first, without its line feed; without either nothing is shown."""
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
     with node() as asked:
         for variable, arguments in (("", ()), ("gkv-other", ()), ("gkv-other", ("--token-file", file))):
             monkeypatch.setenv("GOSSIPKV_TOKEN", variable)
@@ -68,11 +70,16 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
     """Refused in a sentence that names the file, and never has what is in it."""
     pair, other, nothing = authority.pair("ana"), authority.pair("bob"), tmp_path / "nothing"
     nothing.write_text("gkv-secret and\nmore")
+    nothing.chmod(0o600)
+    loose = tmp_path / "loose"
+    loose.write_text(TOKEN)
+    loose.chmod(0o644)
     sealed = tmp_path / "sealed"
     key = serialization.load_pem_private_key(pair.read_bytes(), None)
     form = serialization.PrivateFormat.PKCS8
     password = serialization.BestAvailableEncryption(b"word")
     sealed.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, password) + pair.read_bytes())
+    sealed.chmod(0o600)
     for arguments, why in (
         (["--ca", nothing], f"--ca {nothing}: no certificate in PEM form"),
         (["--cert", nothing], f"--cert {nothing}: no certificate and key in PEM form"),
@@ -81,6 +88,8 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         (["--key", pair], "--key is of the certificate that --cert names: give both"),
         (["--token-file", nothing], f"{nothing}: a token is one word of printable ASCII"),
         (["--token-file", tmp_path / "none"], "does not exist"),
+        (["--token-file", loose], f"{loose}: others than its owner may read or write this token file (mode 0644)"),
+        (["--cert", pair, "--key", loose], f"{loose}: others than its owner may read or write this key (mode 0644)"),
         ([], "GOSSIPKV_TOKEN: a token is one word of printable ASCII"),
     ):
         if not arguments:
@@ -95,6 +104,7 @@ def test_the_load_test(run, authority, tmp_path, monkeypatch):
     """A run by TLS and with a token; what is wrong with one of them is one sentence, and no token is written."""
     file, keys, other = tmp_path / "token", tmp_path / "keys", tmp_path / "other"
     file.write_text(TOKEN)
+    file.chmod(0o600)
     keys.write_text("key\n")
     other.mkdir()
     by_tls = ("--ca", authority.file, "--cert", authority.pair("ana"), "--token-file", file)

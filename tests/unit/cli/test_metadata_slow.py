@@ -39,33 +39,33 @@ def ask(run, monkeypatch):
 
 def test_status(ask):
     """A row for each that decides, or is to, or leaves; the register is said once."""
-    done, asked = ask("status", metadata_status=lambda _: [HEALTHY, CHANGING])
-    assert (done.status, done.err, asked) == (0, "", [("metadata_status", [None])])
+    done, asked = ask("status", metadata_status=lambda *_: [HEALTHY, CHANGING])
+    assert (done.status, done.err, asked) == (0, "", [("metadata_status", [None, {"timeout_ms": 1000}])])
     rows = [line.split() for line in done.out.splitlines()]
     assert rows[0] == ["register", "generation", "sequence", "root", "node", "store", "answers"]
     assert rows[1] == ["catalogue", "1", "42", "000102030405", "n1", "1", "yes"]
     assert rows[2:4] == [["n2", "1", "yes"], ["n3", "1", "yes"]]
     assert rows[4] == ["carts", "1", "42", "000102030405", "n1", "1", "yes"]
     assert rows[5:] == [["n2", "1", "yes", "leaves"], ["n[3]", "1", "yes", "joins"]]
-    done, asked = ask("status", "carts", "--json", metadata_status=lambda _: [CHANGING])
-    assert asked == [("metadata_status", ["carts"])]
+    done, asked = ask("status", "carts", "--json", metadata_status=lambda *_: [CHANGING])
+    assert asked == [("metadata_status", ["carts", {"timeout_ms": 1000}])]
     assert [each["node"] for each in json.loads(done.out)[0]["new"]] == ["n1", "n[3]"]
 
 
 def test_status_of_what_is_stuck(ask):
     """Too few answer: status 3, with --json too, and what to do."""
     for as_json in ([], ["--json"]):
-        done, _ = ask("status", *as_json, metadata_status=lambda _: [STUCK])
+        done, _ = ask("status", *as_json, metadata_status=lambda *_: [STUCK])
         assert done.status == 3
         assert "the catalogue: too few of those that decide on it answer" in done.err
         assert "gossipkv metadata force" in done.err
-    done, _ = ask("status", metadata_status=lambda _: [STUCK])
+    done, _ = ask("status", metadata_status=lambda *_: [STUCK])
     assert done.out.splitlines()[2].split() == ["n2", "1", "no", "no", "answer"]
 
 
 def test_status_before_there_are_tables(ask):
     """There is nothing to show."""
-    done, _ = ask("status", metadata_status=lambda _: [])
+    done, _ = ask("status", metadata_status=lambda *_: [])
     assert (done.status, done.out) == (0, "")
     assert "no table was ever made" in done.err
 
@@ -160,12 +160,12 @@ def test_replacing_where_something_stands_in_the_way(ask):
 
 def test_force_says_first_what_may_be_lost(ask):
     """Nothing is done: who is left behind is named, as far as that is known; status 2."""
-    done, asked = ask("force", "--survivor", "n1", metadata_status=lambda _: [STUCK])
-    assert (done.status, done.out, asked) == (2, "", [("metadata_status", [None])])
+    done, asked = ask("force", "--survivor", "n1", metadata_status=lambda *_: [STUCK])
+    assert (done.status, done.out, asked) == (2, "", [("metadata_status", [None, {"timeout_ms": 10_000}])])
     for words in "nothing was done", "n1 alone would decide on the catalogue", "with n2, n3 and any other", "--yes":
         assert words in done.err
     done, asked = ask("force", "--survivor", "n1", "--survivor", "n2", "--table", "carts", metadata_status=refuse)
-    assert (done.status, asked) == (2, [("metadata_status", ["carts"])])
+    assert (done.status, asked) == (2, [("metadata_status", ["carts", {"timeout_ms": 10_000}])])
     for words in "who decides now is not known: no majority answers", "n1, n2 alone would decide on carts", "--yes":
         assert words in done.err
 

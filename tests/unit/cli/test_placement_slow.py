@@ -187,6 +187,9 @@ def test_a_plan_of_ranges(ask):
     assert [line.split() for line in done.out.splitlines()] == [line.split() for line in shown.splitlines()]
     done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"splits": splits * 2, "splits_count": 2}])
     assert done.out.splitlines()[-1] == "events: nothing to move; 2 divisions"
+    resting = [{"partition": 7, "slot": slot, "for_s": 340 - slot} for slot in range(12)]
+    done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"resting": resting}])
+    assert f"`{done.out.splitlines()[-1]}`" in page.replace("\n", " ")
 
 
 def test_a_reshard(ask):

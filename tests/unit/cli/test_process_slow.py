@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.ports import HOST, quiet_ports
 from tests.unit.cli.asked_node import AskedNode
 from tests.unit.client.fake_node import Connection, FakeNode, store
 
@@ -82,18 +83,113 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGINT)
 
 module = sys.argv.pop(1)
+sys.argv[0] = "/usr/bin/gossipkv"
 sys.meta_path.insert(0, Interrupt)
 runpy.run_module("gossipkv", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["gossipkv.cli", "click", "gossipkv.cli.reads", "gossipkv.client.blocking"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "gossipkv.errors",
+        "typing",
+        "gossipkv.unbuilt",
+        "gossipkv.garbage",
+        "gossipkv.cli",
+        "click",
+        "gossipkv.cli.reads",
+        "gossipkv.client.blocking",
+    ],
+)
 def test_an_interrupt_while_modules_load(module):
     """Ctrl-C before the command has begun: status 130 and not a word, wherever it meets an import."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPT_AMID, module, "get", "geo", "k"], capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+WAYS = ["{0}>&-", "{0}>/dev/full", "{0}</dev/null"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--version"], 3, b"gossipkv 0"),
+        (["--help"], 3, b"Usage: "),
+        (["config"], 3, b"setting "),
+        (["nosuch"], 2, b""),
+    ],
+)
+def test_streams_that_take_nothing(way, arguments, status, said):
+    """Without standard output a command that has something to say fails in one line; without the other one it is done.
+
+    Closed, full, or open to be read only: no traceback, and no status of Python's own.
+    """
+    for descriptors, expected, kept in [
+        ("1", status, "stderr"),
+        ("2", 2 if status == 2 else 0, "stdout"),
+        ("12", status, ""),
+    ]:
+        redirected = " ".join(way.format(one) for one in descriptors)
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {redirected}', "sh", *COMMAND, *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == expected, (descriptors, done)
+        if kept == "stderr":
+            assert done.stderr.startswith(b"gossipkv: ")
+            assert done.stderr.count(b"\n") == 1
+        elif kept == "stdout":
+            assert done.stdout.startswith(said)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_node_without_standard_streams(tmp_path, way):
+    """It serves, and what it opens is not taken for what it writes to: its files have no line of its log in them."""
+    address = f"{HOST}:{quiet_ports(1)[0]}"
+    serve = [*COMMAND, "serve", "--data", str(tmp_path), "--listen", address]
+    redirected = " ".join(way.format(one) for one in "012")
+    with subprocess.Popen(["sh", "-c", f'exec "$@" {redirected}', "sh", *serve]) as node:
+        try:
+            ping = [*COMMAND, "ping", "--node", address, "--timeout", "60s"]
+            while subprocess.run(ping, capture_output=True, check=False).returncode != 0:
+                assert node.poll() is None
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(60) == 0
+        finally:
+            node.kill()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"[info" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("variables", [
+    {"PYTHONIOENCODING": "iso8859-1"}, {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "xx_XX"},
+])  # fmt: skip
+def test_text_that_a_terminal_does_not_know(variables):
+    """A mark is in the place of each such letter."""
+    for arguments, status in (
+        (["nosuch-\u20ac"], 2),
+        (["get", "geo", "k", "--node", "127.0.0.1:1", "--timeout", "1s"], 3),
+    ):
+        done = subprocess.run(
+            [*COMMAND, *arguments], capture_output=True, env=environment(**variables), timeout=60, check=False
+        )
+        assert done.returncode == status
+        assert done.stderr.startswith(b"gossipkv: ")
+        assert done.stderr.count(b"\n") == 1
+    with AskedNode(status=lambda *_: STATUS, info=dict, verdict=lambda *_: {}, members=list) as node:
+        done = subprocess.run(
+            [*COMMAND, "status", "--timeout", "60s"],
+            capture_output=True, env=environment(node, **variables), timeout=60, check=False,
+        )  # fmt: skip
+    assert b"Traceback" not in done.stderr
+    assert b"1" in done.stdout
+
+
+STATUS = {"g\u20ac\u00f6": {"kind": "dataset", "active": "1", "versions": {"1": {"state": "ACTIVE"}}}}
 
 
 def test_keys_may_be_any_bytes():

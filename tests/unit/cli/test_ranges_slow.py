@@ -22,6 +22,12 @@ def test_a_split(ask):
     done, asked = ask("table", "split", "t", "k", "--timeout", "3s", split=lambda *_: DIVIDED)
     assert (done.status, asked) == (0, [("split", ["t", b"k", {"timeout_ms": 3000}])])
     assert done.out == "t: divided at 'k', into 8 and 9\n"
+    done, asked = ask("table", "split", "t", "0x00ff", "--hex", split=lambda *_: DIVIDED)
+    assert (asked[0][1][1], done.out) == (b"\x00\xff", "t: divided at 0x00ff, into 8 and 9\n")
+    done, asked = ask("table", "split", "t", "0x00ff", split=lambda *_: DIVIDED)
+    assert (asked[0][1][1], done.out) == (b"0x00ff", "t: divided at '0x00ff', into 8 and 9\n")
+    done, asked = ask("table", "split", "--hex", "t", "0x0", split=lambda *_: DIVIDED)
+    assert (done.status, asked, "pairs of hexadecimal digits behind 0x" in done.err) == (2, [], True)
     done, _ = ask("table", "split", "t", "k", "--json", split=lambda *_: DIVIDED)
     assert [one["id"] for one in json.loads(done.out)["partitions"]] == [8, 9]
 
@@ -300,7 +306,7 @@ def test_bounds_that_are_none():
     node = RangeNode()
     for bounds, words in (
         ({}, "all of t would be deleted"), ({"start": b"", "prefix": b""}, "all of t would be deleted"),
-        ({"start": b"k", "end": b"k"}, "no key is at b'k' or behind it, and before b'k'"), ({"end": b""}, "no key"),
+        ({"start": b"k", "end": b"k"}, "no key is at 'k' or behind it, and before 'k'"), ({"end": b""}, "no key"),
     ):  # fmt: skip
         error = error_of(node, **bounds)
         assert isinstance(error, BadRequest)

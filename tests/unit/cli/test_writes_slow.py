@@ -49,6 +49,40 @@ def test_a_record_is_written(ask, arguments, stdin, sent):
     assert (done.status, done.out, done.err) == (0, "", "")
 
 
+class Endless(io.RawIOBase):
+    """Standard input that never ends, such as `/dev/zero`; `taken` is how much of it was read."""
+
+    taken = 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        buffer[:] = bytes(len(buffer))
+        self.taken += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit", "what"),
+    [
+        (["put", "carts", "k"], 16_711_616, "a value of a table"),
+        (["put", "carts", "-", "v"], 65_522, "a key"),
+        (["delete", "carts", "-"], 65_522, "a key"),
+        (["get", "carts", "-"], 65_535, "a key"),
+        (["mget", "carts", "-"], 65_535, "a key"),
+    ],
+)
+def test_input_is_read_to_the_limit_and_no_further(ask, monkeypatch, arguments, limit, what):
+    """What is longer is refused, and nobody is asked."""
+    source = Endless()
+    monkeypatch.setattr(io, "BytesIO", lambda _: io.BufferedReader(source))
+    done, asked = ask(*arguments)
+    assert (done.status, done.out, asked) == (2, "", [])
+    assert done.err == f"gossipkv: standard input: more than the {limit:,} bytes that {what} may have\n"
+    assert limit < source.taken < limit + 100_000
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [

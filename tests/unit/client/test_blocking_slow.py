@@ -36,6 +36,53 @@ def connect(*addresses: str) -> blocking.Client:
     return gossipkv.blocking.connect(*addresses, timeout_ms=LONG_MS)
 
 
+@pytest.fixture
+def hanging_name(monkeypatch):
+    """A name service that answers to nobody until the end; whom it was asked for."""
+    goes_on, asked, real = threading.Event(), [], socket.getaddrinfo
+
+    def hang(host, port, flags=0, **named):
+        if host == "hangs" and not flags & socket.AI_NUMERICHOST:
+            asked.append(host)
+            goes_on.wait(60)
+        return real(host, port, flags=flags, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    yield asked
+    goes_on.set()
+
+
+def test_a_name_that_is_not_answered_counts_against_the_time(hanging_name):
+    """Another address has its turn; without one the request ends in time, and however often, one thread waits."""
+    with FakeNode(store(RECORDS)) as node, blocking.connect("hangs:1", node.address, timeout_ms=6_000) as client:
+        assert client.dataset("geo").get(b"key001") == b"value 1"
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="hangs:1: the name service has not answered in time"):
+            gossipkv.blocking.connect("hangs:1", timeout_ms=200)
+    assert hanging_name == ["hangs"]
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "gossipkv-names"] == [True]
+
+
+def test_a_name_that_nobody_knows_is_told_and_asked_again(monkeypatch):
+    """An answer is not kept: what a name stands for may change."""
+    real, unknown = socket.getaddrinfo, [socket.gaierror(socket.EAI_NONAME, "nobody knows")]
+
+    def answer(host, port, flags=0, **named):
+        if host == "name" and not flags & socket.AI_NUMERICHOST:
+            if unknown:
+                raise unknown.pop()
+            host = "127.0.0.1"
+        return real(host, port, flags=flags, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    with FakeNode(store(RECORDS)) as node:
+        address = f"name:{node.address.rpartition(':')[2]}"
+        with pytest.raises(Unavailable, match="nobody knows"):
+            connect(address)
+        with connect(address) as client:
+            client.ping()
+
+
 def test_reads():
     """get, get_with_version, get_many: bytes and text keys, absent and empty values."""
     with FakeNode(store(RECORDS)) as node, connect(node.address) as client:

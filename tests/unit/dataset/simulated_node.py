@@ -26,7 +26,7 @@ from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.environment.trio_world import RealThreads
-from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.settings.datasets import DatasetSettings
@@ -210,6 +210,12 @@ class SimulatedNode:
         """In the settings only, which the next start reads."""
         self.databases = {DATABASE: DatabaseSettings(hold=name)}
 
+    def order(self, version, *, here=False):
+        """As an operator does; what came of it, or the error."""
+        told = []
+        self._call(self._order, version, here, told)
+        return told[0]
+
     def damaged(self, name, error):
         self._call(self._damaged, name, error)
 
@@ -366,6 +372,12 @@ class SimulatedNode:
 
     async def _hold(self):
         self.library.reconfigure(self.databases)
+
+    async def _order(self, version, here, told):
+        try:
+            told.append(await self.library.order(DATABASE, version, here=here))
+        except GossipKVError as error:
+            told.append(error)
 
     async def _damaged(self, name, error):
         self.library.damaged(DATABASE, name, error)

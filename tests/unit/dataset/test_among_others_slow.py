@@ -52,7 +52,7 @@ async def test_two_nodes_whose_sources_say_different_things_of_the_same_files(tm
         library._shared.cluster.membership.tell(OTHER, now_ms=0)
         nothing = PartitionSet.empty(8)
         said = Statement(published, 0, 50, nothing, PartitionSet.of(8, [0, 3]), OTHER.uuid)
-        library.core("db").hear("other", OTHER.uuid, 1, {"v1": said}, None)
+        library.core("db").hear("other", OTHER.uuid, 1, {"v1": said}, None, wall_ms=0)
         shutil.move(silent.root / "v1", silent.source / "db/v1")
         library.refresh()
         await until(partial(is_here, library, "v1"))
@@ -87,7 +87,9 @@ async def test_a_version_that_was_never_switched_to_is_withdrawn_before_its_file
             await until(partial(is_here, library, version))
         found = {held.name: held.identity for held in library.held()}
         said = {"v3": Statement(found["v3"], 0, 100, PartitionSet.of(2, [1]), PartitionSet.empty(2), OTHER.uuid)}
-        library.core("db").hear("other", OTHER.uuid, 1, said, DatabaseStatement(Named("v3", found["v3"].wire_id)))
+        library.core("db").hear(
+            "other", OTHER.uuid, 1, said, DatabaseStatement(Named("v3", found["v3"].wire_id)), wall_ms=0
+        )
         library.wake("db")
         await until(lambda: not place("v1").exists() and not place("v2").exists())
         assert library.status("db")["db"]["active"] == "v3"

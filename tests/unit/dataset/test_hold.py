@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from gossipkv.errors import Corrupt
+from gossipkv.errors import Conflict, Corrupt, UnknownVersion
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 
 
@@ -269,3 +269,65 @@ def test_a_version_is_built_again_only_when_its_removal_is_done(node):
     node.finish()
     assert node.active == "v1"
     assert node.on_disk()[2] == {"v1", "v2"}
+
+
+def test_an_order_leads_back_and_is_kept(node):
+    """Over a power loss too, until it is released: then the newest that is newer serves."""
+    upgrade(node, "v1", "v2")
+    assert node.order("v1") == {"database": DATABASE, "hold": "v1", "before": None}
+    assert (node.active, node.status["hold"], node.status["held_by"]) == ("v1", "v1", "cluster")
+    node.lose_power(1)
+    node.start()
+    put(node, "v3")
+    assert (node.active, node.status["hold"]) == ("v1", "v1")
+    assert node.order(None) == {"database": DATABASE, "hold": None, "before": "v1"}
+    node.finish()
+    assert (node.active, node.status["hold"], node.status["held_by"]) == ("v3", None, None)
+
+
+def test_an_order_about_what_is_nowhere_is_refused(node):
+    """Nothing changes; what is at the source, and was not looked at yet, is found."""
+    upgrade(node, "v2")
+    refused = node.order("v9")
+    assert type(refused) is UnknownVersion
+    assert "v9 of db is neither at a node nor at the source; there are: v2" in refused.message
+    assert node.status["hold"] is None
+    node.put("v1", [b"name\tv1\n"])
+    assert node.order("v1")["hold"] == "v1"
+    node.finish()
+    assert node.active == "v1"
+
+
+def test_the_settings_of_a_node_go_before_an_order(node):
+    """And say so, to whoever gives one."""
+    upgrade(node, "v1", "v2")
+    node.order("v2")
+    node.hold("v1")
+    assert (node.active, node.status["held_by"]) == ("v1", "settings")
+    assert type(node.order(None)) is Conflict
+    node.hold(None)
+    assert (node.active, node.status["held_by"]) == ("v2", "cluster")
+
+
+def test_an_order_to_this_node_alone(node):
+    """It counts until a later one to all, or until it is released here."""
+    upgrade(node, "v1", "v2")
+    node.order("v2")
+    assert node.order("v1", here=True)["before"] == "v2"
+    assert (node.active, node.status["held_by"]) == ("v1", "node")
+    node.order(None, here=True)
+    assert (node.active, node.status["held_by"]) == ("v2", "cluster")
+    node.order("v1", here=True)
+    node.order(None)
+    assert (node.active, node.status["held_by"]) == ("v2", None)
+
+
+def test_a_damaged_document_of_orders(node):
+    """It counts as none, and the log says so: other nodes say the order again."""
+    upgrade(node, "v1", "v2")
+    node.order("v1")
+    node.stop()
+    node.spoil(f"/data/held/{DATABASE}")
+    node.start()
+    assert (node.active, node.status["hold"]) == ("v2", None)
+    assert len(node.log("orders_damaged")) == 1

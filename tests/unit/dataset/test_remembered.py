@@ -100,6 +100,7 @@ def switching_on(threads):
         requests=lambda *_: 0,
     )
     verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True, sealed=lambda: (), owners=lambda _: ())
+    verdicts.records = lambda _: None
     return Switching(DATABASE, lives, verdicts, shared)
 
 

@@ -22,7 +22,7 @@ from tests.unit.dataset.world import active, state, until
 
 N = 4
 TERMS = Terms(2, 1, 60_000, 600_000, 1_000, 0)
-LOCAL = {"kind", "active", "hold", "error", "versions"}
+LOCAL = {"kind", "active", "hold", "held_by", "error", "versions"}
 
 
 def member(name: str, shard_id: str) -> Member:
@@ -45,7 +45,7 @@ def say(library, ready, identity, source_ms=0):
     some, none = PartitionSet.of(N, ready), PartitionSet.empty(N)
     said = Statement(identity, source_ms, 100, some, none, b"b" * 16)
     database = DatabaseStatement(Named(identity.version, identity.wire_id), told=True)
-    library.core("db").hear("b", b"b" * 16, 1, {identity.version: said}, database)
+    library.core("db").hear("b", b"b" * 16, 1, {identity.version: said}, database, wall_ms=0)
     library.wake("db")
 
 
@@ -140,7 +140,7 @@ async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(wor
         library.hear_of(["db"])
         await until(lambda: library.core("db") is not None)
         said = DatabaseStatement(Named("v1", identity.wire_id), told=False)
-        library.core("db").hear("b", b"b" * 16, 1, {}, said)
+        library.core("db").hear("b", b"b" * 16, 1, {}, said, wall_ms=0)
         library.wake("db")
         await until(lambda: library.known("db") and library.coming("db"))
         assert library.unready("db") == "others serve it, and what they hold of it is not known here yet"
@@ -288,7 +288,7 @@ async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
         assert "awaits" not in library.conditions()["db"]
         library.reconfigure({"db": DatabaseSettings(hold="v1")})
         assert {**library.conditions()["db"], "versions": None} == {
-            "kind": "dataset", "active": "v1", "hold": "v1", "versions": None,
+            "kind": "dataset", "active": "v1", "hold": "v1", "held_by": "settings", "versions": None,
         }  # fmt: skip
         library.reconfigure({"db": DatabaseSettings(hold="v9")})
         told = library.conditions()["db"]

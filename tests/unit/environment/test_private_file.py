@@ -80,6 +80,44 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
 
 
 @pytest.mark.parametrize(
+    ("uid", "gid", "mode", "is_read"),
+    [
+        (0, 70, 0o440, True), (0, 71, 0o440, True), (0, 70, 0o640, False), (0, 72, 0o440, False), (5, 70, 0o440, False),
+        (0, 70, 0o444, False), (0, 70, 0o460, False), (0, 70, 0o450, False), (5, 70, 0o400, True),
+    ],
+)  # fmt: skip
+def test_a_secret_of_root_that_this_group_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gid: int, mode: int, *, is_read: bool
+) -> None:
+    """As it is mounted for a user that is not root; its group alone may read, and nobody else's."""
+    path = tmp_path / "file"
+    private_file.write_text(path, TEXT)
+    found = os.stat_result((0o100000 | mode, 1, 1, 1, uid, gid, 4, 0, 0, 0))
+    monkeypatch.setattr(private_file.os, "fstat", lambda _: found)
+    monkeypatch.setattr(private_file.os, "getegid", lambda: 70)
+    monkeypatch.setattr(private_file.os, "getgroups", lambda: [71])
+    if is_read:
+        assert private_file.read_text(path, KIND) == TEXT
+    else:
+        with pytest.raises(ConfigError, match=f"mode {mode:04o}"):
+            private_file.read_text(path, KIND)
+
+
+def test_a_secret_that_root_edits_stays_its_group_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose group may read it may go on, and nobody else."""
+    path, given = tmp_path / "file", []
+    private_file.write_text(path, TEXT)
+    before = os.stat_result((0o100440, 1, 1, 1, 0, 70, 4, 0, 0, 0))
+    monkeypatch.setattr(private_file.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(private_file.os, "fchown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(type(path), "stat", lambda *_, **__: before)
+    private_file.write_text(path, TEXT)
+    monkeypatch.undo()
+    assert given == [(0, 70)]
+    assert path.stat().st_mode & 0o777 == 0o440
+
+
+@pytest.mark.parametrize(
     ("content", "told"),
     [(None, "No such file"), (b"\xff\xfe", "not UTF-8"), (b"#" * 70_000, "no list")],
 )

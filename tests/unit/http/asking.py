@@ -15,9 +15,9 @@ from tests.unit.http.fake_node import OWN
 PLAIN = b"application/octet-stream"
 
 
-def context_of(node, *, alone=False, session=None):
+def context_of(node, *, alone=False, session=None, permissions=None):
     """What reads need of a gateway; one that belongs to a node knows its name."""
-    return ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session)
+    return ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session, permissions)
 
 
 async def answer_to(context, request):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gossipkv.errors import TimedOut
 from gossipkv.http import json_lines
 from gossipkv.http.batches import MAX_KEYS
+from gossipkv.http.json_lines import MAX_DOCUMENT_BYTES
 from gossipkv.http.read_options import Session
 from gossipkv.wire.json_form import json_form
 from tests.unit.http.asking import ask, context_of
@@ -106,6 +107,9 @@ async def test_lines_that_are_no_keys(body, words):
         msgpack.packb([1]),
         msgpack.packb([None]),
         msgpack.packb([[b"a"]]),
+        msgpack.packb([[[]] * 1000] * 1000),
+        msgpack.packb([{}]),
+        msgpack.packb([{"a": 1}]),
         msgpack.packb([b"a"]) + b"x",
         b"\xdd\xff\xff\xff\xff",
         b"\xdc\x00\x03\xc4",
@@ -129,6 +133,8 @@ async def test_too_many_keys():
     for form, body in ((PACKED, msgpack.packb(keys)), (LINES, b"".join(b'"%b"\n' % key for key in keys))):
         status, headers, _ = await mget(body, {"Content-Type": form})
         assert (status, headers["X-GossipKV-Error"]) == (413, "TOO_LARGE")
+    for body in (b"\n" * MAX_KEYS + b'"x"', b'"%b"' % (b"k" * MAX_DOCUMENT_BYTES)):  # Each takes time as well.
+        assert (await mget(body))[0] == 413
     status, _, answer = await mget(b"".join(b'"%b"\n' % key for key in keys[1:]))
     assert (status, len(said(answer))) == (200, MAX_KEYS)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise, product
 
 import h11
@@ -194,6 +195,26 @@ def test_answers_without_a_body(status):
     (request,), exchange = heard(GET)
     ((told, headers, body),) = read_answers(exchange.whole(request, Answer(status, [(b"ETag", b'"x"')])), ["GET"])
     assert (told, body, b"content-length" in headers) == (status, b"", False)
+
+
+def test_nothing_that_is_stored_is_a_page():
+    """Whatever is answered: no other type is guessed, no script runs; a page says for itself what may."""
+    own = [(b"Content-Security-Policy", b"script-src 'self'")]
+    values = [
+        Answer(200, [(b"Content-Type", b"text/html")], b"<script>"),
+        text(404, "x"),
+        Answer(304),
+        Answer(200, own),
+    ]
+    for answer in values:
+        exchange = Exchange(Limits())
+        exchange.receive(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        head = exchange.head(exchange.next_request(), answer)
+        assert head.count(b"X-Content-Type-Options: nosniff\r\n") == 1
+        policies = re.findall(rb"Content-Security-Policy: (.*)\r\n", head)
+        assert policies == [b"script-src 'self'" if answer.headers == own else b"default-src 'none'; sandbox"]
+    exchange.receive(b"no request\r\n\r\n")
+    assert b"nosniff" in exchange.whole(None, exchange.next_request().answer)
 
 
 def test_unknown_statuses_and_dates():

@@ -27,6 +27,14 @@ DEAD = reports.said(members={"n3": "dead"}, all_say={"databases": {"geo": report
 WELL = judge(reports.said()).to_map()
 
 
+async def yes():
+    return True
+
+
+async def no():
+    return False
+
+
 def lines(answer):
     return answer.body.decode().splitlines()
 
@@ -73,7 +81,7 @@ async def test_livez_pings_the_node():
 async def test_readyz_asks_for_one_thing():
     """A node that has joined, opened and does not drain is ready, and is asked for nothing but `info`."""
     node = Node(info=info())
-    answer = await readyz(node, verbose=False)
+    answer = await readyz(node, verbose=False, may_see=yes)
     assert (answer.status, lines(answer), node.asked) == (200, ["ready"], [("info",)])
 
 
@@ -89,11 +97,11 @@ async def test_readyz_asks_for_one_thing():
 async def test_what_makes_a_node_unready(changed, words):
     """Each check alone makes it 503, in one line that says which; `verbose` marks it and comes to the same verdict."""
     told = info(ready={"joined": True, "opened": True, "draining": False} | changed)
-    answer = await readyz(Node(info=told), verbose=False)
+    answer = await readyz(Node(info=told), verbose=False, may_see=yes)
     assert (answer.status, len(lines(answer))) == (503, 1)
     assert all(word in lines(answer)[0] for word in words)
     assert (b"X-GossipKV-Error", b"NOT_READY") in answer.headers
-    verbose = await readyz(Node(info=told, verdict=WELL), verbose=True)
+    verbose = await readyz(Node(info=told, verdict=WELL), verbose=True, may_see=yes)
     assert (verbose.status, lines(verbose)[-1]) == (503, lines(answer)[0])
     assert len([line for line in lines(verbose) if line.startswith("[-]")]) == len(changed)
     assert len([line for line in lines(verbose) if line.startswith("[+]")]) == 4 - len(changed)
@@ -109,7 +117,7 @@ async def test_trouble_elsewhere_does_not_make_a_node_unready():
         )
     )
     node = Node(info=info(), verdict=verdict.to_map())
-    answer = await readyz(node, verbose=True)
+    answer = await readyz(node, verbose=True, may_see=yes)
     warnings = [line for line in lines(answer) if line.startswith("[!]")]
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
     assert warnings[0] == "[!] the cluster: 3 things are wrong. 1 database, 3 members, 1 dead."
@@ -118,12 +126,24 @@ async def test_trouble_elsewhere_does_not_make_a_node_unready():
     assert len(warnings) == 5
     assert not [line for line in warnings if "is held" in line]
     assert node.asked[-1] == ("verdict", {"last": True}), "a probe comes all the time, and asks for no new verdict"
-    assert (await readyz(Node(info=info()), verbose=False)).status == 200
+    assert (await readyz(Node(info=info()), verbose=False, may_see=yes)).status == 200
+
+
+async def test_why_the_cluster_is_not_well_is_told_to_whoever_may_see_it():
+    """Anybody else hears how much is wrong, and neither files nor what stands in them."""
+    said = reports.said(n2={"geo": reports.entry("2", error="/srv/geo/2/part-0: no TAB in 'salary of ana'")})
+    node = Node(info=info(), verdict=judge(said).to_map())
+    told = [lines(await readyz(node, verbose=True, may_see=may)) for may in (yes, no)]
+    assert any("salary" in line for line in told[0])
+    assert [line for line in told[1] if line.startswith("[!]")] == [
+        "[!] the cluster: 1 thing is wrong. 1 database, 3 members, all alive."
+    ]
+    assert told[1][-1] == "ready"
 
 
 async def test_a_sound_node_has_no_warnings():
     """All is well: the checks that hold, and the verdict."""
-    answer = await readyz(Node(info=info(), verdict=WELL), verbose=True)
+    answer = await readyz(Node(info=info(), verdict=WELL), verbose=True, may_see=yes)
     assert lines(answer) == [
         "[+] the node answers", "[+] has joined its cluster", "[+] has opened what it holds", "[+] is not draining",
         "ready",
@@ -132,7 +152,7 @@ async def test_a_sound_node_has_no_warnings():
 
 async def test_a_verdict_that_fails_is_a_warning():
     """What cannot be found out is told, and does not make the node unready."""
-    answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True)
+    answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True, may_see=yes)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
     assert "[!] whether all is well is not known: not in time" in lines(answer)
 
@@ -140,14 +160,14 @@ async def test_a_verdict_that_fails_is_a_warning():
 @pytest.mark.parametrize("verbose", [False, True])
 async def test_readyz_without_a_node(verbose):
     """A node that is gone is not ready: 503 and one line."""
-    answer = await readyz(Node(info=GONE), verbose=verbose)
+    answer = await readyz(Node(info=GONE), verbose=verbose, may_see=yes)
     assert (answer.status, len(lines(answer))) == (503, 1)
 
 
 @pytest.mark.parametrize("nonsense", [None, 7, [], {"ready": 3, "claimed_twice": 4}, {"ready": {"joined": "yes"}}])
 async def test_nonsense_is_no_crash(nonsense):
     """Whatever a node says, there is an answer; a check that is not said plainly does not hold."""
-    answer = await readyz(Node(info=nonsense, verdict=nonsense), verbose=True)
+    answer = await readyz(Node(info=nonsense, verdict=nonsense), verbose=True, may_see=yes)
     assert answer.status == 503
     assert (await healthz(Node(info=nonsense, databases=nonsense))).status == 404
 
@@ -156,7 +176,7 @@ async def test_the_page_shows_what_is_answered():
     """Both examples of the page are answers, to the letter."""
     page = PAGE.read_text(encoding="utf-8")
     told = info(ready={"joined": True, "opened": False, "draining": False})
-    answer = await readyz(Node(info=told, verdict=judge(DEAD).to_map()), verbose=True)
+    answer = await readyz(Node(info=told, verdict=judge(DEAD).to_map()), verbose=True, may_see=yes)
     assert re.search(r"\?verbose'\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()
     answer = await healthz(Node(info=info(), databases=[entry("geo", "v2", v1="RETIRING", v2="ACTIVE")]))
     assert re.search(r"```json\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from unittest.mock import MagicMock
+
 import pytest
 import trio
 
@@ -10,7 +13,7 @@ from gossipkv.access.users import User, Users, digest_of
 from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
 from gossipkv.http.answers import Request
 from gossipkv.http.order import Peer
-from gossipkv.http.permissions import KEPT_S, MOST_KEPT, TIMEOUT_MS, Permissions, token_of
+from gossipkv.http.permissions import KEPT_S, MAX_FORM_BYTES, MOST_KEPT, TIMEOUT_MS, Permissions, token_of
 from gossipkv.http.site import Site, site_of
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
@@ -72,9 +75,9 @@ def node() -> Asked:
 def site_that(node, *, is_secured: bool) -> Site:
     """What a gateway answers, to which all come by TLS, or none."""
     records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
-    databases = context_of(FakeNode({"db": records, "dba": records, "d": records}))
     permissions = Permissions(node, trio.current_time, is_secured=is_secured)
-    return Site(databases, dict.fromkeys(OWN, looking), FakePages(), permissions)
+    databases = context_of(FakeNode({"db": records, "dba": records, "d": records}), permissions=permissions)
+    return Site(databases, dict.fromkeys(OWN, looking), FakePages())
 
 
 @pytest.fixture
@@ -87,6 +90,19 @@ def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: byt
     shown = {} if token is None else {b"authorization": b"Bearer " + token.encode()}
     headers = {**shown, **{name.encode(): value for name, value in more.items()}}
     return Request(method, target, headers, peer=Peer("10.0.0.1", "anonymous"))
+
+
+async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
+    """Of whom the node says nothing has no right; without users everybody has it."""
+    permissions = Permissions(node, trio.current_time)
+    node.let(see="see", read="read:*", anonymous="read:db")
+    asked = (None, "see", "read", "nobody")
+    assert [await permissions.allows(bearer(name, b"/readyz"), (Right.SEE, None)) for name in asked] == [
+        False, True, False, False,
+    ]  # fmt: skip
+    node.users = None
+    await trio.sleep(KEPT_S)
+    assert await permissions.allows(bearer(None, b"/readyz"), (Right.SEE, None))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -110,7 +126,7 @@ async def test_every_path_with_every_right(site, node, target, method):
 
 def test_no_path_is_forgotten():
     """Of the gateway's own."""
-    assert set(site_of(None, None)[0]._paths) == set(OWN)
+    assert set(site_of(MagicMock(), None)[0]._paths) == set(OWN)
 
 
 async def test_a_key_that_the_page_looks_up_is_read(site, node):
@@ -200,6 +216,47 @@ async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
     node.users = None
     split = await site.answer(Request(b"POST", b"/login", {}, b"token=a%0D%0AX%3A1"))
     assert dict(split.headers)[b"Set-Cookie"].startswith(b"gossipkv-token=aX1;")
+
+
+@pytest.mark.parametrize(("headers", "status"), [
+    ({b"origin": b"http://node:8080"}, 303), ({b"origin": b"https://node:8080"}, 303), ({}, 303),
+    ({b"origin": b"https://public", b"x-forwarded-host": b"public"}, 303),
+    ({b"origin": b"http://evil"}, 403), ({b"origin": b"null"}, 403), ({b"origin": b"http://node"}, 403),
+    ({b"origin": b""}, 403), ({b"origin": b"http://evil", b"referer": b"http://node:8080/"}, 403),
+])  # fmt: skip
+async def test_a_form_comes_from_a_page_of_this_host(site, node, headers, status):
+    node.let(ana="see")
+    done = await site.answer(Request(b"POST", b"/login", {b"host": b"node:8080", **headers}, b"token=ana"))
+    assert (done.status, b"Set-Cookie" in dict(done.headers)) == (status, status == 303)
+    assert len(node.asked) == (status == 303)
+
+
+async def test_a_form_is_short(site, node):
+    node.let(ana="see")
+    for size, status in ((MAX_FORM_BYTES, 303), (MAX_FORM_BYTES + 1, 413)):
+        body = b"token=ana&x=" + b"y" * (size - 12)
+        assert (await site.answer(Request(b"POST", b"/login", {}, body))).status == status
+
+
+async def test_a_scan_ends_with_the_right_to_read(autojump_clock, node):
+    """With the page that follows, once what was said of the token stands no longer; the others are whole."""
+    records = FakeDatabase({"1": {b"key%02d" % number: b"v" for number in range(50)}}, "1")
+    permissions = Permissions(node, trio.current_time)
+    fake = FakeNode({"db": records}, page=7)
+    site = Site(context_of(fake, permissions=permissions), {}, FakePages())
+    for gone in ({"ana": "read:other"}, {}):
+        node.let(ana="read:db")
+        await trio.sleep(KEPT_S)
+        fake.calls.clear()
+        answer = await site.answer(bearer("ana", b"/db/_scan", b"POST"))
+        assert answer.status == 200
+        for _ in range(2):
+            await anext(answer.body)
+        node.let(**gone)
+        await trio.sleep(KEPT_S)
+        rest = b"".join([piece async for piece in answer.body])
+        assert [json.loads(line).get("error") for line in rest.splitlines()] == ["UNAUTHORIZED"]
+        assert len(fake.asked("scan")) == 2
 
 
 async def test_the_cookie_of_who_has_come_by_tls_goes_by_nothing_else(node):

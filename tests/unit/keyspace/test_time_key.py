@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.keyspace.time_key import MOST_END, TimeKey, parse_time_key, time_key_of
+from gossipkv.keyspace.time_key import ISO, MOST_END, WIDTHS, TimeKey, parse_time_key, time_key_of
 from gossipkv.table.records import MOST_KEY
 
 SECONDS = TimeKey(2, 4, "s")
@@ -47,15 +51,63 @@ def test_keys_without_time():
     assert TimeKey(3, 1, "ns").fault_of(b"abcd") is None
 
 
+MOMENTS = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)).map(  # noqa: DTZ001  # Keys tell no zone.
+    lambda moment: moment.replace(microsecond=0)
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS[ISO])
+@given(st.data())
+def test_text_of_iso_8601(width, data):
+    """Its order is that of time; each time has one text, and what is no such text has none."""
+    time_key = TimeKey(2, width, ISO)
+    one, other = (b"ab" + data.draw(MOMENTS).isoformat().encode() for _ in range(2))
+    assert time_key.fault_of(one) is None
+    assert (time_key.time_of(one) < time_key.time_of(other)) is (one[: 2 + width] < other[: 2 + width])
+    assert b"ab" + time_key.key_time(time_key.time_of(one)) == one[: 2 + width]
+    at = data.draw(st.integers(2, 1 + width))
+    broken = one[:at] + b"x" + one[at + 1 :]
+    assert "has its time, as text such as 2026-11-27" in time_key.fault_of(broken)
+    assert time_key.fault_of(one[:at]) is not None
+    assert 0 <= time_key.time_of(data.draw(st.binary(max_size=30))) < time_key.most
+
+
+def test_ranges_of_less_than_a_minute_in_text():
+    """A bound may be of a day, or of an hour."""
+    time_key = TimeKey(0, 19, ISO)
+    for first, end, is_short in (
+        (b"2026-11-27T13:37:00", b"2026-11-27T13:37:59", True), (b"2026-11-27T13", b"2026-11-27T13:01", False),
+        (b"2026-11-27", b"2026-11-27T00:00:59.5", True), (b"2026-11-27T13:37+01:00", b"2026-11-28", False),
+        (b"", b"2026", False), (b"nonsense", b"p", True), (b"2026", None, False),
+    ):  # fmt: skip
+        assert time_key.is_short(first, end) is is_short, (first, end)
+
+
 def test_what_people_write():
     """Is read, and written, as offset, width and unit."""
     assert parse_time_key("2:4:s") == SECONDS
     assert str(SECONDS) == "2:4:s"
+    assert parse_time_key("3:19:iso") == TimeKey(3, 19, ISO)
     assert time_key_of([MOST_END - 8, 8, "ns"]).end == MOST_END == MOST_KEY
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2", "2:4", "2:4:h", "-1:4:s", "2:0:s", "2:9:s", "65515:8:s", "2:4:s:", "a:4:s", "٢:4:s"]
+    "text",
+    [
+        "",
+        "2",
+        "2:4",
+        "2:4:h",
+        "-1:4:s",
+        "2:0:s",
+        "2:9:s",
+        "65515:8:s",
+        "0:8:iso",
+        "0:20:iso",
+        "2:4:s:",
+        "a:4:s",
+        "٢:4:s",
+    ],
 )
 def test_what_people_write_wrongly(text):
     """One error that says how it is to be."""

@@ -126,8 +126,10 @@ def test_steps() -> None:
 
 
 def test_durations() -> None:
-    """Milliseconds to hours; a number is seconds."""
-    assert [seconds_of(text) for text in ("500ms", "30s", "2m", "1h", "1.5")] == [0.5, 30, 120, 3600, 1.5]
+    """As in settings and options: with a unit."""
+    assert [seconds_of(text) for text in ("500ms", "30s", "2m", "1h", "1.5s", "0s")] == [0.5, 30, 120, 3600, 1.5, 0]
+    with pytest.raises(PlanError, match=r'number with a unit .*, such as "10s"'):
+        seconds_of("10")
 
 
 @pytest.mark.parametrize("theta", [0, -1, 11, float("nan")])

@@ -63,10 +63,11 @@ def handlers(of: Access) -> Handlers:
     parts = [MagicMock() for _ in range(4)]
     made = Handlers(
         *parts, of, deciding=TableMethods(MagicMock(), Random(1), Config()),
-        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts")}, random=Random(1),
+        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts", "words")}, random=Random(1),
     )  # fmt: skip
     for name in made._methods:
         made._methods[name] = lambda _arguments: "done"
+    made._of_callers[b"status"] = lambda _arguments, _caller: "done"
     return made
 
 
@@ -113,6 +114,15 @@ async def test_every_command_with_every_right(command):
             else:
                 with pytest.raises(Unauthorized):
                     of.judge_command(command, caller(number), database)
+
+
+async def test_who_is_told_what_errors_show_of_a_database():
+    """Its readers, and all where there are no users; a gateway is not, which shows to others what it hears."""
+    of = access(users(ana=["read:db", "see"], bo=["see"], all=["read:*"]))
+    asking = {name: number_of(of, name) for name in ("ana", "bo", "all")} | {"": ANONYMOUS, "gateway": PROVEN}
+    assert {name for name, number in asking.items() if of.is_reader(number, "db")} == {"ana", "all"}
+    assert {name for name, number in asking.items() if of.is_reader(number, "other")} == {"all"}
+    assert access(None).is_reader(ANONYMOUS, "db")
 
 
 async def test_what_is_refused_is_neither_done_nor_counted():

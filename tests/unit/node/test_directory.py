@@ -25,7 +25,7 @@ def test_a_new_directory_is_made_with_those_above_it(tmp_path):
     with opened(tmp_path / "a" / "b") as data:
         assert data.store.databases() == []
         assert sorted(os.listdir(tmp_path / "a" / "b")) == [
-            "LOCK", "NODE", "active", "building", "damaged", "datasets", "refuted", "removing",
+            "LOCK", "NODE", "active", "building", "damaged", "datasets", "held", "refuted", "removing",
         ]  # fmt: skip
         assert len(data.record.uuid) == 32
         assert data.record.node == f"node-{data.record.uuid[:8]}"

@@ -57,7 +57,7 @@ async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
             """Hear of none."""
 
     async with gossiping_in(tmp_path) as (gossiping, _):
-        asking, core = Asking(gossiping, Peers(), None), gossiping._core
+        asking, core = Asking(gossiping, Peers(), None, lambda *_: 0), gossiping._core
 
         def behind() -> object:
             """Who holds back what needs revision 2, as who asks for it is told."""

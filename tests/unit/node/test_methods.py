@@ -31,7 +31,7 @@ from tests.unit.table.made_up_tables import MadeUpTables
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gossipkv.errors import Detail
@@ -62,7 +62,15 @@ class MadeUpLibrary:
     refused = list  # None.
     residency = dict  # Of nothing.
 
-    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
+    def status(
+        self,
+        database: str | None = None,
+        *,
+        local: bool = True,
+        bitmaps: bool = False,
+        may_read: Callable[[str], bool] = bool,
+    ) -> dict[str, Detail]:
+        assert all(may_read(name) for name in self.names)
         self.local.append(local)
         self.bitmaps.append(bitmaps)
         return {name: {"done": self.told} for name in self.names if database in {None, name}}
@@ -187,6 +195,7 @@ class Node:
                 self.measures(),
             ).to_map,
             deciding=(tables := MadeUpTables()),
+            words=tables,
             names=Names(self.library, tables, lambda: {"x", "y", "gone"}),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             report=NoVerdicts().report,

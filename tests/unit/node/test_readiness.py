@@ -34,6 +34,7 @@ class Scene:
         terms = Terms(1, 1, 0, 0, 1000, 0)
         cluster = Cluster(self.membership, self.convergence, terms, lambda _core, _effects: None)
         self.readiness = Readiness(self.library, cluster, settle_ms=SETTLE_MS, now_ms=0)
+        self.readiness.tables_opened = True
 
     def joined(self, now_ms: int) -> bool:
         return self.readiness.to_map(now_ms)["joined"]
@@ -79,3 +80,5 @@ def test_opened_and_draining_are_as_they_are() -> None:
     assert scene.readiness.to_map(0) == {"joined": True, "opened": False, "draining": True}
     scene.library.opened = True
     assert scene.readiness.to_map(0)["opened"]
+    scene.readiness.tables_opened = False
+    assert not scene.readiness.to_map(0)["opened"]

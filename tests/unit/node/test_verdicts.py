@@ -42,17 +42,20 @@ class Made:
         self.report = Report(
             node="n1",
             has_source=True,
-            datasets=SimpleNamespace(conditions=lambda: conditions or {}, trouble=lambda: None),
+            datasets=SimpleNamespace(conditions=lambda **_: conditions or {}, trouble=lambda: None),
             tables=tables,
             names=SimpleNamespace(with_disputes=dict),
-            store=SimpleNamespace(to_map=lambda: {"state": "closed", "why": "lost"}),
+            store=SimpleNamespace(to_map=lambda: {"state": "closed", **self.closed}),
             cluster=self.cluster,
+            unreached=lambda: self.unreached,
             unreadable=list,
             draining=lambda: True,
             certificate=lambda: self.expires_s,
             clock=self,
         )
         self.expires_s: int | None = None
+        self.unreached: dict[str, str] = {}
+        self.closed = {"why": "EIO"}
         self.verdicts = Verdicts(self.report, self.ask, Threads(), self)
 
     def wall_ms(self):
@@ -80,10 +83,13 @@ async def test_a_report_has_only_what_is_so():
     assert await made.report.make() == {
         "away": {"n2": "suspect"},
         "acceptors": ["n1"],
-        "tables_closed": "lost",
+        "tables_closed": "EIO",
         "draining": True,
         "databases": {"geo": {"active": "1"}},
     }
+    made.unreached, made.closed = {"n2": "no answer"}, {"why": "damaged", "lost": True}
+    told = await made.report.make()
+    assert (told["unreached"], told["tables_lost"], told.get("tables_closed")) == ({"n2": "no answer"}, "damaged", None)
 
 
 async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):

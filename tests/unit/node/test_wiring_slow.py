@@ -101,7 +101,7 @@ async def test_a_node_with_tables(tmp_path: Path) -> None:
     def ask(host: str, port: int) -> None:
         with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             assert client.info()["tables"] == {
-                "state": "open", "why": None, "store": "0000000000000005", "life": 2,
+                "state": "open", "why": None, "lost": False, "store": "0000000000000005", "life": 2,
                 "log_damage": None, "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
             }  # fmt: skip
             told = client.call("backup", str(tmp_path / "backup"))

@@ -36,6 +36,16 @@ def test_the_first_period():
     assert starts(cut) == [4600 + 300 + 450 * number for number in range(8)]
 
 
+@pytest.mark.parametrize(("width", "ends"), [(19, ["13:05:00", "13:12:30"]), (16, ["13:05", "13:12"]), (13, ["13"])])
+def test_times_in_text(width, ends):
+    """As many ranges as keys can tell apart, each once."""
+    key = TimeKey(2, width, "iso")
+    high = key.time_of(b"ab2026-11-27T13:00:00")
+    (cut,) = cuts(key, [b""], Written(b"ab", high - HOUR_S, high, 512 * MIB, HOUR_S))
+    assert cut.keys[: len(ends)] == tuple(b"ab2026-11-27T" + end.encode() for end in ends)
+    assert [*cut.keys] == sorted(set(cut.keys))
+
+
 def test_the_next_period():
     """Nothing, until the last range is about to be written to; then from there on, and of that range alone."""
     firsts = [b"", *(at(4900 + 450 * number) for number in range(8))]

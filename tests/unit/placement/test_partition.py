@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, ends_of_move, fault_of
+from gossipkv.placement.partition import Assignment, End, Partition, ends_of_move, fault_of
 from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
 
 
@@ -15,8 +15,16 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
         ("have one id", Partition.of(7, [*WHOLE.assignments[:2], Assignment(1, node(9), 2, A)])),
         ("assigned twice", Partition.of(7, [*WHOLE.assignments, Assignment(4, node(1), 2, P)])),
         ("not below the replication", hosted(7, (1, 0, A), (2, 3, A))),
-        ("than two", hosted(7, (1, 0, A), (2, 0, P), (3, 0, L))),
-        ("more than one that is AVAILABLE", hosted(7, (1, 0, A), (2, 0, A))),
+        ("no move leaves in it", hosted(7, (1, 0, A), (2, 0, P), (3, 0, L))),
+        ("no move leaves in it", hosted(7, (1, 0, A), (2, 0, A))),
+        ("no move leaves in it", hosted(7, (1, 0, INIT), (2, 0, INIT), (3, 1, A))),
+        ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, L), (3, 1, A))),
+        ("no move leaves in it", hosted(7, (1, 0, P), (2, 0, INIT), (3, 1, A))),
+        ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, P), (3, 1, A))),
+        ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, INIT), (3, 1, A))),
+        ("is negative", hosted(7, (1, -1, A), (2, 0, A))),
+        ("two ends", hosted(7, (1, 0, A))._replace(ends=(End(5, 1), End(5, 2)))),
+        ("has an end", hosted(7, (1, 0, A))._replace(ends=(End(1, 1),))),
         ("nobody is AVAILABLE", hosted(7, (1, 0, P))),
         ("nobody is AVAILABLE", hosted(7)),
         ("more than one slot moves", hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A))),

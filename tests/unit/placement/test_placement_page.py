@@ -10,6 +10,7 @@ import msgpack
 
 from gossipkv.placement import statement
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.orders import Order
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.ring import share
 from gossipkv.placement.statement import DatabaseStatement, Statement, encode, encode_database
@@ -34,7 +35,7 @@ def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
     (piece,) = encode(Statement(IDENTITY, 0, 0, none, none, bytes(16), PartitionSet.of(12, [3])))
     assert [fields(one) for one in MAPS] == [
         list(msgpack.unpackb(piece)),
-        list(msgpack.unpackb(encode_database(DatabaseStatement()))),
+        list(msgpack.unpackb(encode_database(DatabaseStatement(order=Order(1, None))))),
     ]
 
 

@@ -211,22 +211,28 @@ def test_nothing_is_moved_while_too_little_is_known():
 
 
 def test_what_was_moved_rests():
-    """For ten minutes; so do the children of it."""
+    """For ten minutes, and it is told for how long; the children of it do not."""
     table = Ranged([(1,)] * 4, nodes=2, replication=1).measure(*[MIB] * 4)
     table.now = 1.0
     table.do(table.plan())
-    moved = [at for at, one in enumerate(table.map.values()) if standing(one) == (node(2),)]
-    table.divide([*table.map][moved[0]])
-    table.measure(*[0] * 5)
-    size = {id_: 9 * MIB for id_, _ in table.lately.moved}
-    table.measure(*(size.get(one.id, 0) for one in table.map.values()))
-    assert table.moves() == []
+    moved = {id_ for id_, _ in table.lately.moved}
+    assert [(id_, left_s) for id_, _, left_s in table.lately.resting(61.0)] == [(id_, 540) for id_ in sorted(moved)]
     table.nodes[3] = table.nodes[1]._replace(id=node(3))
-    ids = [one.id for one in table.map.values()]
-    assert not {ids[at] for at, *_ in table.moves()} & size.keys()
+    table.measure(*(9 * MIB * (one.id in moved) for one in table.map.values()))
+
+    def given():
+        ids = [one.id for one in table.map.values()]
+        return {ids[at] for at, *_ in table.moves()}
+
+    assert not given() & moved
+    key = next(key for key, one in table.map.items() if one.id in moved)
+    table.divide(key)
+    table.look()
+    assert given() == {table.map[key].id, table.map[key + b"5"].id}
     table.now += LATELY_S
     table.look()
-    assert {ids[at] for at, *_ in table.moves()} & size.keys()
+    assert given() & moved
+    assert table.lately.resting(table.now) == []
 
 
 def test_nothing_goes_back_the_way_that_something_came():
@@ -390,3 +396,24 @@ def test_nothing_comes_nearer(groups):
     slot = slot_to_take(known, range_.id, node(4))
     after = [[*hosts[:at], 4, *hosts[at + 1 :]] for at in range(3)]
     assert is_apart(after[slot]) or not any(map(is_apart, after))
+
+
+@pytest.mark.parametrize("nodes", [4, 5, 7])
+def test_what_has_grown_by_divisions_is_soon_even(nodes):
+    """Within three minutes of quiet, by number: a child has not been moved because its parent was."""
+    table = Ranged([(1, 2, 3)], nodes=nodes).measure(300 * MIB)
+    while len(table.map) < 150:
+        for key in [*table.map]:
+            table.divide(key)
+        table.measure(*[300 * MIB] * len(table.map))
+        for _ in range(3):
+            made = table.plan()
+            table.do(made._replace(moves=made.moves[:8]))
+            table.now += 10.0
+            table.look()
+    for _ in range(18):
+        made = table.plan()
+        table.do(made._replace(moves=made.moves[:8]))
+        table.now += 10.0
+        table.look()
+    assert all(0.9 <= load <= 1.1 for load in table.loads().values()), table.loads()

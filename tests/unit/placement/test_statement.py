@@ -15,6 +15,7 @@ from gossipkv.address import Address
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits, item_bytes
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.orders import MAX_STAMP, Order
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import (
     MAX_PARTITIONS,
@@ -241,6 +242,7 @@ DATABASES = st.builds(
     st.none() | NAMES,
     st.dictionaries(DIGESTS, st.lists(st.sampled_from(FUNCTIONS), unique=True).map(tuple), max_size=MAX_REFUTED),
     st.booleans(),
+    st.none() | st.builds(Order, st.integers(0, MAX_STAMP), st.none() | NAMES),
 )
 
 
@@ -255,6 +257,7 @@ def test_the_latest_refutations_are_told() -> None:
     refuted = {f"{number:064x}": FUNCTIONS for number in range(MAX_REFUTED + 5)}
     longest = Named("n" * MAX_NAME_CHARACTERS, bytes(16))
     said = DatabaseStatement(longest, longest, longest.version, longest.version, refuted, told=True)
+    said = replace(said, order=Order(MAX_STAMP, longest.version))
     entry = encode_database(said)
     found = decode_database(entry)
     assert found == replace(said, refuted=dict(list(refuted.items())[5:]))
@@ -269,6 +272,8 @@ def test_the_latest_refutations_are_told() -> None:
         {"next": ["a/b", bytes(16)]}, {"newest": 1}, {"newest": ""}, {"hold": b"1"}, {"refuted": None},
         {"refuted": {}}, {"refuted": [[b"d" * 31]]}, {"refuted": [[b"d" * 32, 1]]}, {"refuted": [[b"d" * 32, ""]]},
         {"refuted": [b"d" * 32]}, {"refuted": [[b"d" * 32]] * 17}, {"told": None}, {"told": 1},
+        {"order": []}, {"order": 7}, {"order": [7]}, {"order": [-1, None]}, {"order": [True, None]},
+        {"order": [1 << 63, None]}, {"order": [7, b"1"]}, {"order": [7, "a/b"]},
     ],
     ids=str,
 )  # fmt: skip
@@ -285,6 +290,7 @@ def test_mutations_are_a_statement_or_none() -> None:
         *encode(statement(100, PartitionSet.of(100, range(0, 100, 7)), PartitionSet.of(100, range(40)))),
         *encode(statement(3, PartitionSet.whole(3))),
         encode_database(DatabaseStatement(Named("1", bytes(16)), None, "2", None, {"ab" * 32: ("text",)}, told=True)),
+        encode_database(DatabaseStatement(order=Order(1_700_000_000_000, "2"))),
     ]
     read = 0
     for _ in range(FUZZED):

@@ -9,6 +9,7 @@ import trio
 
 from gossipkv.errors import Unavailable
 from gossipkv.register.space import Space
+from tests.world.logs import capture_logs
 from tests.world.metadata.store import Disk, Mood, SimulatedStore
 
 
@@ -72,6 +73,21 @@ async def test_it_waits_for_room(scene, nursery, autojump_clock):
     scene[1].is_full = False
     await space.write({b"kb": b"2"})
     assert (told, space.get(b"ka"), space.closed) == ([1], b"1", None)
+
+
+async def test_a_wait_for_room_is_logged_once_and_counted(scene, nursery, autojump_clock):
+    """However long it takes; the next one is logged again."""
+    space = opened(scene)
+    await nursery.start(space.run)
+    with capture_logs() as logs:
+        for _ in range(2):
+            scene[1].is_full = True
+            space.append({b"k": b"1"}, lambda: None)
+            await trio.sleep(60)
+            scene[1].is_full = False
+            await trio.sleep(1)
+    assert [line["event"] for line in logs] == ["decisions_wait_for_room", "decisions_have_room"] * 2
+    assert all(100 < line["attempts"] <= 122 for line in logs[1::2])
 
 
 async def test_a_store_that_fails_closes_it(scene, nursery, autojump_clock):

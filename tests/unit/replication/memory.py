@@ -146,15 +146,11 @@ class Node:
         def read(life=self.life):
             if life is not self.life:
                 return
-            replicas = self.replicas
-            entries = [
-                entry
-                for at, done in self.log
-                if at > max(look.position, self.floor)
-                for entry in replicas.spaces.read(at, done)
-            ]
+            feed = self.replicas.peers[node].feed
+            batches = [(at, done) for at, done in self.log if at > max(look.position, self.floor)]
+            entries = self.replicas.spaces.read(batches, feed.lacks)
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
-            replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
+            feed.read(look, entries, position, is_cut=is_cut)
             self.wake()
 
         self.cluster.soon(read)

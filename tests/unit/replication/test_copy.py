@@ -32,9 +32,14 @@ def spaces_with(copy):
     return spaces
 
 
+def read(copy, batch):
+    """What the log of a node with one copy has of a batch."""
+    return spaces_with(copy).read([(5, operations(batch.payload))], lambda *_: True)
+
+
 def again(copy, batch):
     """The entry that the log has of a batch."""
-    (entry,) = spaces_with(copy).read(5, operations(batch.payload))
+    (entry,) = read(copy, batch)
     return entry.records, entry.before, entry.after, entry.is_own
 
 
@@ -85,6 +90,6 @@ def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(cop
 def test_what_says_nothing(copy):
     """A batch that has another config adopted, and what is of another space."""
     batch = copy.adopting(2, copy.hosts)
-    assert not spaces_with(copy).read(5, operations(batch.payload))
+    assert not read(copy, batch)
     other, *_ = first_batch(8, Identity(b"other", 0, MINE), 1, HOSTS[:1])
-    assert not spaces_with(copy).read(5, operations(other.payload))
+    assert not read(copy, other)

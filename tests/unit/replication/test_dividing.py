@@ -383,7 +383,7 @@ def test_tombstones_of_a_sibling_that_has_departed(cluster):
     node = cluster.nodes[0]
     low, high = child(node, LOW), child(node, HIGH)
     high.departs()
-    node.replicas.spaces.changes(high)
+    node.replicas.spaces.hides(high)
     node.collecting._collect(low)
     cluster.run()
     assert RECORD + b"z" in node.spaces[high.space]
@@ -500,7 +500,61 @@ def test_a_child_is_divided(cluster):
     assert low.space == high.space == child(first, HIGH).space
     first.begin()
     assert first.replicas.copies.keys() == {(TABLE, number) for number in (HIGH, *bounds)}
-    entries = [entry for at, done in first.log for entry in first.replicas.spaces.read(at, done)]
+    entries = first.replicas.spaces.read(first.log[-4:], lambda *_: True)
     shown = [(entry.copy.identity.partition, [key for key, _ in entry.records]) for entry in entries]
-    assert sorted(shown[-5:-2]) == [(HIGH, []), (10, [b"b"]), (11, [])]
-    assert sorted(shown[-2:]) == [(10, []), (11, [b"c"])]
+    assert sorted(shown[:3]) == [(HIGH, []), (10, [b"b"]), (11, [])]
+    assert sorted(shown[3:]) == [(10, []), (11, [b"c"])]
+
+
+def test_a_page_of_the_log_has_one_entry_of_each_child(cluster):
+    """With all that was written to it there, where the first of these batches stands; of what is not asked for none."""
+    node = cluster.nodes[0]
+    begins = node.replicas.copies[TABLE, 7].synced
+    for key in (b"b", b"y", b"c", b"b"):
+        cluster.write(1, key)
+    ends = node.replicas.copies[TABLE, 7].synced
+    page = node.log[-4:]
+    cluster.divide(1)
+    entries = node.replicas.spaces.read(page, lambda *_: True)
+    shown = {entry.copy.partition[1]: [key for key, _ in entry.records] for entry in entries}
+    assert shown == {LOW: [b"b", b"c", b"b"], HIGH: [b"y"]}
+    assert {(entry.position, entry.before, entry.after) for entry in entries} == {(page[0][0], begins, ends)}
+    wanted = node.replicas.spaces.read(page, lambda copy, after: after == ends and copy is child(node, HIGH))
+    assert [entry.copy for entry in wanted] == [child(node, HIGH)]
+
+
+def test_what_many_divisions_have_left_in_the_log_is_read_once(cluster, monkeypatch):
+    """In its next life a node feeds what others tell of late: not each child for itself, nor each batch for each."""
+    node = cluster.nodes[0]
+    keys = [b"%02d" % number for number in range(40)]
+    cluster.cut(node)
+    for key in keys * 3:
+        cluster.write(1, key)
+    monkeypatch.setitem(BOUNDS, LOW, Bounds(b"", keys[1]))
+    for number, key in enumerate(keys[1:], 100):
+        monkeypatch.setitem(BOUNDS, number, Bounds(key, keys[number - 98] if number < 138 else None))
+    children = [LOW, *range(100, 139)]
+    cluster.divide(1, heirs=children)
+    node.begin()
+    node.replicas.spaces.has_ranges(TABLE)
+    node.replicas.maps[TABLE] = 2
+    for heir in (cluster.heir(number, 1) for number in children):
+        node.replicas.place(heir.identity, heir.config, heir.hosts, heir.rules)
+    looks, entries = [], []
+    look, read = node.look, node.replicas.spaces.read
+
+    def reads(batches, lacks):
+        entries.append(read(batches, lacks))
+        return entries[-1]
+
+    node.look = lambda *asked: (looks.append(asked), look(*asked))
+    node.replicas.spaces.read = reads
+    cluster.connect(node)
+    cluster.pass_s(0.5)
+    cluster.divide(2, 3, heirs=children)  # They have heard of it only now.
+    cluster.pass_s(2.0)
+    assert are_equal(cluster, children)
+    assert live(cluster.nodes[1], child(cluster.nodes[1], 138)) == dict.fromkeys((b"39", b"a", b"m", b"z"), b"v")
+    assert len(looks) <= 2 * 4
+    assert sum(map(len, entries)) <= 2 * 2 * len(children)
+    assert [one.told for one in cluster.nodes] == [[], [], []]

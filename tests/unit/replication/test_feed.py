@@ -6,8 +6,9 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Host, first_batch
-from gossipkv.replication.feed import MESSAGE_ENTRIES, MOST_OF_LANES, MOST_UNDER_WAY, Ends, Feed, Look, Ship, Told
+from gossipkv.replication.feed import MESSAGE_ENTRIES, MOST_OF_LANES, MOST_UNDER_WAY, Feed
 from gossipkv.replication.keys import Identity
+from gossipkv.replication.lanes import Ends, Look, Ship, Told
 from gossipkv.replication.tail import Beginnings, Tail
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 

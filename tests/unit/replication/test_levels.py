@@ -6,8 +6,8 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Host, Rules
-from gossipkv.replication.feed import NOTHING, Ends, Told
 from gossipkv.replication.keys import Identity, encode_state
+from gossipkv.replication.lanes import NOTHING, Ends, Told
 from gossipkv.replication.levels import Levels
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
@@ -55,7 +55,7 @@ def test_who_leaves_confirms_for_nobody():
 @pytest.mark.parametrize(("nodes", "slots"), [((), 1), ((2,), 2), ((3,), 1), ((4,), 1), ((3, 4), 2), ((2, 3, 4), 3)])
 def test_who_can_confirm(nodes, slots):
     """Slots all of whose hosts that count are connected."""
-    assert levels().connected({NODES[one] for one in nodes}) == slots
+    assert levels().confirming({NODES[one] for one in nodes}.__contains__) == slots
 
 
 def test_a_level_is_of_the_slots_that_there_are_to_be():
@@ -110,6 +110,6 @@ def test_a_slot_that_has_only_a_target_confirms_nothing():
     """What that and one more had would be lost with the one."""
     one = levels(without=(3,))
     confirm(one, n4=5)
-    assert (one.reached("majority"), one.connected({NODES[2], NODES[4]})) == (0, 2)
+    assert (one.reached("majority"), one.confirming({NODES[2], NODES[4]}.__contains__)) == (0, 2)
     confirm(one, n2=5)
     assert (one.reached("majority"), one.reached("all")) == (5, 0)

@@ -67,8 +67,8 @@ def test_of_many_copies_is_told_by_and_by(monkeypatch):
     copies = [*node.replicas.copies.values()]
     node.replicas.connected(other.uuid)
     _, first, on_reply = asked.pop()
-    numbers = {row[2]: row[0] for row in first[1:]}
-    on_reply(msgpack.packb([[row[0], row[6], row[3] + 1, 1, True] for row in first[1:]]))
+    numbers = {row[2]: row[0] for row in first}
+    on_reply(msgpack.packb([[row[0], row[6], row[3] + 1, 1, True] for row in first]))
     for copy in reversed(copies):
         node.replicas.originate({copy: [Write(b"k", b"v")]})
         made.run()
@@ -76,6 +76,6 @@ def test_of_many_copies_is_told_by_and_by(monkeypatch):
     for _ in range(10):
         node.replicas.pump()
     tells = [rows for method, rows, _ in asked if method == "replica_tell"]
-    assert [len(rows) - 1 for rows in tells] == [2, 2, 1]
-    told = [row[0] for rows in tells for row in rows[1:]]
+    assert [len(rows) for rows in tells] == [2, 2, 1]
+    told = [row[0] for rows in tells for row in rows]
     assert told == [numbers[copy.identity.partition] for copy in reversed(copies)]

@@ -11,6 +11,7 @@ from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
 from gossipkv.replication.taking import MOST_BYTES
 from gossipkv.storage.engine.shell import Batch
+from tests.unit.replication.memory import TABLE, Cluster
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
 from tests.unit.table.record_nodes import CONFIG
 
@@ -382,3 +383,23 @@ def test_what_was_kept_is_taken_in_batches_for_which_the_log_has_room(talker):
     assert talker.copy.synced == talker.copy.appended
     assert len(sizes) == 4
     assert max(sizes) < 2 * MOST_BYTES
+
+
+def test_when_copies_can_be_written_to():
+    """Their map is known, and all others have told; later a majority is enough, as it is for a write."""
+    cluster = Cluster()
+    node = cluster.nodes[0]
+    for one in cluster.nodes:
+        cluster.cut(one)
+    assert not node.replicas.can_answer
+    cluster.connect()
+    cluster.pass_s(0.1)
+    assert not node.replicas.can_answer
+    node.replicas.maps[TABLE] = node.copy.config
+    assert node.replicas.can_answer
+    for lost, is_enough in ((cluster.nodes[2], True), (cluster.nodes[1], False)):
+        cluster.cut(lost)
+        node.replicas._began = cluster.now
+        assert not node.replicas.can_answer
+        cluster.pass_s(1.1)
+        assert node.replicas.can_answer is is_enough

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from gossipkv.access.certificates import Subject, new_authority, new_certificate
 from gossipkv.serving._transport import Tls
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 ALL = 0b111  # Every listener.
 NOW = datetime.now(UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+Key = ec.EllipticCurvePrivateKey
 
 
 def nobody(_name: str) -> int:
@@ -61,6 +69,33 @@ class Authority:
         if version is not None:
             context.minimum_version = context.maximum_version = version
         return context
+
+
+class Intermediate(Authority):
+    """An authority that another has signed, which alone is in `path`; who it signs shows it as well."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        super().__init__(directory, name)
+        root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+        self.path.write_text(pem_of(ca_of(f"{name} root", root, f"{name} root", root)))
+        key = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        self.signed = replace(self.signed, certificate=pem_of(ca_of(name, own, f"{name} root", root)), key=key)
+
+    def pair(self, name: str, *hosts: str, began: datetime = NOW, uuid: UUID | None = None) -> Pair:
+        pair = super().pair(name, *hosts, began=began, uuid=uuid)
+        pair.certificate.write_text(pair.certificate.read_text() + self.signed.certificate)
+        return pair
+
+
+def ca_of(name: str, key: Key, issuer: str, signer: Key) -> x509.Certificate:
+    """A certificate of an authority that may have others below it."""
+    called, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, issuer))
+    builder = x509.CertificateBuilder(by, called, key.public_key(), x509.random_serial_number(), NOW - HOUR, NOW + DAY)
+    return builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(signer, SHA256())
+
+
+def pem_of(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
 
 
 class Client:

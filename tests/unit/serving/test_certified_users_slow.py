@@ -12,7 +12,7 @@ import pytest
 
 from gossipkv.serving.loop import Refused, Welcome
 from gossipkv.wire import rpc
-from tests.unit.serving.secured import Authority, Client, Secured
+from tests.unit.serving.secured import Authority, Client, Intermediate, Secured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +74,23 @@ def test_who_shows_a_certificate_is_its_user(served: Named, version: ssl.TLSVers
         assert served.asks_as(again) == user
         assert again.tls.session_reused
     assert served.asks_as(served.meet()) == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_under_an_intermediate_authority(served: Named, tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """A ticket has the certificate without its chain, and says who signed it: for users alone, again and again."""
+    between, strange = Intermediate(tmp_path, "between"), Intermediate(tmp_path, "strange")
+    served.clients_authority = between
+    served.know(strange.path)
+    for name, by, user in (("ana", between, None), ("bob", between, BOB), ("ana", strange, 0)):
+        context = served.context(name, by)
+        context.minimum_version = context.maximum_version = version
+        ticket = None
+        for is_again in (False, True, True):
+            client = served.meet(context, ticket=ticket)
+            assert served.asks_as(client) == user
+            assert client.tls.session_reused is is_again
+            ticket = client.tls.session
 
 
 def test_who_may_sign_for_users(served: Named, tmp_path: Path) -> None:

@@ -423,6 +423,98 @@ def test_times(name: str) -> None:
     assert peer.core.counters()[f"closed_{name}" + ("" if name == "idle" else "_timeout")] == 1
 
 
+class Crowd:
+    """Connections from several addresses to a core that lets 100 in."""
+
+    def __init__(self, *, wants_tokens: bool = False, pause_ms: int = 1) -> None:
+        self.pause_ms = pause_ms
+        self.core = make_core(max_connections=100, max_connections_per_address=100, frame_timeout_ms=1 << 30)
+        self.core.let_read([b"\0"] if wants_tokens else [], wants_tokens=wants_tokens)
+        self.driver = Driver(self.core)
+        self.now_ms = 1
+        self.of: dict[int, int] = {}  # The address, by handle, in the order in which they came.
+        self.proven: set[int] = set()
+
+    def open(self, address: int) -> int | None:
+        self.now_ms += self.pause_ms
+        handle = self.driver.open(self.now_ms, address.to_bytes(4, "big"))
+        if handle is not None:
+            self.of[handle] = address
+        return handle
+
+    def ping(self, handle: int, user: int = 0) -> None:
+        self.driver.feed(handle, PING, self.now_ms)
+        if user:
+            hand_offs = self.driver.feed(handle, rpc.request(2, "auth", [b"token"]), self.now_ms)
+            self.driver.reply(handle, hand_offs[0][1], rpc.response(2, None), user)
+        self.driver.take_output(handle, 1 << 20, self.now_ms)
+        self.proven.add(handle)
+
+    def gone(self) -> list[int]:
+        """Those that are closed, and are no more."""
+        gone = [handle for handle in self.of if self.driver.should_close(handle)]
+        for handle in gone:
+            self.driver.close(handle)
+        return gone
+
+    def forget(self, gone: list[int]) -> None:
+        for handle in gone:
+            del self.of[handle]
+            self.proven.discard(handle)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+def test_silent_connections_make_way(seed: int, addresses: int) -> None:
+    """Nobody is refused while there is one that is silent: of those of the address that has most, the oldest go."""
+    crowd, draw = Crowd(pause_ms=500), random.Random(seed)  # Where nobody was found, half a second passes.
+    for _ in range(400):
+        newcomer = crowd.open(draw.choice([1, draw.randrange(addresses)]))
+        assert newcomer is not None or (len(crowd.of) == 100 and len(crowd.proven) >= 99)
+        gone = crowd.gone()
+        silent = [handle for handle in crowd.of if handle not in crowd.proven and handle != newcomer]
+        counts = {address: [*crowd.of.values()].count(address) for address in crowd.of.values()}
+        if gone:
+            assert len(crowd.of) >= 90
+            busiest = max(counts[crowd.of[handle]] for handle in silent)
+            assert {counts[crowd.of[handle]] for handle in gone} == {busiest}
+            (address,) = {crowd.of[handle] for handle in gone}
+            of_address = [handle for handle in silent if crowd.of[handle] == address]
+            assert gone == of_address[: (len(of_address) + 1) // 2]
+        else:
+            assert len(crowd.of) < 90 or not silent
+        crowd.forget(gone)
+        if newcomer is not None and draw.random() < 0.3:
+            crowd.ping(newcomer)
+    assert crowd.core.counters()["held_bytes"] == 0
+
+
+@pytest.mark.parametrize("wants_tokens", [False, True])
+def test_a_silent_connection_has_ten_seconds_in_a_crowd(wants_tokens: bool) -> None:
+    """Above 80 % of `max_connections`; where there are users it has to show whose it is."""
+    crowd = Crowd(wants_tokens=wants_tokens)
+    opened = [crowd.open(number % 5) for number in range(81)]
+    handles = [handle for handle in opened if handle is not None]
+    for handle in handles[:20]:
+        crowd.ping(handle)
+    for handle in handles[20:40]:
+        crowd.ping(handle, user=2)
+    begun_ms = crowd.now_ms
+    crowd.driver.expire(begun_ms + 9_900)
+    assert crowd.gone() == []
+    crowd.driver.expire(begun_ms + 10_001)
+    gone = crowd.gone()
+    assert gone == (handles[:20] if wants_tokens else []) + handles[40:]
+    assert crowd.core.counters()["closed_unproven"] == len(gone)
+
+
+def test_where_there_is_room_one_may_be_silent() -> None:
+    crowd = Crowd()
+    for number in range(80):
+        crowd.open(number % 5)
+    crowd.driver.expire(3_600_000)
+    assert crowd.gone() == []
+
+
 def test_a_frame_of_nothing_but_arrays_costs_nothing() -> None:
     """10 MB of 0x90, and of 0x91: refused or dropped at once, and nothing of it is kept."""
     for byte in (b"\x90", b"\x91"):

@@ -197,9 +197,10 @@ async def test_each_pump_speaks_resp_to_whoever_came_for_that(tmp_path: Path) ->
 async def test_limits_hold_for_all_pumps_together(tmp_path: Path, most: int, of_address: int) -> None:
     """Of connections, exactly; a place that is free again is taken, whichever pump it was at."""
     async with serving(tmp_path, max_connections=most, max_connections_per_address=of_address) as running:
-        clients = [await running.connect() for _ in range(7)]
-        for client in clients:
-            assert await running.ask(client, "ping") == "pong"
+        clients = []
+        for _ in range(7):
+            clients.append(await running.connect())
+            assert await running.ask(clients[-1], "ping") == "pong"
         for _ in range(3):
             assert await trio.to_thread.run_sync((await running.connect()).is_closed)
         counters = running.pumps.counters()

@@ -270,12 +270,13 @@ def told(core: Core, data: bytes, pieces_of: int = 1 << 16) -> tuple[bytes, bool
         (b"*1\r\n*1\r\n$4\r\nPING\r\n", b"expected '$': a command is an array of strings", "frames_malformed"),
         (b"*2\r\n$600000\r\n%s\r\n$600000\r\n" % (b"x" * 600_000), b"larger than the node accepts", "frames_too_large"),
         (b"x" * 70_000, b"too big inline request", "frames_too_large"),
+        (b"x " * 20_000 + b"\r\n", b"invalid multibulk length", "frames_too_many_elements"),
         (b"GET 'a\r\n", b"unbalanced quotes in request", "frames_malformed"),
     ],
 )
 def test_what_no_command_can_be(published, data, said, counter):
     """Answered once, behind what was asked before and was whole; then the connection ends."""
-    core = make(published)
+    core = make(published, max_elements=1 << 14)
     answer, ends = told(core, b"PING\r\n" + data + b"PING\r\n")
     assert answer.startswith(b"+PONG\r\n-ERR Protocol error: ")
     assert said in answer

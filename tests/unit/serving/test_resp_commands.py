@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, Unavailable
+from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
-from gossipkv.serving.resp_scan import MOST_CURSORS, Scans, read_pattern
+from gossipkv.serving.resp_scan import MOST_CURSORS, Reader, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later, Packed, Waiting
-from tests.unit.access.callers import STRANGER, open_access
+from tests.unit.access.callers import LOCALHOST, STRANGER, open_access
 
 RECORDS = {
     "carts": [b"k%d" % number for number in range(7)],
@@ -60,9 +61,11 @@ def make() -> RespCommands:
     )
 
 
-def told(commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"") -> bytes:
+def told(
+    commands: RespCommands, *words: bytes, protocol: int = 2, database: int = 0, name: bytes = b"", asker=STRANGER
+) -> bytes:
     params = msgpack.packb([7, protocol, database, name, [*words]])
-    answer = commands.answer(Arguments(b"resp", params), STRANGER)
+    answer = commands.answer(Arguments(b"resp", params), asker)
     found: list[object] = []
     if isinstance(answer, Later):
         answer.begin(found.append)
@@ -127,6 +130,43 @@ def test_a_cursor_that_is_not_known():
         told(commands, b"SCAN", cursor, database=1)
 
 
+def begun(commands: RespCommands, **by: object) -> bytes:
+    """The cursor behind a first page."""
+    (cursor,) = told(commands, b"SCAN", b"0", **by).split(b"\r\n")[2:3]
+    return cursor
+
+
+ANA = Caller(1 << 32 | 7, 0, 2, LOCALHOST)
+BOB = Caller(1 << 32 | 8, 0, 3, LOCALHOST)
+
+
+def test_a_cursor_is_of_a_user_and_of_a_database():
+    """On any connection and from any address; to others it says nothing, however it was guessed."""
+    commands = make()
+    cursor = begun(commands, asker=ANA, database=1)
+    for asker, database in ((BOB, 1), (STRANGER, 1), (ANA, 2), (ANA, 0)):
+        with pytest.raises(BadRequest, match="begin with 0"):
+            told(commands, b"SCAN", cursor, asker=asker, database=database)
+    elsewhere = Caller(2 << 32 | 9, 1, ANA.user, 0x0A000001)
+    assert told(commands, b"SCAN", cursor, asker=elsewhere, database=1) != b"*2\r\n$1\r\n0\r\n*0\r\n"
+
+
+def test_who_begins_many_scans_ends_nobody_elses():
+    """Those of the address that has most are forgotten, whoever came last."""
+    commands = make()
+    others = {
+        address: begun(commands, asker=Caller(1 << 32, 0, address % 3, address), database=1) for address in range(9)
+    }
+    hasty = [begun(commands, asker=ANA, database=1) for _ in range(MOST_CURSORS + 100)]
+    late = begun(commands, asker=Caller(1 << 32, 0, 3, 77), database=1)
+    for address, cursor in {**others, 77: late}.items():
+        user = 3 if address == 77 else address % 3
+        told(commands, b"SCAN", cursor, asker=Caller(1 << 32, 0, user, address), database=1)
+    with pytest.raises(BadRequest, match="begin with 0"):
+        told(commands, b"SCAN", hasty[0], asker=ANA, database=1)
+    told(commands, b"SCAN", hasty[-1], asker=ANA, database=1)
+
+
 @pytest.mark.parametrize("pattern", [b"a*b", b"?", b"[ab]*", b"**", b"*a"])
 def test_patterns_that_keys_in_order_do_not_answer(pattern):
     """Only beginnings."""
@@ -140,6 +180,8 @@ def test_patterns_that_keys_in_order_do_not_answer(pattern):
         ([b"0", b"MATCH"], b"-ERR syntax error\r\n"),
         ([b"0", b"COUNT", b"0"], b"-ERR syntax error\r\n"),
         ([b"0", b"COUNT", b"x"], b"-ERR value is not an integer or out of range\r\n"),
+        ([b"0", b"COUNT", b"9" * 20], b"-ERR value is not an integer or out of range\r\n"),
+        ([b"9" * 20], b"-ERR value is not an integer or out of range\r\n"),
         ([b"0", b"LIMIT", b"1"], b"-ERR syntax error\r\n"),
         ([b"x"], b"-ERR invalid cursor\r\n"),
         ([], b"-ERR wrong number of arguments for 'scan' command\r\n"),
@@ -201,10 +243,17 @@ def test_commands_that_nobody_knows(name):
     )
 
 
-@pytest.mark.parametrize("words", [[], [b"client"]])
-def test_words_that_are_missing(words):
-    """As only a client of MessagePack-RPC can leave them away."""
-    assert told(make(), *words).startswith(b"-ERR unknown")
+def test_words_that_are_missing_or_too_many():
+    """As only a client of MessagePack-RPC can leave them away: each command checks what `COMMAND` says of it."""
+    commands = make()
+    assert told(commands).startswith(b"-ERR unknown")
+    for name in commands._commands:
+        needed = COMMANDS[name.decode()].words
+        for count in [*range(1, abs(needed)), *([needed + 1] if needed > 0 else [])]:
+            said = told(commands, name, *[b"x"] * (count - 1))
+            assert said == b"-ERR wrong number of arguments for '%s' command\r\n" % name
+    for words in ([b"3", b"auth"], [b"3", b"auth", b"me"], [b"3", b"setname", b"me", b"AUTH"]):
+        assert told(commands, b"HELLO", *words).startswith(b"-ERR syntax error")
 
 
 def test_the_page_has_every_command():
@@ -219,8 +268,9 @@ def test_cursors_are_few():
     """However many scans there are."""
     scans = Scans(random.Random(1))
     pattern = read_pattern(b"*")
-    page = scans.page(["geo"], "geo", 0, pattern, 10)
+    readers = [Reader(0, "geo", address) for address in range(3)]
+    page = scans.page(["geo"], readers[0], 0, pattern, 10)
     assert page is not None
-    numbers = [scans.next(["geo"], "geo", page, pattern, b"cursor") for _ in range(3 * MOST_CURSORS)]
-    assert len(scans._places) == MOST_CURSORS
+    numbers = [scans.next(["geo"], readers[at % 3], page, pattern, b"cursor") for at in range(3 * MOST_CURSORS)]
+    assert len(scans._kept) == MOST_CURSORS == scans._of_addresses.total()
     assert len({*numbers}) == len(numbers)

@@ -344,7 +344,7 @@ def test_one_that_asks_for_much_waits_behind_others(many: Published) -> None:
 
 def test_only_some_scans_run(many: Published) -> None:
     """Of a hundred connections 32 scans run; the others hold their request only, and begin in the order they asked."""
-    core = core_of(many)
+    core = core_of(many, max_connections=200)
     peers = [Peer(core) for _ in range(100)]
     for peer in peers:
         ask(peer, EVERYTHING)

@@ -362,7 +362,12 @@ def test_half_sent_frames_time_out(tmp_path: Path) -> None:
 def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
     """They are accepted and closed, so the peer knows; those within the limit are served."""
     served = Served(tmp_path, max_connections=5)
-    clients = [served.connect() for _ in range(8)]
+    clients = []
+    for _ in range(5):
+        clients.append(served.connect())
+        clients[-1].sendall(PING)
+        assert served.receive(clients[-1], len(PONG)) == PONG
+    clients += [served.connect() for _ in range(3)]
     served.until(lambda: served.counters("connections_refused") == 3)
     for client in clients[:5]:
         client.sendall(PING)

@@ -31,6 +31,7 @@ OTHERS = {
     "max_entry": ("1KiB", 1024), "max_branch": ("64KiB", 65_536), "max_tree": ("1MiB", 1 << 20),
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
+    "min_records": ("1000", 1000), "min_ratio": ("0.25", 250), "allow_empty": ("true", True),
     "scrub_period": ("2d", 172_800_000), "residency": ("paged", "paged"),
     "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),
     "table_log": ("2GiB", 2 << 30), "table_segment": ("1MiB", 1 << 20), "table_merge_memory": ("64MiB", 64 << 20),
@@ -229,6 +230,46 @@ def test_reserved_names_are_not_settings():
     )
     assert found == Config()
     assert load(environ={"GOSSIPKV_NODE_NAME": "n1"}).node == "n1"
+
+
+SERVICES = [
+    f"GOSSIPKV{service}_{name}"
+    for service in ("", "_HTTP", "_LISTEN", "_A_B2")
+    for name in (
+        "SERVICE_HOST=10.0.0.7", "SERVICE_PORT=7070", "SERVICE_PORT_RPC=7070", "PORT=tcp://10.0.0.7:7070",
+        "PORT_7070_TCP=tcp://10.0.0.7:7070", "PORT_7070_TCP_PROTO=tcp", "PORT_7070_UDP_PORT=7070",
+        "PORT_7070_SCTP_ADDR=10.0.0.7",
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("injected", SERVICES)
+def test_what_kubernetes_says_of_a_service_is_no_setting(injected):
+    """A service that is called as the node is does not end it; a name that is almost such a one does."""
+    name, _, value = injected.partition("=")
+    assert load(environ={name: value}) == load()
+    for other in (f"{name}-S", name.replace("SERVICE_", "SERVICES_").replace("PORT", "PRT")):
+        with pytest.raises(ConfigError, match=f"unknown setting {other}"):
+            load(environ={other: value})
+
+
+def test_a_port_is_no_setting():
+    """Although one may look for it, and a service has a name like that."""
+    for name in ("GOSSIPKV_PORT", "GOSSIPKV_HTTP_PORT"):
+        with pytest.raises(ConfigError, match=f"unknown setting {name}"):
+            load(environ={name: "7070"})
+
+
+def test_a_user_without_a_home_names_the_directory(monkeypatch, tmp_path):
+    """And needs no home then."""
+
+    def refuse(*_given, **_named):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_data_path", refuse)
+    assert load(flags={"data": str(tmp_path)}).data == tmp_path
+    with pytest.raises(ConfigError, match=r"has no home directory.*--data"):
+        load()
 
 
 @pytest.mark.parametrize(("environ", "said"), [

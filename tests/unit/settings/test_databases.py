@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.errors import ConfigError
 from gossipkv.settings.config import load
-from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSettings, is_name, nearest
+from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSettings, MinimumSettings, is_name, nearest
 
 SECRET = "correct-horse"
 
@@ -39,6 +39,9 @@ value = "name"
 hold = "2024-01"
 presharded = "declared"
 content_type = "text/plain; charset=utf-8"
+min_records = 7
+min_ratio = 0.5
+allow_empty = true
 [databases.geo.storage_options]
 anon = false
 client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
@@ -50,11 +53,12 @@ client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
             format="json", key="id", value="name", hold="2024-01", presharded="declared",
             content_type="text/plain; charset=utf-8",
             storage_options={"anon": False, "client_kwargs": {"region_name": "east", "retries": 3, "factor": 1.5}},
+            minimum={"min_records": 7, "min_ratio": 500, "allow_empty": True},
         ),
         "plain": DatabaseSettings(),
     }  # fmt: skip
     assert found.origin("databases.geo.format").endswith("gossipkv.toml:6")
-    assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:12")
+    assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:15")
 
 
 def test_without_tables_there_are_none(settings):
@@ -74,6 +78,8 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
     ("[databases.geo]\ncontent_type = 'plain'", 2, "geo.content_type: 'plain': no media type; allowed:"),
+    ("[databases.geo]\nmin_ratio = 1.5", 2, "geo.min_ratio: 1.5: expected a number above 0 and at most 1, with"),
+    ("[databases.geo]\nmin_records = true", 2, "geo.min_records: True: expected a whole number"),
     ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
     ("\n[databases.'ge o']\nkey = 'k'", 2, "databases.ge o: not the name of a database"),
     ("[databases]\ngeo = 1", 2, "expected a table [databases.geo]"),
@@ -122,9 +128,8 @@ def test_secrets_are_not_in_what_is_printed(settings):
 
 def test_the_list_is_the_dataclass():
     """Each setting of a database is described."""
-    assert sorted(setting.name for setting in DATABASE_SETTINGS) == sorted(
-        field.name for field in dataclasses.fields(DatabaseSettings)
-    )
+    fields = {each.name for kind in (DatabaseSettings, MinimumSettings) for each in dataclasses.fields(kind)}
+    assert sorted(setting.name for setting in DATABASE_SETTINGS) == sorted(fields - {"minimum"})
 
 
 def test_the_docs_list_every_setting_of_a_database():

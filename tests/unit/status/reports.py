@@ -7,6 +7,9 @@ from gossipkv.status.verdict import Said
 NODES = ("n1", "n2", "n3")
 PLAIN = {"kind": "dataset", "active": "1"}
 TABLE = {"kind": "hash"}
+AWAY = {**TABLE, "partition_count": 8, "away": {"n3": {"state": "gone", "partitions": 8}}}
+LEFT = {**AWAY, "away": {"n3": {"state": "left", "partitions": 1}}}
+UNDECIDED = {**TABLE, "no_majority": ["n1", "n2", "n3"]}
 
 
 def entry(active="1", awaits=None, version=None, **more):
@@ -40,3 +43,17 @@ def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None,
         told["databases"] |= {name: own.pop(name) for name in ("geo", "carts") if name in own}
         reports[node] = told | own
     return Said(asked, {**dict.fromkeys(NODES, "alive"), **(members or {})}, reports, silent or {})
+
+
+def of_two(**by_node):
+    """What the one of two nodes says that lives."""
+    told = said(members={"n2": "dead"}, **by_node)
+    members = {name: state for name, state in told.members.items() if name != "n3"}
+    return told._replace(members=members, reports={"n1": told.reports["n1"]})
+
+
+def without_n3(**by_node):
+    """What two nodes say that have never heard of the third."""
+    told = said(**by_node)
+    reports = {name: report for name, report in told.reports.items() if name != "n3"}
+    return told._replace(members={"n1": "alive", "n2": "alive"}, reports=reports)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
 from gossipkv.status.verdict import ATTENTION, COMES, LEVELS, MOST_REASONS, STUCK, TROUBLE, WELL, verdict_of, worst
-from tests.unit.status.reports import NODES, PLAIN, TABLE, entry, said, some
+from tests.unit.status.reports import AWAY, LEFT, NODES, PLAIN, TABLE, UNDECIDED, entry, of_two, said, some, without_n3
 
 BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "state": "ERROR"}
 NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
@@ -44,6 +44,21 @@ SITUATIONS = [
         None,
     ),
     ("two do not", said("n1", silent={"n2": "x", "n3": "x"}), TROUBLE, "n1 hears 1 of 3 members", None),
+    ("of two one dies", of_two(n1={"isolated": True}), ATTENTION, "n2 is dead", None),
+    (
+        "a link is cut",
+        said(n1={"unreached": {"n2": "no answer in 2 s"}}),
+        ATTENTION,
+        "n1 and n2 do not reach each other, though other nodes reach both: no answer in 2 s",
+        None,
+    ),
+    (
+        "nobody reaches it",
+        said(silent={"n2": "x"}, all_say={"unreached": {"n2": "reset"}}),
+        ATTENTION,
+        "n2 did not answer how it is: x",
+        None,
+    ),
     ("cut off", said(n1={"isolated": True}), TROUBLE, "n1 is cut off: it hears from no other node", None),
     (
         "cut off, and more",
@@ -72,7 +87,8 @@ SITUATIONS = [
     # What is wrong with a node
     ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
-    ("tables closed", said(n3={"tables_closed": "damaged"}), TROUBLE, "n3: tables are closed: damaged", None),
+    ("tables closed", said(n3={"tables_closed": "EIO"}), TROUBLE, "n3: tables are closed: EIO", None),
+    ("tables lost", said(n3={"tables_lost": "damaged"}), TROUBLE, "n3: tables are closed for good: damaged", None),
     ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log that was kept", None),
     ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: others do not learn of all", None),
     ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
@@ -163,6 +179,23 @@ SITUATIONS = [
         COMES,
     ),
     (
+        "an older version was broken",
+        said(databases={"geo": entry("2", version=None, versions={"1": BROKEN, "0": NO_ROOM})}),
+        WELL,
+        None,
+        None,
+    ),
+    (
+        "it was broken, and one has not switched yet",
+        said(
+            databases={"geo": entry("2", versions={"1": BROKEN})},
+            n2={"geo": entry("0", versions={"1": BROKEN})},
+        ),
+        TROUBLE,
+        "geo 1: n1, n2 and n3 cannot build it",
+        None,
+    ),
+    (
         "files that are still written",
         said(
             n1={"geo": entry(awaits="2", version=changing(5))},
@@ -185,6 +218,20 @@ SITUATIONS = [
         said(databases={"geo": entry(awaits="7", version={"nowhere": True}, error="hold: version 7 is nowhere")}),
         TROUBLE,
         "geo: hold: version 7 is nowhere",
+        STUCK,
+    ),
+    (
+        "a version that shrank",
+        said(databases={"geo": entry(awaits="2", version={"state": "AVAILABLE", "brought": True, "withheld": "few"})}),
+        ATTENTION,
+        "geo 2: n1, n2 and n3 will not switch to it: few",
+        STUCK,
+    ),
+    (
+        "a first version that is empty",
+        said(databases={"geo": entry(None, "1", {"state": "AVAILABLE", "brought": True, "withheld": "none"})}),
+        TROUBLE,
+        "geo 1: nothing of it can be read: n1, n2 and n3 will not switch to it: none",
         STUCK,
     ),
     (
@@ -256,6 +303,20 @@ SITUATIONS = [
     ),
     ("other versions", said(n2={"geo": entry("2")}), ATTENTION, "geo: active are 2 on n2, 1 on n1 and n3", None),
     ("held", said(n2={"geo": entry("0", hold="0")}), WELL, "geo: active are 1 on n1 and n3, 0 on n2", None),
+    (
+        "held by an order",
+        said(databases={"geo": entry("0", hold="0", held_by="cluster")}),
+        WELL,
+        "geo is held on 0 at n1, n2 and n3: `gossipkv databases release geo` when a newer one is good",
+        None,
+    ),
+    (
+        "held by settings",
+        said(databases={"geo": entry("0", hold="0", held_by="settings")}),
+        WELL,
+        "geo is held on 0 at n1, n2 and n3: take `hold` out of [databases.geo] there when a newer one is good",
+        None,
+    ),
     (
         "during a switch",
         said(databases={"geo": entry(awaits="2", version={"state": "AVAILABLE"})}, n2={"geo": entry("2")}),
@@ -332,6 +393,17 @@ SITUATIONS = [
         "carts: nothing moves to n3 for 59 min 59 s: it took nothing, twice",
         None,
     ),
+    ("nobody remembers a host", without_n3(n1={"carts": AWAY}), ATTENTION, "n3 is not heard of by any node", None),
+    ("a host was stopped", without_n3(n1={"carts": LEFT}), ATTENTION, "n3 is stopped, and to hold partitions", None),
+    ("it lives elsewhere", said(n1={"carts": AWAY}), WELL, None, None),
+    ("another map's majority", said(databases={"carts": UNDECIDED}), WELL, None, None),
+    (
+        "its register has none",
+        said(members={"n2": "dead", "n3": "suspect"}, silent={"n3": "x"}, databases={"carts": UNDECIDED}),
+        TROUBLE,
+        "n1 hears 1 of 3 members",
+        None,
+    ),
     ("racks", said(databases={"carts": {**TABLE, "warning": "2 groups"}}), ATTENTION, "carts: 2 groups", None),
     ("who decides", said(all_say={"acceptors": ["n1", "n2", "n3"]}), WELL, None, None),
     (
@@ -383,7 +455,14 @@ def test_an_empty_cluster_is_told_how_to_begin():
 @pytest.mark.parametrize(
     ("told", "advice"),
     [
-        (said(members={"n3": "dead"}), "Start n3 again, or give a new node"),
+        (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id`"),
+        (
+            without_n3(n1={"carts": AWAY}),
+            "Start n3 again, or move the tables of one that is lost for good with `gossipkv node replace NODE NEW",
+        ),
+        (said(n3={"tables_closed": "EIO"}), "Look at the disk and the log of n3."),
+        (said(n3={"tables_lost": "damaged"}), "Put back the store of the tables of n3; only where that is lost"),
+        (said(n1={"unreached": {"n2": "reset"}}), "Look at the network between n1 and n2."),
         (said(n2={"silent": "full"}), "Make room on the disk of n2, or make the data directory writable."),
         (said(n1={"isolated": True}), "Look at the network between n1 and"),
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Mend part-0 at the source, or take geo 2 away"),
@@ -487,68 +566,6 @@ def test_what_is_cut_off_is_not_believed_of_others():
     assert not any("without a live owner" in text for text in texts)
     alone = judge(said(members={"n1": "dead", "n3": "dead"}, asked="n2", n2={"isolated": True, "geo": lost}))
     assert any("without a live owner" in reason.text for reason in alone.reasons)
-
-
-MOVES = [
-    # What each says of the table, and what is told.
-    ({"n1": {"moving": {"PROPOSED": 1}}}, "1 partition moves (1 PROPOSED)"),
-    (
-        {"n1": {"moving": {"INITIALIZING": 2, "PROPOSED": 1200, "LEAVING": 3}}},
-        "1,205 partitions move (1,200 PROPOSED, 2 INITIALIZING, 3 LEAVING)",
-    ),
-    # Maps of different moments: none is counted twice.
-    ({"n1": {"moving": {"PROPOSED": 5}}, "n2": {"moving": {"LEAVING": 4}}}, "5 partitions move (5 PROPOSED)"),
-    # Sizes are told by hosts, what is there and how fast it may come by the target.
-    (
-        {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n3": 3 << 20}}, "n2": {"to_copy": {"n3": 2 << 20}},
-         "n3": {"copied": 1 << 20, "transfer": 1 << 18}},
-        "2 partitions move (2 INITIALIZING): 4.0 MiB to copy, 16 s at least",
-    ),
-    # The slower target counts; one that has more than was told lacks nothing.
-    (
-        {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n2": 4 << 20, "n3": 4 << 20, "n9": 1 << 20}},
-         "n2": {"transfer": 1 << 20}, "n3": {"copied": 9 << 20, "transfer": 1}},
-        "2 partitions move (2 INITIALIZING): 5.0 MiB to copy, 4 s at least",
-    ),
-    ({"n1": {"moving": {"LEAVING": 1}, "to_copy": {"n3": 0}}}, "1 partition moves (1 LEAVING)"),
-    ({"n1": {"moving": {"PROPOSED": 1}, "to_copy": {"n3": 9}}}, "1 partition moves (1 PROPOSED): 9 B to copy"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("told", "words"), MOVES)
-def test_how_far_moves_are(told, words):
-    """By their states, with what is to be copied; that is as it should be."""
-    made = judge(said(**{node: {"carts": {**TABLE, **entry}} for node, entry in told.items()}))
-    assert [(reason.level, reason.text) for reason in made.reasons] == [(WELL, f"carts: {words}")]
-    assert verdict_of(made.to_map()).advice == []
-
-
-def test_who_is_waited_for_is_told_once():
-    """Whoever says so; and what is to be done: start it, or say that it is gone for good."""
-    told = {**TABLE, "waits_for": ["n9"]}
-    made = judge(said(n1={"carts": told}, n2={"carts": told}))
-    assert [reason.text for reason in made.reasons] == ["carts: partitions that are to move wait for n9, which is down"]
-    assert made.advice == ["Start n9; if it is gone for good: `gossipkv node remove n9 --force` says what may be lost."]
-
-
-def test_copies_that_are_set_aside_are_told_once():
-    """With their table, where it is there, and their bytes; else with their node."""
-    told = {"carts": {**TABLE, "aside": {"copies": 2, "bytes": 5 << 20}}}
-    made = judge(said(n2={**told, "copies_aside": 2}))
-    (reason,) = made.reasons
-    assert (reason.level, reason.database) == (ATTENTION, "carts")
-    assert reason.text == "carts: 2 copies are set aside at n2, 5.0 MiB: their places were given away"
-    assert "gossipkv table quarantine list" in made.advice[0]
-    made = judge(said(n2={**told, "copies_aside": 3}))
-    assert {one.text for one in made.reasons} == {reason.text, "n2: 1 copies of tables are set aside"}
-
-
-@pytest.mark.parametrize(("away", "is_told"), [(("n3",), False), (("n2", "n3"), True)])
-def test_who_decides_on_tables_needs_a_majority(away, is_told):
-    """With one of three nothing can be created or dropped; with two everything can."""
-    told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
-    words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
-    assert (words in [reason.text for reason in judge(told).reasons]) is is_told
 
 
 def test_one_cause_is_one_reason():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from gossipkv.status.words import MOST_NAMED, duration_text, names_text, plain, printable, shown, size_text, some_text
+from gossipkv.status.words import MOST_NAMED, duration_text, names_text, plain, printable, size_text, some_text
+from gossipkv.wire.key_text import shown
 
 
 def test_nothing_breaks_a_line_or_commands_a_terminal():
     """What cannot be printed is shown by its escape."""
     assert printable("a\n\x1b[31m\u202eb") == "a\\n\\x1b[31m\\u202eb"
-    assert (plain(None), plain(b"\xff"), plain(7), plain("x\ty")) == ("-", "'\\xff'", "7", "x\\ty")
+    assert (plain(None), plain(b"\xff"), plain(7), plain("x\ty")) == ("-", "0xff", "7", "x\\ty")
     assert shown(b"k" * 100) == f"'{'k' * 60}'..."
 
 

@@ -21,8 +21,8 @@ class MadeUpTables:
     def tell_seen(self, node: bytes) -> bytes:
         return b"of " + node
 
-    def hear_seen(self, seen: bytes) -> None:
-        self.asked.append(seen)
+    def hear(self, node: bytes, word: bytes) -> None:
+        self.asked.append((node, word))
 
     def has(self, name: str) -> bool:
         return name == "orders"
@@ -38,8 +38,9 @@ class MadeUpTables:
         told: dict[str, dict[str, Value]] = {"orders": {"kind": "hash"}, "db": {"kind": "hash"}}
         return {one: entry for one, entry in told.items() if name in {None, one}}
 
-    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
+    def partition_map(self, arguments: Arguments) -> Value:
+        name, options = arguments.text("database"), arguments.options("start", "limit")
         if name != "orders":
             raise UnknownDatabase(f"there is no table {name}")
-        self.asked.append((start, limit))
+        self.asked.append((options.blob("start"), options.number("limit")))
         return {"kind": "hash", "table": "ab", "config": 1, "partitions": [], "next": None}

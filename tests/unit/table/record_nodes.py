@@ -72,6 +72,8 @@ class Node:
         self.asked = []  # By other nodes: methods.
         self.looked = []  # Registers that it would have read.
         self.hangs = False  # It takes requests, and does not answer them.
+        self.held = None  # Requests that come to it later: it is frozen, or the links to it are cut.
+        self.skew_s = 0.0
         self.is_lost = False  # There is no connection to it.
         self.refuses = None  # An error that its store has for what is to be appended.
         self.syncs = True
@@ -79,13 +81,14 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = Waiting(MOST_BYTES)
+        self.waiting = Waiting(MOST_BYTES, self.wake)
+        self.woken, self.sleeps_until = False, None  # As `Replication.run`.
         self.departed = {}
         self.gives = Pace()
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         self.maps = self.replicas.maps
         deciding = SimpleNamespace(
-            catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
+            catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
             check_knows=lambda: None, accepting=None, note=lambda *_: None,
@@ -157,10 +160,11 @@ class Node:
         return self.records.now
 
     def now_ms(self):
-        return int(self.records.now * 1000) + 1
+        return int((self.records.now + self.skew_s) * 1000) + 1
 
     def wake(self):
-        """Nobody pumps."""
+        """Nobody pumps, but who sleeps until a deadline looks again."""
+        self.woken = True
 
     def ask(self, node, method, params, on_reply):
         """Nobody feeds."""
@@ -181,7 +185,8 @@ class Node:
             else:
                 on_answer(msgpack.unpackb(msgpack.packb(result)), None)
 
-        self.records.soon.append(lambda: other.answer(method, params, on_result))
+        come = self.records.soon if other.held is None else other.held
+        come.append(lambda: other.answer(method, params, on_result))
 
     # What clients and other nodes ask.
 
@@ -262,7 +267,10 @@ class Records:
     def _tell(self, name, table, changed):
         self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)
-        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
+        self.known[table.id] = SimpleNamespace(
+            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
+        )
 
     def adopt(self, name, *nodes):
         """Have nodes, or all, hold what a table's map says."""
@@ -311,7 +319,10 @@ class Records:
         """Have all know a map of before again, whatever hosts go by."""
         tree, changed, table = before
         self._trees[table.id] = before
-        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
+        self.known[table.id] = SimpleNamespace(
+            head=SimpleNamespace(root=changed.root, ended=False), acceptors=acceptors
+        )
         assert self._tables[name].id == table.id
         assert tree.root.config
 
@@ -345,17 +356,22 @@ class Records:
         end = self.now + most_s
         self.run()
         while not holds():
-            dues = [node.waiting.due for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
+            for node in self.nodes:
+                if node.woken:
+                    node.woken, node.sleeps_until = False, node.waiting.due
+            dues = [node.sleeps_until for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
             due = min((one for one in dues if one is not None), default=end)
             assert due < end, "nobody has answered"
             self.now = max(self.now, due)
             while self.timers and self.timers[0][0] <= self.now:
                 self.timers.pop(0)[2]()
             for node in self.nodes:
-                node.waiting.wake(self.now)
+                if node.woken or (node.sleeps_until is not None and node.sleeps_until <= self.now):
+                    node.waiting.wake(self.now)
+                    node.woken = True
             self.run()
 
     def pass_s(self, seconds):
         over = []
         self.later(seconds, lambda: over.append(True))
-        self.until(lambda: over)
+        self.until(lambda: over, most_s=seconds + 1)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 
 import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown, UnsupportedFormat
+from gossipkv.errors import (
+    BadRequest,
+    Conflict,
+    NotReady,
+    ProtocolError,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+    UnsupportedFormat,
+)
 from gossipkv.gossip.member import State
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import Kind, Request, encode_request
@@ -67,6 +77,10 @@ class Answering:
         return self.connected
 
 
+def no_deadline(_node, _left_s):
+    return 0
+
+
 GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
 
 
@@ -74,12 +88,14 @@ GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
 async def test_answers_that_are_no_messagepack_are_errors(data):
     """Such as maps with numbers as keys, and text that is none: a peer of another make ends no node."""
     with pytest.raises(ProtocolError):
-        await Asking(Members(), Answering(data), None).ask(UUID, "ping", [], 1)
+        await Asking(Members(), Answering(data), None, no_deadline).ask(UUID, "ping", [], 1)
     with pytest.raises(Unavailable):
-        await Asking(Members(), Answering(None, data), None).ask(UUID, "ping", [], 1)
+        await Asking(Members(), Answering(None, data), None, no_deadline).ask(UUID, "ping", [], 1)
     told = []
     for answering in (Answering(data), Answering(None, data)):
-        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what))
+        Asking(Members(), answering, None, no_deadline).ask_acceptor(
+            AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what)
+        )
     assert [reply for reply, _ in told] == [None, None]
 
 
@@ -87,7 +103,7 @@ async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_cl
     """Then and not later; where none begins it is asked after a second all the same, which says so."""
     answering, answered = Answering(msgpack.packb(1)), []
     answering.connected = None
-    asking = Asking(Members(), answering, None)
+    asking = Asking(Members(), answering, None, no_deadline)
 
     async def ask():
         await asking.ask(UUID, "ping", [], 3)
@@ -112,7 +128,7 @@ async def test_what_was_seen_of_stores_is_told():
     answering, told = Answering(b""), []
     for answer in ([b"reply", b"theirs"], b"reply", [b"reply"]):
         answering.told = msgpack.packb(answer), None, 3
-        asking = Asking(Members(), answering, None)
+        asking = Asking(Members(), answering, None, no_deadline)
         asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: told.append(what))
     assert answering.asked == 3 * [[b"request", b"seen"]]
     assert told == [(b"reply", "", b"theirs"), (None, "does not answer"), (None, "does not answer")]
@@ -124,7 +140,7 @@ async def test_what_belongs_to_a_value_is_offered():
     offer = Offer(b"source", None, Changed(b"root", {b"name": b"page"}), 7)
     values = [b"source", None, b"root", 7, [b"page"]]
     for one in (None, offer):
-        asking = Asking(Members(), answering, None)
+        asking = Asking(Members(), answering, None, no_deadline)
         asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=one)
     assert answering.asked == [[b"request", b"seen"], [b"request", b"seen", *values]]
 
@@ -135,7 +151,7 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
     async def answer(request, seen):
         raise UnsupportedFormat("a record of format 9")
 
-    deciding = SimpleNamespace(taking_part=lambda: (SimpleNamespace(answer=answer), None))
+    deciding = SimpleNamespace(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
     request = encode_request(Request(Kind.READ, UUID, AcceptorId(UUID, 1), 1))
     waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
     with pytest.raises(BadRequest, match="format 9"):
@@ -145,10 +161,10 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
     """Only of who was not asked it is known that nothing was done."""
     with pytest.raises(Unknown):
-        await Asking(Members(), Answering(), None).ask(UUID, "create_table", [], 1)
+        await Asking(Members(), Answering(), None, no_deadline).ask(UUID, "create_table", [], 1)
     with pytest.raises(Unavailable):
-        await Asking(Members(), Answering(epoch=None), None).ask(UUID, "create_table", [], 1)
-    assert await Asking(Members(), Answering(msgpack.packb(3)), None).ask(UUID, "create_table", [], 1) == 3
+        await Asking(Members(), Answering(epoch=None), None, no_deadline).ask(UUID, "create_table", [], 1)
+    assert await Asking(Members(), Answering(msgpack.packb(3)), None, no_deadline).ask(UUID, "create_table", [], 1) == 3
 
 
 def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Deciding:
@@ -156,8 +172,8 @@ def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Decid
         cluster_id=CLUSTER_ID.hex(), uuid=UUID.hex(), node="n", drew="", store=store, pinned=pinned
     )
     directory = SimpleNamespace(record=record, silence=None)
-    settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16)
-    world = SimpleNamespace(random=None, threads=None)
+    settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16, max_clock_skew=60_000)
+    world = SimpleNamespace(random=Random(1), threads=None, clock=SimpleNamespace(wall_ms=lambda: 1))
     return Deciding(settings, directory, members, None, peers=Answering(), environment=world)
 
 
@@ -237,10 +253,10 @@ def test_methods_that_are_loaded_late_are_the_same():
     limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
     whole = ClientMethods(part, None).methods | PlacingMethods(part, None).methods | RangeMethods(part, None).methods
     whole |= QuarantineMethods(part).methods | PeerMethods(part).methods | RecordMethods(part, None, limits).methods
-    assert list(late.methods) == list(whole)
+    assert [*late.methods] == [*whole, b"within"]
     assert late.tables() == []
-    with pytest.raises(NotReady):
-        late.partition_map("table", None, None)
+    with pytest.raises(UnknownDatabase):
+        late.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
     assert not {"_clients", "_people", "_peers"} & vars(late).keys()
     assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
     with pytest.raises(BadRequest, match="metadata_hold"):

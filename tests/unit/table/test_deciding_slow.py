@@ -87,9 +87,9 @@ async def test_a_table_whose_maker_is_gone_is_known(cluster, monkeypatch):
     """It was named, and nobody has read its map: whoever hears of the name reads it, and does not wait for a poll."""
     decide = Catalogue._decide
 
-    async def crash_behind(self, operation, deadline):
-        await decide(self, operation, deadline)
-        if operation.argument[0] == b"t":
+    async def crash_behind(self, operation, name, deadline):
+        await decide(self, operation, name, deadline)
+        if name == "t":
             raise Unknown("it was named, and then the node was gone")
 
     monkeypatch.setattr(Catalogue, "_decide", crash_behind)

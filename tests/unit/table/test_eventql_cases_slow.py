@@ -88,7 +88,7 @@ async def test_initial_partition_assignment(cluster):
     ((first, (_, nodes)),) = (await partitions(cluster, one)).items()
     assert (first, len(nodes), {state for state, _ in nodes.values()}) == (b"", 3, {"AVAILABLE"})
     for key in b"", b"\0", b"m", b"\xff" * 300:
-        await cluster.ask(one, "put", "t", key, b"v")
+        await cluster.ask(one, "put", "t", key, b"v", {"level": "all"})
     found, *_ = await cluster.ask(one, "scan", "t")
     assert [key for key, _ in found] == [b"", b"\0", b"m", b"\xff" * 300]
 

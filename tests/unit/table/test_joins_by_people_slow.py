@@ -71,7 +71,7 @@ async def test_a_node_joins_and_leaves(cluster):
     assert await arrived(cluster, one) == before
     error = await refused(cluster, one, "leave", "t", b"k", comer)
     assert (type(error), error.details["from"], error.details["to"]) == (Conflict, comer, None)
-    assert f"{comer} holds nothing of the range that b'k' is in" in error.message
+    assert f"{comer} holds nothing of the range that 'k' is in" in error.message
 
 
 @simulated(4)

@@ -6,19 +6,25 @@ import errno
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
+import msgpack
+import pytest
 import trio
 
 from gossipkv.errors import (
     BadRequest,
     Conflict,
     NotReady,
+    TimedOut,
     Unavailable,
     Unknown,
     UnknownDatabase,
     UnknownMethod,
 )
 from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.table.asking import CHANGES
 from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
@@ -29,7 +35,7 @@ BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
     "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
     "table_divide",
-    "table_accepted",
+    "table_accepted", "within",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -143,6 +149,8 @@ WRONG = [
     ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
     ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition is"),
     ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition is"),
+    ("within", [1 << 62, b"ping", b"\x90"], "ping has no deadline"),
+    ("within", [1 << 62, b"table_divide", b"\xc1"], ""),
 ]  # fmt: skip
 
 
@@ -156,6 +164,18 @@ async def test_what_is_no_request(cluster):
         error = await refused(cluster, machine, method, *params)
         assert isinstance(error, BadRequest), (method, params, error.code, error.message)
         assert words in error.message, (method, params, error.message)
+
+
+@simulated(1)
+async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
+    """By the clock of the node that it comes to; whatever it is, it is not even read."""
+    (machine,) = cluster.machines
+    await machine.start()
+    made = msgpack.packb(["t", ONE_COPY])
+    for method in CHANGES:
+        assert isinstance(await refused(cluster, machine, "within", 1, method, made), TimedOut)
+    assert await cluster.ask(machine, "databases") == []
+    assert {"table", "config"} == {*await cluster.ask(machine, "within", 1 << 62, "create_table", made)}
 
 
 def test_methods_are_on_the_page():
@@ -261,6 +281,58 @@ async def grown_to(cluster, machine, count, table=None):
         return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
 
     await cluster.until(holds, within_s=20)
+
+
+@simulated(3, seed=2)
+async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
+    """With what is known here: of a table whose map is not here yet, who was to decide on it when it was made."""
+    await begin(cluster)
+    one, *others = cluster.machines
+    for name in "t", "u":
+        await cluster.ask(one, "create_table", name, {**ONE_COPY, "replication": 3}, timeout_s=30)
+    for name in None, "t", "u":
+        await grown_to(cluster, one, 3, name)
+    for machine in others:
+        machine.kill()
+
+    async def told(table, timeout_s):
+        registers = await cluster.ask(
+            one, "metadata_status", table, {"timeout_ms": int(timeout_s * 1000)}, timeout_s=timeout_s
+        )
+        for register in registers:
+            assert {each["node"]: each["answers"] for each in register["new"]} == {"n1": True, "n2": False, "n3": False}
+        return [register["table"] for register in registers]
+
+    for timeout_s in 1, 4:
+        assert await told(None, timeout_s) == [None, "t", "u"]
+        assert await told("u", timeout_s) == ["u"]
+    with pytest.raises(UnknownDatabase):
+        await told("nosuch", 1)
+    every = Metadata.known.fget
+    with patch.object(Metadata, "known", property(lambda self: {self.catalogue: every(self)[self.catalogue]})):
+        assert await told(None, 2) == [None, "t", "u"]
+    with patch.object(Metadata, "known", {}), pytest.raises(NotReady, match="too few answer"):
+        await told(None, 1)
+
+
+@simulated(3, seed=5)
+async def test_of_many_who_make_one_table_at_once_one_makes_it(cluster):
+    """All others hear that it is there, and its name; also when it is the first of all."""
+    await begin(cluster)
+    for name in "first", "second":
+        ends = []
+
+        async def create(machine, name=name, ends=ends):
+            try:
+                ends.append(await cluster.ask(machine, "create_table", name, ONE_COPY, timeout_s=30))
+            except Conflict as error:
+                assert (f"there is a table {name} already" in error.message) is True, error.message
+                assert error.details == {"database": name}
+
+        async with trio.open_nursery() as nursery:
+            for machine in cluster.machines * 2:
+                nursery.start_soon(create, machine)
+        assert len(ends) == 1
 
 
 @simulated(1)

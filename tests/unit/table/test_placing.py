@@ -166,6 +166,10 @@ async def test_there_are_no_tables_yet(cluster):
     for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
         error = await refused(cluster, one, method, *params)
         assert (type(error), "no table was ever made here" in error.message) == (NotReady, True)
+    for method, *params in (("put", "t", b"k", b"v"), ("delete", "t", b"k"), ("partitions", "t", {})):
+        error = await refused(cluster, one, method, *params)
+        assert error.message == "there is no table t: `gossipkv table create t --kind hash` makes one"
+        assert type(error) is UnknownDatabase
     assert (await cluster.ask(other, "info"))["tables"]["state"] == "none"
     await cluster.ask(one, "create_table", "t", TWO_COPIES, timeout_s=30)
     assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": (5, "r"), "n2": (5, "r")}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+from types import SimpleNamespace
+
 import pytest
 
-from gossipkv.errors import BadRequest, NotReady, Overloaded
+from gossipkv.errors import BadRequest, NotReady, Overloaded, WriteLost
+from gossipkv.placement.partition import LEFT_OUT, Assignment, Partition, State
 from gossipkv.replication import clock
 from gossipkv.replication.collecting import Collecting
+from gossipkv.replication.copy import Rules
+from gossipkv.replication.keys import WHOLE
 from gossipkv.replication.record import decode as decode_record
-from gossipkv.table.token import Seen, decode, decode_body, encode
+from gossipkv.table.readiness import _ends_are_known
+from gossipkv.table.refounding import Kept, begins
+from gossipkv.table.token import Seen, decode, decode_body, encode, left_out
 from tests.unit.table.hopping import Hopping
 from tests.unit.table.record_nodes import CLUSTER, CONFIG
 
@@ -229,7 +237,7 @@ def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(
     token = leave("put", b"new")
     value, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
     (seen,) = decode(token, CLUSTER).values()
-    assert (value, seen) == (b"new", Seen(CONFIG + 1, b""))
+    assert (value, seen) == (b"new", Seen(CONFIG + 1, left_out(CONFIG + 1)))
     assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
 
 
@@ -243,7 +251,7 @@ def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
     three.is_lost = True
     _, token = asked.call("get", "hash", b"1", {"token": token + noise})
     table = one.methods.routing.route("hash").table.id
-    assert decode(token, CLUSTER)[table] == Seen(CONFIG + 1, b"")
+    assert decode(token, CLUSTER)[table] == Seen(CONFIG + 1, left_out(CONFIG + 1))
 
 
 def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left):
@@ -271,3 +279,35 @@ def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(
     two.maps[table] = copy.config + 9
     assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == b"new"
     assert outcome(two, "get", "hash", b"1", {"token": later, **LOCAL}) == "map"
+
+
+def is_lost(copy, seen):
+    try:
+        return not _ends_are_known(copy, seen)
+    except WriteLost as error:
+        return "began anew" in error.message
+
+
+def test_what_is_left_out_is_compared_with_the_beginning_of_a_range():
+    """It is lost to a session that is older than that, unless the copy that was kept is as new as all it has seen."""
+    partition = Partition(7, (Assignment(1, 16 * b"n", 0, State.AVAILABLE),))
+    for oldest, later, begun, kept in product(range(1, 5), range(3), (2, 3, 4), (None, 1, 2, 3)):
+        copy_kept = None if kept is None else Kept("c", WHOLE, b"", 0, 1, kept)
+        ends, _ = begins(partition, copy_kept, begun)
+        copy = SimpleNamespace(rules=Rules(ends=ends), synced=b"", identity=SimpleNamespace(partition=8))
+        seen = Seen(oldest + later, clock.merge(left_out(oldest + later), left_out(oldest)))
+        assert is_lost(copy, seen) == (oldest < begun and (kept is None or seen.config > kept))
+    assert not is_lost(copy, Seen(1, b"")), "a session of which nothing was left out"
+    assert Rules(ends=ends).ended(()) == b"", "no copy says that it has what was left out"
+
+
+def test_a_record_does_not_keep_since_when_anything_was_left_out(left):
+    """Else who reads it would be as old as who has written it."""
+    leave, one, _ = left
+    token = leave("put", b"new")
+    _, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
+    one.call("put", "hash", b"1", b"newer", {"token": token, **ONE})
+    assert LEFT_OUT in {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
+    assert {origin for seen in kept.values() for origin, _ in clock.entries(seen.clock)} == set()

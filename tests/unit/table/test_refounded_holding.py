@@ -51,7 +51,7 @@ class Lost(Held):
     @property
     def reach(self):
         """Up to where what is set aside has all, as its node tells."""
-        ((_, _, _, packed, _, _),) = msgpack.unpackb(kept_here(self.node, self.table, WHOLE))
+        ((_, _, _, packed, *_),) = msgpack.unpackb(kept_here(self.node, self.table, WHOLE))
         return {one: count for one, count in clock.entries(packed) if count}
 
     @property

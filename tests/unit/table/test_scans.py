@@ -71,7 +71,9 @@ def write_all(records, node, key, value):
     """Write to the copy at a node, if it holds the key's partition."""
     place = node.methods.routing.route("t").place(key)
     if node.uuid in place.hosts:
-        node.call("table_write", node.methods.routing.route("t").table.id, place.partition, "one", [key, value], 1000)
+        node.call(
+            "table_write", node.methods.routing.route("t").table.id, place.partition, "one", [key, value], 1 << 62
+        )
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_a_page_of_tombstones_ends(alone):
     rows = [part for number in range(2 * MOST_TOMBSTONES) for part in (b"000%05d" % number, None)]
     place = node.methods.routing.route("range").place(b"000")
     table = node.methods.routing.route("range").table.id
-    node.call("table_write", table, place.partition, "one", [*rows, b"000z", b"live"], 1000)
+    node.call("table_write", table, place.partition, "one", [*rows, b"000z", b"live"], 1 << 62)
     node.scanned = 0
     answered, cursor, _ = node.call("scan", "range", {"end": b"001", "limit": 10})
     assert answered == []

@@ -7,6 +7,7 @@ from dataclasses import replace
 import trio
 
 from gossipkv.errors import Conflict
+from gossipkv.wire.key_text import shown
 from tests.unit.table.test_placing import come, die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import USUAL, simulated
@@ -34,4 +35,4 @@ async def test_a_range_that_moves(cluster):
             await trio.sleep(0.1)
     error = await refused(cluster, one, "split", "t", moving[0] + b"k")
     assert type(error) is Conflict
-    assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
+    assert f"{shown(moving[0] + b'k')} is in moves from n3 to n4" in error.message

@@ -74,7 +74,7 @@ async def test_no_tables(tmp_path):
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
-            assert tables.to_map() == {"state": "none", "why": None, "store": None, "life": 0}
+            assert tables.to_map() == {"state": "none", "why": None, "lost": False, "store": None, "life": 0}
             with pytest.raises(Unavailable, match="this node has no tables"):
                 tables.opened()
     assert not (tmp_path / "tables").exists()
@@ -97,8 +97,8 @@ async def test_made_on_demand_and_opened_from_then_on(tmp_path):
                 assert tables.opened().manifest.life == life
                 assert (directory.record.store, directory.record.life) == (0xABC, life)
                 assert tables.to_map() == {
-                    "state": "open", "why": None, "store": "0000000000000abc", "life": life, "log_damage": None,
-                    "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
+                    "state": "open", "why": None, "lost": False, "store": "0000000000000abc", "life": life,
+                    "log_damage": None, "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
                 }  # fmt: skip
     assert stores.ends == [1, 2, 3, 4]
     assert not stores.open

@@ -16,9 +16,9 @@ from gossipkv.register.metadata.partitions import decode_partition, encode_parti
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Write
-from gossipkv.replication.feed import Told
 from gossipkv.replication.joining import Joining
 from gossipkv.replication.keys import Identity, suffix_of
+from gossipkv.replication.lanes import Told
 from gossipkv.replication.spaces import Aside
 from gossipkv.table import telling
 from gossipkv.table.quarantine import QuarantineMethods
@@ -66,9 +66,9 @@ def of(records, by=0):
         tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
     )
     deciding = SimpleNamespace(
-        replicating=lambda: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
-        name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
-        passed_over=lambda: records.passed_over, accepting=None,
+        replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
+        name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue),
+        works=lambda: SimpleNamespace(moving=SimpleNamespace(shunned_s=lambda: records.passed_over)), accepting=None,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
 
@@ -112,6 +112,35 @@ def test_who_lacks_what(records):
     assert (info["copies"], info["copies_aside"], info["waiting"]) == (PARTITIONS, 0, 0)
     assert info["lag_records"] == {"t": {"n2": 3, "n3": 1}}
     assert info["lag_s"]["t"]["n2"] == pytest.approx(5)
+
+
+def test_nothing_is_said_of_what_a_node_lacks_that_lives_and_is_not_reached(records):
+    """It may have it from others; of one that is down, that is what it has missed, though it is not judged by it."""
+    write(records, 2)
+    n1, n2, _, _ = records.nodes
+    n1.replicas.disconnected(n2.uuid)
+    lacks = {"n1": 0, "n2": 0, "n3": 2}
+    assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == lacks
+    assert of(records).to_map()["lag_records"] == {"t": {"n3": 2}}
+    n2.state = State.DEAD
+    assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == lacks | {"n2": 2}
+    condition = trio.run(of(records).condition, "t")
+    assert [*condition["lags"]] == ["n3"]
+    assert condition["away"] == {"n2": {"state": "dead", "partitions": PARTITIONS}}
+
+
+def test_what_an_ended_assignment_wrote_nobody_lacks(records):
+    """A clock that was heard may not name it any more."""
+    copy = next(iter(records.nodes[0].replicas.copies.values()))
+    copy.synced = clock.merge(copy.synced, clock.of([(MOVE, 872)]))
+    assert {one["lag_records"] for one in status(records)["nodes"]} == {0}
+
+
+def test_who_decides_where_too_few_do(records):
+    """By name, as soon as no majority of them is alive."""
+    for node, told in zip(records.nodes, ([], ["n1", "n2", "n3"]), strict=False):
+        node.state = State.DEAD
+        assert status(records)["no_majority"] == told
 
 
 def test_what_moves_to_a_node_it_does_not_lack(records):
@@ -331,7 +360,7 @@ def quarantine(records, answers, method, *params):
     catalogue = SimpleNamespace(tables=lambda: {"t": SimpleNamespace(id=bytes(16))})
     metadata = SimpleNamespace(me=SimpleNamespace(node=records.nodes[0].uuid))
     deciding = SimpleNamespace(
-        taking_part=lambda: (metadata, catalogue), replicating=lambda: records.nodes[0],
+        taking_part=lambda *_: (metadata, catalogue), replicating=lambda *_: records.nodes[0],
         alive=lambda: [node.uuid for node in records.nodes if node.state is State.ALIVE],
         name_of=lambda uuid: records.node(uuid).name, asking=SimpleNamespace(ask=ask),
         uuid_of=lambda name: next(node.uuid for node in records.nodes if node.name == name),

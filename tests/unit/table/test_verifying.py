@@ -41,9 +41,11 @@ class Asked:
         return SimpleNamespace(
             replicating=lambda: node,
             name_of=lambda uuid: f"n{uuid[0]}",
-            may_live=lambda uuid: uuid[0] not in self.down,
             asking=self,
         )
+
+    def is_up(self, node):
+        return node[0] not in self.down
 
     def route(self, _name):
         """One partition of two; the other has no copy anywhere."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.cli.writes import put
 from gossipkv.errors import (
     BadRequest,
     LimitExceeded,
-    NotReady,
     NotServed,
     Overloaded,
     StorageError,
@@ -17,10 +20,15 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownDatabase,
+    no_table,
 )
-from gossipkv.replication.feed import Told
+from gossipkv.gossip.member import State
+from gossipkv.replication.lanes import Told
 from gossipkv.replication.peer import Peer
+from gossipkv.replication.time import COUNT_BITS
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
+from gossipkv.table.telling import Telling
 from gossipkv.table.writes import BATCH_BYTES
 from tests.unit.table.record_nodes import MOST_BYTES, TOKEN, Records
 
@@ -100,7 +108,7 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
 
     confirm()
     assert len(answers) == 1
-    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], 100)
+    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], one.now_ms() + 100 << COUNT_BITS)
     records.pass_s(0.2)
     confirm()
     assert [type(answer) for answer in told] == [Unknown]
@@ -142,7 +150,7 @@ def test_a_forwarded_write_is_not_forwarded_again(records):
     one, two, three = records.nodes
     (table, partition), *_ = one.replicas.copies
     with pytest.raises(NotServed):
-        three.call("table_write", table, partition, "one", [b"k", b"v"], 1000)
+        three.call("table_write", table, partition, "one", [b"k", b"v"], 1 << 62)
     assert one.asked == two.asked == []
 
 
@@ -269,14 +277,50 @@ def test_more_than_the_log_takes(records):
     assert two.asked == []
 
 
+def test_the_limits_are_told():
+    """The pages of tables, and the help of `put`, have the exact numbers."""
+    page = (Path(__file__).parents[3] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
+    assert put.help is not None
+    for text in (page, put.help):
+        assert f"{MAX_KEY_BYTES:,} bytes" in text
+        assert f"{MAX_VALUE_BYTES:,}" in text
+
+
 def test_a_node_without_tables():
     """Says so."""
     records = Records(1)
     (node,) = records.nodes
-    node.methods.routing._deciding.taking_part = refuse
-    with pytest.raises(NotReady, match="no table was ever made here"):
+    node.methods.routing._deciding.replicating = refuse
+    with pytest.raises(UnknownDatabase, match="there is no table t: `gossipkv table create t --kind hash` makes one"):
         node.call("put", "t", b"k", b"v")
 
 
-def refuse():
-    raise NotReady("no table was ever made here")
+def refuse(table):
+    raise no_table(table)
+
+
+@pytest.mark.parametrize("states", [*product((State.ALIVE, State.SUSPECT, State.DEAD), repeat=2)])
+@pytest.mark.parametrize("reached", [(False, False), (True, False), (True, True)])
+def test_writer_and_verdict_count_alike(states, reached):
+    """Whom gossip calls dead confirms nothing, though it is connected: what needs it is refused, and not sent."""
+    records = Records(4)
+    one, *others, entry = records.nodes
+    records.make("t", firsts=1, holders=lambda _: [one, *others])
+    for other, state, is_reached in zip(others, states, reached, strict=True):
+        other.state, other.hangs = state, True
+        if is_reached:
+            reach(one, other)
+    one.replicas.is_up = lambda uuid: records.node(uuid).state is not State.DEAD
+    route, (copy,) = one.methods.routing.route("t"), one.replicas.copies.values()
+    shown = SimpleNamespace(replicas=one.replicas, comparing=SimpleNamespace(differ={}))
+    alive = {node.uuid for node in records.nodes if node.state is not State.DEAD}
+    why = Telling(one.deciding, one.methods.routing)._why_unwell(next(route.places()), shown, route.table, alive)
+    can = sum(is_reached and other.state is not State.DEAD for other, is_reached in zip(others, reached, strict=True))
+    assert (why is None) == (can > 0)
+    for node in (one, entry):
+        began, outcome = records.now, node.outcome("put", "t", b"k", b"v")
+        is_sure = all(state is State.DEAD for state in states)
+        assert isinstance(outcome, Unavailable if is_sure else (Unavailable, Unknown))
+        assert not is_sure or records.now == began
+    dead = [other.asked for other in others if other.state is State.DEAD]
+    assert (copy.appended != copy.synced, *dead) == (False, *([] for _ in dead))

@@ -62,6 +62,21 @@ def test_a_clock_that_is_wrong(wrong):
     assert 11_499 <= found.high <= 11_799
 
 
+@pytest.mark.parametrize("at", [(0, 0, 0), (0, 1, 2), (3, 4, 5)])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_few_clocks_that_are_wrong(at, is_elsewhere):
+    """Wherever they wrote, and also by a node that has nothing else: a range far ahead lies there."""
+    hour, other = new(), new()
+    for number in range(6):
+        hour.note(TABLE, [write(10_000 + 300 * number + one) for one in range(0, 300, 3)], number * PIECE_S)
+    wrong = other if is_elsewhere else hour
+    for number in at:
+        wrong.note(TABLE, [write((1 << 31) + number)], number * PIECE_S)
+    found = [*hour.of(TABLE, 5 * PIECE_S), *other.of(TABLE, 5 * PIECE_S)]
+    for one, beside in (found, found[::-1]) if is_elsewhere else (found * 2,):
+        assert (one.beside(beside).low, one.beside(beside).high) == (10_000, 11_797)
+
+
 def test_a_table_without_a_time_key():
     """Nothing is counted."""
     hour = new()

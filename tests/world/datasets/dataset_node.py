@@ -18,6 +18,7 @@ from gossipkv.dataset.cluster.effects import (
     BuildAnew,
     Decide,
     KeepActive,
+    KeepOrders,
     KeepRefuted,
     KeepRing,
     Look,
@@ -247,7 +248,7 @@ class DatasetNode:
                 databases[entry.owner] = found_database
         for other in self.membership.others:
             name = other.name
-            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name))
+            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name), wall_ms=0)
 
     # What the core asks for
 
@@ -287,6 +288,8 @@ class DatasetNode:
                 self._drop(version, partitions)
             case Look():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
+            case KeepOrders():
+                pass  # Nobody gives any here.
             case KeepRing():
                 self.disk.ring = self._convergence.claims
             case Decide():

@@ -118,7 +118,13 @@ class Operator:
             if range_of(life.maps.tree(table), part.bounds.first)[1] != part.partition:
                 return False
             ids = [self._random.getrandbits(40) for _ in range(2)]
-            argument = part.bounds.first, part.partition.id, *ids, node.uuid, *begins(part.partition, kept)
+            argument = (
+                part.bounds.first,
+                part.partition.id,
+                *ids,
+                node.uuid,
+                *begins(part.partition, kept, known.config + 1),
+            )
             operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *REFOUND, argument)
             (answer,) = await life.maps.transact(table, [operation], DONE_S)
         except GossipKVError:

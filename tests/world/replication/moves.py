@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import HAD, State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from tests.world.replication.copies import WHOLE, Bounds, dot_of, needed, order_of
 from tests.world.replication.register import CATALOGUE
@@ -49,6 +49,7 @@ class Refounded:
         """A partition stands in the place of another, with a copy that was held under that assignment, or nothing."""
         lineage, witness = self._moves.lineage, self._moves.witness
         has = witness.models[kept].records if kept else {}
+        ends = [end for end in ends if end[0] < HAD]  # The others are of no assignment.
         self.ends[new] = dict(ends)
         self._kept[new] = {key: data for key, data in has.items() if lineage.has(new, key)}
         witness.counts["begun anew with a copy" if kept else "begun anew with nothing"] += 1

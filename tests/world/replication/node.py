@@ -186,7 +186,7 @@ class Life:
         replicas = self.replication.replicas
         copies = replicas.copies.values()
         return (
-            replicas.reached >= others
+            all(map(replicas.reaches, others))
             and len(copies) == partitions
             and all(replicas.may_originate(copy) for copy in copies)
         )
@@ -378,7 +378,7 @@ class Life:
         if not replicas.may_originate(copy):
             raise NotReady("not yet")
         levels = replicas.levels[copy]
-        if levels.connected(replicas.reached) < slots_needed(level, levels.slots):
+        if levels.confirming(replicas.confirms) < slots_needed(level, levels.slots):
             raise Unavailable("too few are connected")
 
 

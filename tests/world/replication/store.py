@@ -124,6 +124,9 @@ class RunningStore:
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         return self.opened.scan(space, start, end, reverse=reverse, limit=limit)
 
+    def fail(self, why: str) -> None:
+        self.opened.engine.fail(why)
+
     def spaces(self) -> list[int]:
         return self.opened.spaces()
 

@@ -22,6 +22,8 @@ cdef class Batch:
     cdef readonly Py_ssize_t puts   # Of the records, those with a value.
     cdef uint32_t space             # Of the first record, and of all of them unless `is_mixed`.
     cdef bint is_mixed
+    cdef bint is_relief             # Its maker says so.
+    cdef public bint may_fill       # Where room is scarce: the segment that is open, and no other.
 
     cdef int add(
         self, uint8_t kind, uint32_t space,

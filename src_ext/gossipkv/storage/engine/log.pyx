@@ -186,6 +186,15 @@ cdef class Batch:
         return (<const char*> self.data)[:self.used] if self.used else b""
 
     @property
+    def relieves(self):
+        """Whether it frees room, or belongs to what does: what has no values always, else its maker says so."""
+        return self.is_relief or not (self.puts or self.made)
+
+    @relieves.setter
+    def relieves(self, bint is_relief):
+        self.is_relief = is_relief
+
+    @property
     def steps(self):
         """What it does to spaces, in order, as (kind, space): of records that follow each other in one, `PUT` once."""
         cdef Operation operation

@@ -54,6 +54,7 @@ cdef class Memtable:
     cdef uint64_t used
     cdef readonly uint64_t most_bytes
     cdef readonly uint64_t records
+    cdef readonly uint64_t tombstones   # That were put, those among them that have been replaced since.
     cdef void* root
     cdef int levels                 # Of inner nodes above the leaves.
     cdef uint8_t* filter

@@ -424,6 +424,7 @@ cdef class Memtable:
             return NO_MEMORY
         at = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, key, key_size, &same)
         leaf.size_bytes += record_size_of(record)
+        self.tombstones += flag == TOMBSTONE
         if same:
             leaf.size_bytes -= record_size_of(leaf.records[at])
             leaf.records[at] = record

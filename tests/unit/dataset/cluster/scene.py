@@ -58,9 +58,10 @@ def active(of=None, **more):
     return DatabaseStatement(Named(of.version, of.wire_id), told=True, **more)
 
 
-def answer(*ready, dropping=False, seals=None):
-    """What a member serves, all of one kind."""
-    return Answer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping)
+def answer(*ready, dropping=False, seals=None, records=None):
+    """What a member serves, all of one kind; `records`: how many each partition has."""
+    counts = {} if records is None else dict.fromkeys(ready, records)
+    return Answer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping, records=counts)
 
 
 def held(name, *partitions):
@@ -114,7 +115,8 @@ class Node:
         self.step(SETTLE_MS)
 
     def hear(self, name, *said, database=None, epoch=1):
-        self.core.hear(name, uuid_of(name), epoch, {each.identity.version: each for each in said}, database)
+        said = {each.identity.version: each for each in said}
+        self.core.hear(name, uuid_of(name), epoch, said, database, wall_ms=0)
         self.step()
 
     def copy(self, version="1", **more):

@@ -101,9 +101,8 @@ class Play:
                 self.pending.pop(name, None)
             model.published[name] = what
             said = [statement(name, what)] if what else []
-            node.core.hear(
-                name, member(name).uuid, model.epochs[name], {each.identity.version: each for each in said}, None
-            )
+            said = {each.identity.version: each for each in said}
+            node.core.hear(name, member(name).uuid, model.epochs[name], said, None, wall_ms=0)
         elif event in {"answer", "dropping", "silence"}:
             self.answer(event, name, what)
         elif event == "lost":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.dataset.cluster.members import State
-from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, statement
+from gossipkv.settings.databases import MinimumSettings
+from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, held, identity, statement
 
 ONE, TWO = identity("1"), identity("2")
 PATIENT = TERMS._replace(replication=2, switch_patience_ms=10_000)
@@ -72,6 +73,79 @@ def test_no_more_copies_are_waited_for_than_there_are_nodes():
     node.core.activate(ONE)
     node.has(0, 1, 2, 3, of=TWO)
     assert node.passes("2")
+
+
+def shrunk(records, minimum, *, before=100, database=None):
+    """A node with version 1 active, of `before` records, and all owners of 2 have answered that they have so many."""
+    node = Node("b", "c")
+    node.settle()
+    node.core.require(minimum)
+    if before is not None:
+        node.has(0, 1, 2, 3, records=dict.fromkeys(range(4), before // 4))
+        node.core.activate(ONE)
+    node.has(0, 1, of=TWO, records=dict.fromkeys((0, 1), records // 4))
+    node.hear("b", statement("b", (2, 3), of=TWO), database=database)
+    node.answered("b", answer(2, 3, records=records // 4), of=TWO)
+    return node
+
+
+HALF = MinimumSettings(min_ratio=500)
+WITHHELD = [
+    (0, MinimumSettings(), {}, "it has no record, and `allow_empty` is false"),
+    (0, MinimumSettings(), {"before": None}, "it has no record, and `allow_empty` is false"),
+    (0, MinimumSettings(allow_empty=True), {}, None),
+    (4, MinimumSettings(), {}, None),
+    (40, MinimumSettings(min_records=41), {}, "it has 40 records, and `min_records` is 41"),
+    (40, MinimumSettings(min_records=40), {}, None),
+    (48, HALF, {}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
+    (52, HALF, {}, None),
+    (48, HALF, {"before": None}, None),
+    (48, HALF, {"database": active(TWO)}, None),  # Somebody has accepted it.
+    (48, HALF, {"database": active(TWO, hold="2")}, "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"),
+]
+
+
+@pytest.mark.parametrize(("records", "minimum", "scene", "why"), WITHHELD)
+def test_a_version_that_shrinks_is_not_switched_to(records, minimum, scene, why):
+    """Clients may have it by its name meanwhile, and an operator's hold is obeyed at once."""
+    node = shrunk(records, minimum, **scene)
+    assert node.core.withheld("2") == why
+    assert node.passes("2") is (why is None)
+    assert node.core.passed("2")
+    node.core.hold("2")
+    node.step()
+    assert node.passes("2")
+    assert node.core.withheld("2") is None
+
+
+def test_what_shrinks_is_compared_with_what_others_have_active():
+    """A node that starts with nothing counts their version first, and waits no longer for it than a grace."""
+    node = shrunk(48, HALF, before=None)
+    node.hear("c", statement("c", (0, 1, 2, 3)), database=active(ONE))
+    assert not node.passes("2")
+    node.answered("c", answer(0, 1, 2, 3, records=25))
+    assert node.passes("1")
+    assert node.core.withheld("2") == "it has 48 records, version 1 has 100, and `min_ratio` is 0.5"
+    silent = shrunk(48, HALF, before=None)
+    silent.hear("c", statement("c", (0, 1, 2, 3)), database=active(ONE))
+    silent.step(TERMS.grace_ms)
+    silent.answered("b", answer(2, 3, records=12), of=TWO)
+    assert silent.passes("2")
+
+
+def test_the_records_of_what_was_active_are_counted_after_a_restart():
+    """The document of the active version has them; without, its owners tell, who are asked for their seals."""
+    for kept in (100, None):
+        node = Node("b", "c")
+        node.core.remember(ONE, [held("b", 0, 1, 2, 3)], [], kept)
+        node.settle()
+        node.core.require(HALF)
+        node.hear("b", statement("b", (0, 1, 2, 3)), statement("b", (0, 1, 2, 3), of=TWO), database=active(ONE))
+        assert node.core.records(ONE) == kept
+        node.answered("b", answer(0, 1, 2, 3, records=25))
+        node.answered("b", answer(0, 1, 2, 3, records=12), of=TWO)
+        assert not node.passes("2")
+        assert node.core.records(ONE) == 100
 
 
 def joiner(database, ready=(0, 1, 2, 3)):

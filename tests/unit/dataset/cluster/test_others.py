@@ -109,7 +109,7 @@ def test_a_name_that_another_node_has_now():
     node.tell(member("b", epoch=2)._replace(uuid=bytes(16)))
     node.step()
     assert routes() == {}
-    node.core.hear("b", bytes(16), 2, {}, None)
+    node.core.hear("b", bytes(16), 2, {}, None, wall_ms=0)
     node.step()
     assert routes() == {}
 

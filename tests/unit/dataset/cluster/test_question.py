@@ -17,10 +17,10 @@ SEALS = st.dictionaries(
 ANSWERS = st.builds(Answer, st.sets(st.integers(0, N - 1)).map(lambda some: PartitionSet.of(N, some)), SEALS)
 
 
-@given(ANSWERS, st.booleans())
-def test_what_is_told_is_heard(answer, dropping):
+@given(ANSWERS, st.booleans(), st.none() | st.integers(0, 1 << 40))
+def test_what_is_told_is_heard(answer, dropping, records):
     """Through MessagePack, for each answer; and so with a field more."""
-    told = answer._replace(dropping=dropping)
+    told = answer._replace(dropping=dropping, records={} if records is None else dict.fromkeys(answer.ready, records))
     packed = msgpack.packb(encode(told) | {"later": 1})
     assert decode(msgpack.unpackb(packed, strict_map_key=False), N) == told
 
@@ -35,6 +35,8 @@ def test_what_is_told_is_heard(answer, dropping):
         {"ready": b"\0\0\x10", "dropping": False, "seals": {}},
         {"ready": bytes(4), "dropping": False, "seals": {}},
         {"ready": b"", "dropping": 1, "seals": {}},
+        {"ready": b"\1", "dropping": False, "seals": {}, "fixed": None, "records": [-1]},
+        {"ready": b"\1", "dropping": False, "seals": {}, "fixed": None, "records": [1, 1]},
         {"ready": b"", "dropping": False, "seals": {1: [b"", b""]}},
         {"ready": b"", "dropping": False, "seals": {"k": [b"\1", b""]}},
         {"ready": b"", "dropping": False, "seals": {"k": [b"\0\0\x10", bytes(4)]}},

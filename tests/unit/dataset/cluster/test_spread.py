@@ -188,7 +188,7 @@ def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes(
     every_other = PartitionSet.of(count, range(0, count, 2))
     for name in names:
         said = Statement(of_all, 0, 100, every_other, PartitionSet.empty(count), uuid_of(name))
-        node.core.hear(name, uuid_of(name), 1, {"1": said}, active(of_all))
+        node.core.hear(name, uuid_of(name), 1, {"1": said}, active(of_all), wall_ms=0)
     node.step()
     told = of(node)
     assert (len(told["owners"]), told["owners_not_named"]) == (MOST_NODES, 10)

@@ -13,9 +13,9 @@ import zlib
 import cramjam
 import pytest
 
-from gossipkv.dataset.build.parent import MMAP_THRESHOLD_BYTES
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.formats.sequence_file import memory_bytes
+from gossipkv.processes.child import MMAP_THRESHOLD_BYTES
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats import memory_of_reading
 from tests.unit.dataset.formats.sequence_files import CODECS, short

@@ -50,6 +50,12 @@ def test_others_try():
     link.cut = cut_between(nodes[0], nodes[1])
     assert link.run(120 * SECOND_MS, lambda: not all_alive(nodes)) is False
     assert nodes[0].core.counters["probes_saved_by_tcp"] == 0
+    names = [node.core.members.own.name for node in nodes]
+    unheard = [node.core.unheard(now_ms=link.now_ms) for node in nodes]
+    assert unheard == [[names[1]], [names[0]], *[[]] * 6]
+    link.cut = lambda source, to: nodes[0].address in {source, to}  # Who hears nobody names nobody.
+    link.run(20 * SECOND_MS)
+    assert nodes[0].core.unheard(now_ms=link.now_ms) == []
 
 
 def test_tcp_saves():

@@ -494,11 +494,23 @@ async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
     }
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
-    assert world.core.heard == [(5000, "start", (*found, names[2]), (PEER,), False)]
+    assert world.core.heard == [(1000, "start", (*found, names[2]), (PEER,), False)]
     assert {(line["join"], line["reason"]) for line in lines} == {
-        ("b:2", "nobody knows"), ("slow:4", "no answer within 5 s"),
+        ("b:2", "nobody knows"), ("slow:4", "the name service has not answered in time"),
         ("six:5", "only of the other address family: fd00::1"), ("fe:6", "only link-local addresses"),
     }  # fmt: skip
+
+
+async def test_names_that_are_not_answered_have_their_time_and_no_more(autojump_clock, nursery):
+    """Where no other is known they are waited for; one that is answered late is joined then."""
+    name = Address("slow", 4)
+    world = World([name])
+    world.sockets.names = {name: 60}
+    await nursery.start(world.agent.run)
+    assert world.core.heard == [(5000, "start", (), (PEER,), False)]
+    world.sockets.names = {name: [PEER]}
+    await trio.sleep(60)
+    assert [joined for _, _, joined in world.core.of("join")] == [(PEER,)]
 
 
 async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clock, nursery):

@@ -153,7 +153,11 @@ class ToldNode:
         told = self._partition_map(table, options)
         start = int(options.get("start", b"0"))
         rows = zip(told["partitions"], self.said["measured"][start:], strict=False)
-        page = [{"hosts": one["assignments"], "bytes": size, "rate": rate} for one, (size, rate) in rows]
+        page = [
+            {"id": 900 + number, "start": b"\xfe%d" % number, "end": b"k%d" % number, "rows": 7, "bytes": size,
+             "rate": rate, "hosts": one["assignments"]}
+            for number, (one, (size, rate)) in enumerate(rows, start)
+        ]  # fmt: skip
         return {**told, "kind": "range", "partitions": page}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.http.page.history import History
 from gossipkv.http.page.listing import MOST_ROWS, draw
-from gossipkv.http.page.placement_map import Assigned, Measured, placement_map
+from gossipkv.http.page.placement_map import Assigned, placement_map
 from gossipkv.http.page.rendering import failure, page
 from gossipkv.http.page.survey import Found, Survey
 from gossipkv.http.page.view import MOST_DRAWN, MOST_SHOWN, Asked, view
@@ -27,12 +27,16 @@ VOID = {"meta", "link", "path", "col", "input"}
 
 
 def survey(said, database=None):
-    verdict, status, assigned, measured = judged(said), said["status"], [], []
+    verdict, status, assigned, ranges = judged(said), said["status"], [], []
     if database is not None:
         verdict, status = verdict.about(database), {database: status[database]}
         assigned = said.get("assigned", {}).get(database, [])
-        measured = [Measured(*one) for one in said.get("measured", [])]
-    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned, measured)
+        ranges = [
+            {"id": 900 + number, "start": b"\xfe%d" % number, "end": b"k%d" % number, "rows": 7, "bytes": size,
+             "rate": rate, "hosts": [{"node": "n1", "state": "AVAILABLE"}, {"node": "n2", "state": "LEAVING"}]}
+            for number, (size, rate) in enumerate(said.get("measured", []))
+        ]  # fmt: skip
+    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned, ranges)
 
 
 class Read(HTMLParser):
@@ -306,12 +310,16 @@ def test_ranges_are_drawn_with_their_sizes_and_rates():
     """Each beside the largest; nothing is drawn of what nobody says."""
     said = with_table(told("calm")) | {"measured": [(1024, 1.5), (0, 0), (None, None), (2048, 6), (512, 12.5)]}
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
-    assert (size.name, size.words) == ("size", "3.5 KiB, largest 2.0 KiB (3)")
+    assert (size.name, size.words) == ("size", "3.5 KiB, largest 2.0 KiB (903)")
     assert size.path == "M0 4h9v4h-9zM30 0h9v8h-9zM40 6h9v2h-9z"
-    assert (requests.name, requests.words) == ("requests", "20/s, busiest 12/s (4)")
+    assert (requests.name, requests.words) == ("requests", "20/s, busiest 12/s (904)")
     body = page(view(survey(said, "carts"), [], "carts")).decode()
-    assert 'aria-label="size: 3.5 KiB, largest 2.0 KiB (3)"' in body
+    assert 'aria-label="size: 3.5 KiB, largest 2.0 KiB (903)"' in body
     assert body.count('class="profile"') == 2
+    cells = ("900", "0xfe30", "&#39;k0&#39;", "n1 n2(LEAVING)", "1.0 KiB", "7", "1.5")
+    assert [f">{cell}<" in body for cell in cells] == [True] * len(cells)
+    assert body.count('data-label="Start"') == 5
+    assert "more: <code>" not in body
     said["measured"] = [(size, None) for size, _ in said["measured"]]
     assert [one.name for one in view(survey(said, "carts"), [], "carts").table_map.profiles] == ["size"]
     said["measured"] = [(0, 0)] * 300
@@ -319,6 +327,9 @@ def test_ranges_are_drawn_with_their_sizes_and_rates():
     said["assigned"]["carts"] = said["assigned"]["carts"] * 60
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
     assert (size.path, requests.path) == ("M1490 0h10v8h-10z", "")  # Of a band the largest.
+    body = page(view(survey(said, "carts"), [], "carts")).decode()
+    assert body.count('data-label="Start"') == MOST_ROWS
+    assert "and 44 more: <code>gossipkv table partitions carts</code>" in body
 
 
 def test_a_table_that_moves_is_drawn_by_states():

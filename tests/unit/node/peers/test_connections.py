@@ -62,7 +62,7 @@ class Network:
         self.answers: deque[bytes] = deque()
         self.dialled: list[tuple[float, Address]] = []
         self.streams: list[OneAnswer] = []
-        self.hangs = False
+        self.hangs = self.proves = False
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
         self.dialled.append((trio.current_time(), to))
@@ -126,7 +126,7 @@ class World:
             lambda column, stream: self.adopted.append((column, stream)),
             mine=lambda: MINE,
             prover=None,
-            seen=lambda: self,
+            words=lambda: self,
             wake=lambda: self.woken.append(None),
             on_unreached=self.unreached.append,
             on_not_served=lambda: self.lost.append("not served"),
@@ -138,13 +138,13 @@ class World:
             ended=lambda name, uuid: self.turns.append((name, uuid, self.peers.store(name) is not None)),
         )
         self.peers.watch(ended=lambda name, _uuid: self.lost.append(name))
-        self.heard: list[bytes] = []
+        self.heard: list[tuple[bytes, bool]] = []
 
-    def tell_seen(self, node: bytes) -> bytes:
-        return b"of " + node
+    def made_for(self, node: bytes) -> bytes:
+        return b"for " + node
 
-    def hear_seen(self, seen: bytes) -> None:
-        self.heard.append(seen)
+    def hear_seen(self, seen: bytes, *, is_proven: bool) -> None:
+        self.heard.append((seen, is_proven))
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
     [(column, stream)] = world.adopted
     assert world.table.peers == {column: ("b", 0)}
     assert rpc.decode_request(stream.sent).method == b"hello"
-    assert (world.peers.name(column), world.peers.column("b"), world.peers.failure(column)) == ("b", column, None)
+    assert (world.peers.name(column), world.peers.column("b"), world.peers.failures) == ("b", column, {})
     await trio.sleep(60)
     assert len(world.network.dialled) == 1
 
@@ -187,15 +187,17 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
     assert world.peers.store("b") == (2**64 - 1, 4)
 
 
-async def test_both_ends_say_what_they_have_seen_of_the_other_s_store(autojump_clock, world):
-    """With hello."""
+@pytest.mark.parametrize("proves", [False, True])
+async def test_a_member_that_is_dialled_says_what_it_has_seen(autojump_clock, world, proves):
+    """It is told a word by which it is known again, and nothing of what was seen here: anybody may dial."""
+    world.network.proves = proves
     world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
     world.peers.tell([B])
     await trio.sleep(0.01)
     [(_, stream)] = world.adopted
-    assert world.heard == [b"theirs"]
+    assert world.heard == [(b"theirs", proves)]
     [said] = msgpack.unpackb(stream.sent)[3]
-    assert said["seen"] == b"of " + B.uuid
+    assert (said["seen"], said["word"]) == (b"", b"for " + B.uuid)
 
 
 @pytest.mark.parametrize("answer", [
@@ -212,7 +214,7 @@ async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
     await trio.sleep(0.01)
     assert world.network.streams[0].closed
     assert not world.adopted
-    assert world.peers.failure(world.peers.column("b"))
+    assert "b" in world.peers.failures
 
 
 def test_what_cannot_be_read_here_is_passed_on():
@@ -271,10 +273,10 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
     column = world.peers.column("b")
     world.peers.hear([(column, "lost", "reset")], [])
     assert world.lost == world.unreached == ["b"]
-    assert world.peers.failure(column) == "reset"
+    assert world.peers.failures == {"b": "the connection ended (reset)"}
     await trio.sleep(0.1)
     assert len(world.adopted) == 2
-    assert world.peers.failure(column) is None
+    assert world.peers.failures == {}
 
 
 async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, world):
@@ -320,7 +322,7 @@ async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
     world.peers.tell([B._replace(epoch=51)])
     await trio.sleep(600)
     assert len(world.adopted) == 2
-    assert world.peers.failure(world.peers.column("b")) == "Connection refused"
+    assert world.peers.failures == {"b": "Connection refused"}
     assert len(world.network.dialled) > 600 / LAST_PAUSE_S  # And the connection that it has stays.
     assert world.lost == ["b"]
 

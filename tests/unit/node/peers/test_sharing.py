@@ -41,7 +41,7 @@ class Core:
 
     name = "db"
 
-    def hear(self, *told):
+    def hear(self, *told, wall_ms):
         """Whatever it is."""
 
     def refused_database(self, statement, *, now_ms):
@@ -57,6 +57,9 @@ class Library:
 
     def wake(self, name):
         self.woken.append(name)
+
+    def wall_ms(self):
+        return 0
 
 
 class Peers:

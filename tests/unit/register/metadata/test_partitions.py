@@ -165,6 +165,7 @@ def test_a_first_body_tiles_the_key_space():
         (SHARDS, {shard_key(at): WHOLE for at in range(3)}, "3 partitions, where the table has 4 shards"),
         (SHARDS, {shard_key(at): WHOLE for at in range(1, 5)}, "has none at"), (SHARDS, {b"": WHOLE}, "has none at"),
         (RANGES, {b"": hosted(7, (1, 0, A), (2, 0, P))}, "moves before"),
+        (RANGES, {b"": WHOLE, b"m": WHOLE}, "two partitions have one id"),
     ):  # fmt: skip
         with pytest.raises(ProtocolError, match=words):
             first_body(table, partitions, 1)

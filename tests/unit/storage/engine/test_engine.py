@@ -309,6 +309,31 @@ def test_a_full_disk_ends_writes_and_not_reads(store):
     store.put(b"l", 10)
 
 
+@pytest.mark.parametrize(("kind", "fits", "turns"), [("", 0, 0), ("may_fill", 1, 0), ("relieves", 1, 1)])
+def test_what_is_taken_where_room_is_scarce(store, kind, fits, turns):
+    """Into the segment that is open, and into the next one; what has no value goes wherever it goes."""
+
+    def takes(*operations):
+        batch = batch_of(*operations)
+        for name in filter(None, [kind]):
+            setattr(batch, name, True)
+        try:
+            store.engine.append(batch)
+        except Overloaded:
+            return False
+        store.write()
+        return True
+
+    store.perform(store.engine.next_work())
+    store.put(b"most of it", 14 << 10)
+    store.write()
+    store.engine.free_bytes = TINY.margin_bytes - 1
+    assert takes(("put", store.space, b"k", b"v")) == fits
+    assert takes(("put", store.space, b"k", bytes(8 << 10))) == turns
+    assert batch_of(("delete", store.space, b"k"), ("drop_space", store.space)).relieves
+    assert not batch_of(("new_space", 7)).relieves
+
+
 def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
     """Kinds of work that failed are left out; what is removed may be the room that they need."""
     store.engine.upkeep.abandon([99])

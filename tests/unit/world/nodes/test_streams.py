@@ -274,11 +274,13 @@ def test_garbage_ends_its_connection(tmp_path: Path) -> None:
 
 
 def test_beyond_the_most_connections_a_newcomer_is_turned_away(tmp_path: Path) -> None:
-    """Those who are here stay."""
+    """Those who are here stay, once they have asked something."""
 
     async def check(running: Running) -> None:
-        here = [await running.connect() for _ in range(2)]
-        await exchange(here[1], rpc.request(1, "ping", []), 1)
+        here = []
+        for _ in range(2):
+            here.append(await running.connect())
+            await exchange(here[-1], rpc.request(1, "ping", []), 1)
         late = await running.connect()
         with trio.fail_after(1), pytest.raises(ConnectionResetError):
             await late.receive_some(1)

@@ -1,0 +1,101 @@
+"""`databases` and `rollback`: which version of a dataset clients get, whatever newer ones there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli import Group
+from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.output import print_json
+from gossipkv.errors import UnknownVersion
+from gossipkv.status.reading import map_of
+from gossipkv.status.words import plain
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+
+LOCAL: Final = click.option("--local", is_flag=True, help="Only at the node that is asked, not in the cluster.")
+TIMEOUT: Final = timeout("10s", "one request")
+
+
+@click.group(cls=Group)
+def databases() -> None:
+    """Hold a version of a dataset, and let go of it."""
+
+
+@databases.command()
+@click.argument("name", metavar="NAME")
+@click.argument("version", metavar="VERSION")
+@LOCAL
+@NODE
+@TIMEOUT
+@JSON
+def hold(name: str, version: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
+    """Have all nodes serve VERSION of NAME, older or newer than what they serve, until `release`.
+
+    It is kept over restarts, and obeyed by nodes that come later.  A node whose settings file holds a version keeps to
+    that.  `gossipkv status --wait` returns when VERSION serves.
+    """
+    with connect(nodes, timeout_ms) as client:
+        _order(client, "hold", name, version, local=local, as_json=as_json)
+
+
+@databases.command()
+@click.argument("name", metavar="NAME")
+@LOCAL
+@NODE
+@TIMEOUT
+@JSON
+def release(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
+    """Let go of the version of NAME that is held: the newest that is newer serves again.
+
+    With `--local` the node that is asked follows the others again.
+    """
+    with connect(nodes, timeout_ms) as client:
+        _order(client, "release", name, local=local, as_json=as_json)
+
+
+@click.command()
+@click.argument("name", metavar="DB")
+@click.argument("version", metavar="[VERSION]", required=False)
+@NODE
+@TIMEOUT
+@JSON
+def rollback(name: str, version: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Go back to VERSION of DB on all nodes, and hold it until `gossipkv databases release DB`.
+
+    Without VERSION: to the newest that the node knows before the one that serves.  Take the bad version away at the
+    source, or publish a newer one, before you release it.
+    """
+    with connect(nodes, timeout_ms) as client:
+        _order(client, "hold", name, version or _before(client, name), local=False, as_json=as_json)
+
+
+def _before(client: Client, name: str) -> str:
+    """Return the newest version before the one that serves.  Raises UnknownVersion: there is none."""
+    entry = map_of(map_of(client.call("status", {"database": name})).get(name))
+    active = entry.get("active")
+    seen = map_of(client.call("refresh", name)).get(name)
+    older = {
+        version
+        for version in (*map_of(entry.get("versions")), *(seen if isinstance(seen, list) else ()))
+        if isinstance(version, str) and isinstance(active, str) and version < active
+    }
+    if not older:
+        raise UnknownVersion(f"no version of {name} is known before {plain(active)}: say which, if there is another")
+    return max(older)
+
+
+def _order(client: Client, method: str, name: str, *version: str, local: bool, as_json: bool) -> None:
+    told = map_of(client.call(method, name, *version, {"local": local}))
+    if as_json:
+        print_json({**told})
+        return
+    where = "this node" if local else "all nodes"
+    held, before = told.get("hold"), told.get("before")
+    was = "" if before is None else f"; before it was {plain(before)}"
+    now = f"{where} hold{'s' if local else ''} {plain(held)} until it is released" if held else "no version is held"
+    click.echo(f"{name}: {now}{was}")

@@ -1,0 +1,106 @@
+"""Three whole nodes whose disks are full: what frees room is taken on each, and then they write again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import trio
+
+from gossipkv.errors import GossipKVError, Overloaded, Unknown
+from gossipkv.storage.engine.shell import LOOK_PERIOD_S
+from tests.world.nodes.phases import begin, settle
+from tests.world.nodes.table_clients import TableClients
+from tests.world.nodes.whole_cluster import simulated
+
+if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
+    from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
+
+DISK_BYTES = 8 << 20
+VALUE = bytes(40 << 10)
+RELIEVED_S = 30.0
+SETTLED_LOOKS = 3
+
+
+async def put_all(cluster: SimulatedCluster) -> int:
+    """Write to all nodes in turn until each refuses for its disk; how many keys were tried."""
+    number, full = 0, set[int]()
+    while len(full) < len(cluster.machines):
+        assert number < 3 * DISK_BYTES // len(VALUE), "the disks are not full"
+        at = number % len(cluster.machines)
+        try:
+            await cluster.ask(cluster.machines[at], "put", "t", b"%05d" % number, VALUE)
+        except Overloaded as error:
+            if "too little free space" in error.message:
+                full.add(at)
+        except Unknown:
+            pass
+        number += 1
+    return number
+
+
+async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: bytes | str) -> bool:
+    """Whether a node does it."""
+    try:
+        await cluster.ask(machine, method, *params)
+    except GossipKVError:
+        return False
+    return True
+
+
+async def fill(cluster: SimulatedCluster, happens: str) -> tuple[int, list[NodeMachine]]:
+    """Fill the disks, so that no byte is free but the reserve; returns how many keys were tried, and who runs then."""
+    for machine in cluster.machines:
+        machine.disk.capacity_bytes = DISK_BYTES
+    await begin(cluster)
+    clients = TableClients(cluster)
+    await clients.create("t", replication=3)
+    await clients.create("u", replication=3)
+    count = await put_all(cluster)
+    for machine in cluster.machines if happens == "restart" else ():
+        await machine.stop()
+    for machine in cluster.machines if happens == "restart" else ():
+        await machine.start()
+    if happens == "death":
+        cluster.machines[2].lose_power()
+    await settle(cluster, 60.0)
+    running = [machine for machine in cluster.machines if machine.runs]
+    looks = 0
+    while looks < SETTLED_LOOKS:  # What can be merged without it is merged by then.
+        taken = [machine.disk.free_bytes("/") for machine in running]
+        for machine, free_bytes in zip(running, taken, strict=True):
+            machine.disk.capacity_bytes -= free_bytes
+        await trio.sleep(LOOK_PERIOD_S)
+        is_writable = any([await does(cluster, machine, "put", "u", b"k", b"v") for machine in running])
+        looks = 0 if is_writable or any(taken) else looks + 1
+    return count, running
+
+
+async def check_relieved(cluster: SimulatedCluster, how: str, happens: str) -> None:
+    """With one node dead no tombstone is collected, and what they hide goes all the same."""
+    count, running = await fill(cluster, happens)
+    left = [("drop_table", "t")] if how == "drop" else [("delete", "t", b"%05d" % number) for number in range(count)]
+
+    async def all_is_taken() -> bool:
+        """What frees room is taken, by any node."""
+        while left and await does(cluster, running[len(left) % len(running)], *left[-1]):
+            left.pop()
+        return not left
+
+    async def each_writes() -> bool:
+        """Each node takes writes."""
+        return all([await does(cluster, machine, "put", "u", b"k", b"v") for machine in running])
+
+    await cluster.until(all_is_taken, within_s=RELIEVED_S)
+    await cluster.until(each_writes, within_s=RELIEVED_S)
+    if how == "delete":
+        value, _ = cast("tuple[Value, bytes]", await cluster.ask(running[0], "get", "t", b"%05d" % (count // 2)))
+        assert value is None
+
+
+@pytest.mark.parametrize(("how", "happens"), [("delete", "death"), ("drop", "restart")])
+@simulated(3)
+async def test_three_full_disks_are_relieved(cluster: SimulatedCluster, how: str, happens: str) -> None:
+    await check_relieved(cluster, how, happens)

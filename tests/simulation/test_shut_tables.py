@@ -1,0 +1,79 @@
+"""Whole nodes of which one keeps its tables closed: it passes on what clients ask, and tables are made all the same."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import NotReady, Unavailable
+from tests.simulation.test_full_disks import does
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulated
+
+if TYPE_CHECKING:
+    from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
+
+MANIFEST = "/data/tables/MANIFEST"
+WELL_S = 40.0
+
+
+async def damage(machine: NodeMachine) -> None:
+    """Have one byte of its store's manifest be another one: again, it is right again."""
+    await machine.stop()
+    disk = machine.disk
+    descriptor = disk.open(MANIFEST, os.O_RDWR)
+    (byte,) = disk.pread(descriptor, 1, 9)
+    disk.pwrite(descriptor, bytes([byte ^ 0xFF]), 9)
+    disk.sync(descriptor)
+    disk.close(descriptor)
+    await machine.start()
+
+
+@simulated(3)
+async def test_one_closed_store(cluster: SimulatedCluster) -> None:
+    await begin(cluster)
+    one, two, three = cluster.machines
+    wanted = {"kind": "hash", "replication": 3, "partitions": 4}
+    await cluster.ask(two, "create_table", "t", wanted)
+    await cluster.ask(one, "put", "t", b"k", b"v", {"level": "all"})
+    await trio.sleep(15)  # The catalogue has three acceptors by then.
+    await damage(one)
+
+    async def is_answered() -> bool:
+        """It has heard of others that take part."""
+        return await does(cluster, one, "get", "t", b"k")
+
+    await cluster.until(is_answered, within_s=WELL_S)
+    assert (await cluster.ask(one, "get", "t", b"k"))[0] == b"v"
+    assert (await cluster.ask(one, "get_many", "t", [b"k", b"l"]))[0] == [b"v", None]
+    assert (await cluster.ask(one, "scan", "t", {}))[0] == [[b"k", b"v"]]
+    for method, *params in (("put", b"k", b"w"), ("put_many", [[b"l", b"w"]]), ("delete", b"l")):
+        await cluster.ask(one, method, "t", *params)
+    assert (await cluster.ask(two, "get", "t", b"k"))[0] == b"w"
+    assert (await cluster.ask(one, "partition_map", "t"))["kind"] == "hash"
+    for method, *params in (("get", "t", b"k"), ("partition_map", "t"), ("put", "t", b"k", b"w")):
+        with pytest.raises(NotReady, match="closed"):  # A node passed it on, and it goes no further.
+            await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))
+
+    with pytest.raises(Unavailable, match=r"5 replicas needs so many nodes, and 2 take part: n1: .*closed"):
+        await cluster.ask(two, "create_table", "u", {**wanted, "replication": 5})
+    assert await does(cluster, one, "create_table", "u", wanted)
+    await cluster.ask(two, "put", "u", b"k", b"v")
+    assert (await cluster.ask(one, "get", "u", b"k"))[0] == b"v"
+    await damage(three)
+    with pytest.raises(Unavailable, match="no quorum"):
+        await cluster.ask(two, "create_table", "v", wanted)
+
+    await damage(one)
+    await damage(three)
+
+    async def all_have_it() -> bool:
+        """The replica that a table has at who was closed takes part."""
+        return await does(cluster, one, "put", "u", b"k", b"x", {"level": "all"})
+
+    await cluster.until(all_have_it, within_s=WELL_S)

@@ -1,0 +1,101 @@
+"""`databases hold`, `databases release` and `rollback`, against a node that notes what it was asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gossipkv.errors import Conflict, UnknownVersion
+from tests.unit.cli.asked_node import AskedNode
+
+STATUS = {"geo": {"active": "3", "versions": {"1": {}, "3": {}, "4": {}}}}
+
+
+def told(hold, before=None):
+    """What a node answers."""
+    return lambda *_: {"database": "geo", "hold": hold, "before": before}
+
+
+@pytest.fixture
+def ask(run):
+    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+
+    def command(*arguments, **methods):
+        with AskedNode(**methods) as node:
+            return run(*arguments, "--node", node.address), node.asked
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "methods", "asked", "said"),
+    [
+        (
+            ["databases", "hold", "geo", "2"],
+            {"hold": told("2", "1")},
+            ("hold", ["geo", "2", {"local": False}]),
+            "geo: all nodes hold 2 until it is released; before it was 1\n",
+        ),
+        (
+            ["databases", "hold", "geo", "2", "--local"],
+            {"hold": told("2")},
+            ("hold", ["geo", "2", {"local": True}]),
+            "geo: this node holds 2 until it is released\n",
+        ),
+        (
+            ["databases", "release", "geo"],
+            {"release": told(None, "2")},
+            ("release", ["geo", {"local": False}]),
+            "geo: no version is held; before it was 2\n",
+        ),
+        (
+            ["rollback", "geo"],
+            {"hold": told("2"), "status": lambda *_: STATUS, "refresh": lambda *_: {"geo": ["1", "2", "3", "4"]}},
+            ("hold", ["geo", "2", {"local": False}]),
+            "geo: all nodes hold 2 until it is released\n",
+        ),
+        (
+            ["rollback", "geo", "1"],
+            {"hold": told("1")},
+            ("hold", ["geo", "1", {"local": False}]),
+            "geo: all nodes hold 1 until it is released\n",
+        ),
+    ],
+)
+def test_an_order_is_given(ask, arguments, methods, asked, said):
+    """`rollback` without a version takes the newest before the one that serves, here or at the source."""
+    done, all_asked = ask(*arguments, **methods)
+    assert (done.status, done.out, done.err, all_asked[-1]) == (0, said, "", asked)
+    done, _ = ask(*arguments, "--json", **methods)
+    assert json.loads(done.out)["database"] == "geo"
+
+
+def refuse(error):
+    """A method that answers with an error."""
+
+    def method(*_):
+        raise error
+
+    return method
+
+
+@pytest.mark.parametrize(
+    ("methods", "status", "said"),
+    [
+        ({"hold": refuse(UnknownVersion("version 2 of geo is nowhere"))}, 1, "version 2 of geo is nowhere"),
+        ({"hold": refuse(Conflict("the settings file holds it"))}, 3, "the settings file holds it"),
+    ],
+)
+def test_an_order_is_refused(ask, methods, status, said):
+    """One line, and the status of the interface."""
+    done, _ = ask("databases", "hold", "geo", "2", **methods)
+    assert (done.status, done.out, done.err) == (status, "", f"gossipkv: {said}\n")
+
+
+def test_there_is_nothing_to_go_back_to(ask):
+    """Nobody is asked to hold anything."""
+    oldest = {"geo": {"active": "1", "versions": {"1": {}}}}
+    done, asked = ask("rollback", "geo", status=lambda *_: oldest, refresh=lambda *_: {"geo": ["1", "2"]})
+    assert (done.status, [method for method, _ in asked]) == (1, ["status", "refresh"])
+    assert "no version of geo is known before 1" in done.err

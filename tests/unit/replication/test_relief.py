@@ -1,0 +1,63 @@
+"""Which batches say that they relieve: the store has its reserve for those."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.replication.memory import Cluster
+
+
+@pytest.fixture
+def cluster():
+    """Three nodes that note what each batch says."""
+    cluster = Cluster()
+    for node in cluster.nodes:
+
+        def append(batch, on_synced, node=node, append=node.append):
+            node.said.append((batch.relieves, batch.may_fill))
+            return append(batch, on_synced)
+
+        node.said, node.append = [], append
+    return cluster
+
+
+def said(cluster):
+    """What the batches said, of the node that was asked and of the others."""
+    found = [{*node.said} for node in cluster.nodes]
+    for node in cluster.nodes:
+        node.said.clear()
+    assert found[1] == found[2]
+    return found[0], found[1]
+
+
+ORDINARY, FILLS, RELIEVES = (False, False), (False, True), (True, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "written", "taken"), [(b"1", ORDINARY, FILLS), (b"2", ORDINARY, FILLS), (None, RELIEVES, RELIEVES)]
+)
+def test_writes(cluster, value, written, taken):
+    """A delete relieves who has the key; what others have accepted is taken as long as the segment has room."""
+    cluster.nodes[0].write(a=b"1")
+    cluster.pass_s(0.5)
+    said(cluster)
+    cluster.nodes[0].write(a=value)
+    cluster.pass_s(0.5)
+    assert said(cluster) == ({written}, {taken})
+
+
+def test_a_delete_of_nothing(cluster):
+    """Any number of them would fill the reserve."""
+    cluster.nodes[0].write(a=None)
+    cluster.pass_s(0.5)
+    assert said(cluster) == ({FILLS}, {FILLS})
+    cluster.nodes[0].write(a=None)
+    cluster.pass_s(0.5)
+    assert said(cluster) == ({RELIEVES}, {RELIEVES})
+
+
+def test_what_the_map_has_decided(cluster):
+    """A copy adopts it where nothing else is taken: what is former settles, and leaves."""
+    cluster.adopt(2, *cluster.nodes)
+    cluster.pass_s(0.5)
+    assert all(relieves for node in said(cluster) for relieves, _ in node)

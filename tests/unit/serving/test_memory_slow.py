@@ -1,0 +1,44 @@
+"""Resident memory beside what a core says that it holds, over rounds of requests that never come whole."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from gossipkv.wire import rpc
+from tests.unit.serving.driven import Peer, make_core
+
+MIB = 1 << 20
+HELD, ROUNDS, PEERS = 64 * MIB, 4, 60
+SIZES = [MIB // 3, MIB // 2, MIB, 2 * MIB, 3 * MIB, 5 * MIB, 8 * MIB]
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_what_is_held_is_what_is_resident() -> None:
+    """In every round, whatever the sizes of the round before were; and hardly anything behind the last."""
+    core = make_core(max_held=HELD, max_frame=17 * MIB, max_connections=1000)
+    draw = random.Random(4)
+    frame = rpc.request(1, "get", ["db", b"x" * (9 * MIB)])
+    before = resident_bytes()
+    for _ in range(ROUNDS):
+        peers = [Peer(core) for _ in range(PEERS)]
+        left = [(peer, draw.choice(SIZES)) for peer in peers]
+        at = 0
+        while left:  # All of them grow together.
+            for peer, _ in left:
+                if not peer.driver.should_close(peer.handle):
+                    peer.driver.feed(peer.handle, frame[at : at + 65_536], 1)
+            at += 65_536
+            left = [(peer, size) for peer, size in left if size > at and not peer.driver.should_close(peer.handle)]
+            for peer in list(peers):
+                if peer.driver.should_close(peer.handle):
+                    peer.driver.close(peer.handle)
+                    peers.remove(peer)
+        assert core.counters()["held_bytes"] <= HELD
+        assert resident_bytes() - before <= HELD * 5 // 4
+        for peer in peers:
+            peer.driver.close(peer.handle)
+    assert resident_bytes() - before <= HELD // 8

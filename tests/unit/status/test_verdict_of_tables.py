@@ -1,0 +1,98 @@
+"""What the verdict says of tables: how far moves are, who is waited for, what was set aside, who decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.verdict import ATTENTION, WELL, verdict_of
+from tests.unit.status.reports import AWAY, LEFT, TABLE, UNDECIDED, of_two, said, without_n3
+
+MOVES = [
+    # What each says of the table, and what is told.
+    ({"n1": {"moving": {"PROPOSED": 1}}}, "1 partition moves (1 PROPOSED)"),
+    (
+        {"n1": {"moving": {"INITIALIZING": 2, "PROPOSED": 1200, "LEAVING": 3}}},
+        "1,205 partitions move (1,200 PROPOSED, 2 INITIALIZING, 3 LEAVING)",
+    ),
+    # Maps of different moments: none is counted twice.
+    ({"n1": {"moving": {"PROPOSED": 5}}, "n2": {"moving": {"LEAVING": 4}}}, "5 partitions move (5 PROPOSED)"),
+    # Sizes are told by hosts, what is there and how fast it may come by the target.
+    (
+        {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n3": 3 << 20}}, "n2": {"to_copy": {"n3": 2 << 20}},
+         "n3": {"copied": 1 << 20, "transfer": 1 << 18}},
+        "2 partitions move (2 INITIALIZING): 4.0 MiB to copy, 16 s at least",
+    ),
+    # The slower target counts; one that has more than was told lacks nothing.
+    (
+        {"n1": {"moving": {"INITIALIZING": 2}, "to_copy": {"n2": 4 << 20, "n3": 4 << 20, "n9": 1 << 20}},
+         "n2": {"transfer": 1 << 20}, "n3": {"copied": 9 << 20, "transfer": 1}},
+        "2 partitions move (2 INITIALIZING): 5.0 MiB to copy, 4 s at least",
+    ),
+    ({"n1": {"moving": {"LEAVING": 1}, "to_copy": {"n3": 0}}}, "1 partition moves (1 LEAVING)"),
+    ({"n1": {"moving": {"PROPOSED": 1}, "to_copy": {"n3": 9}}}, "1 partition moves (1 PROPOSED): 9 B to copy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "words"), MOVES)
+def test_how_far_moves_are(told, words):
+    """By their states, with what is to be copied; that is as it should be."""
+    made = judge(said(**{node: {"carts": {**TABLE, **entry}} for node, entry in told.items()}))
+    assert [(reason.level, reason.text) for reason in made.reasons] == [(WELL, f"carts: {words}")]
+    assert verdict_of(made.to_map()).advice == []
+
+
+def test_who_is_waited_for_is_told_once():
+    """Whoever says so; and what is to be done: start it, or say that it is gone for good."""
+    told = {**TABLE, "waits_for": ["n9"]}
+    made = judge(said(n1={"carts": told}, n2={"carts": told}))
+    assert [reason.text for reason in made.reasons] == ["carts: partitions that are to move wait for n9, which is down"]
+    assert made.advice == ["Start n9; if it is gone for good: `gossipkv node remove n9 --force` says what may be lost."]
+
+
+def test_copies_that_are_set_aside_are_told_once():
+    """With their table, where it is there, and their bytes; else with their node."""
+    told = {"carts": {**TABLE, "aside": {"copies": 2, "bytes": 5 << 20}}}
+    made = judge(said(n2={**told, "copies_aside": 2}))
+    (reason,) = made.reasons
+    assert (reason.level, reason.database) == (ATTENTION, "carts")
+    assert reason.text == "carts: 2 copies are set aside at n2, 5.0 MiB: their places were given away"
+    assert "gossipkv table quarantine list" in made.advice[0]
+    made = judge(said(n2={**told, "copies_aside": 3}))
+    assert {one.text for one in made.reasons} == {reason.text, "n2: 1 copies of tables are set aside"}
+
+
+@pytest.mark.parametrize(("away", "is_told"), [(("n3",), False), (("n2", "n3"), True)])
+def test_who_decides_on_tables_needs_a_majority(away, is_told):
+    """With one of three nothing can be created or dropped; with two everything can."""
+    told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
+    words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
+    assert (words in [reason.text for reason in judge(told).reasons]) is is_told
+
+
+@pytest.mark.parametrize(
+    ("told", "texts"),
+    [
+        (
+            without_n3(n1={"carts": AWAY}, n2={"carts": LEFT}),
+            ["n3 is not heard of by any node, and to hold partitions of tables",
+             "carts: 8 of 8 partitions lack their replica on n3"],
+        ),
+        (
+            said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
+            ["n1 hears 1 of 3 members: it may be cut off",
+             "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
+             "n2 and n3 are dead"],
+        ),
+        (of_two(n1={"isolated": True}), ["n2 is dead"]),
+        # An end of a cut link takes the other one for alive, since a third node reaches it.
+        (
+            said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
+                 databases={"carts": {**AWAY, "away": {"n2": {"state": "dead", "partitions": 8}}}}),
+            ["n1 and n2 do not reach each other, though other nodes reach both: reset"],
+        ),
+    ],
+)  # fmt: skip
+def test_all_that_is_said(told, texts):
+    """Each cause once, by whom placement names, whoever is remembered."""
+    assert [reason.text for reason in judge(told).reasons] == texts

@@ -1,0 +1,113 @@
+"""The verdict of whole nodes on a simulated network: it goes by who should be there, and by links, not by memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulated
+
+TABLE = {"kind": "hash", "partitions": 8, "replication": 3}
+TWO = {**TABLE, "replication": 2}
+
+
+async def texts(cluster, machine):
+    """What is said first, and all that deserves attention, with what to do."""
+    told = await cluster.ask(machine, "verdict", timeout_s=20)
+    reasons = [one for one in told["reasons"] if one["level"] != "well"]
+    return [one["text"] for one in reasons], [one["advice"] for one in reasons if one.get("advice")]
+
+
+async def say(cluster, machines, *texts_wanted, within_s=60):
+    """Wait until all of these machines say this and nothing else."""
+    for machine in machines:
+
+        async def holds(machine=machine):
+            """It says what it should."""
+            said, _ = await texts(cluster, machine)
+            return sorted(said) == sorted(texts_wanted)
+
+        await cluster.until(holds, within_s=within_s)
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+@simulated(3, seed=2)
+async def test_a_replica_that_is_lacking_is_told_by_placement(cluster, ends):
+    """All are killed and two started, so nobody remembers the third one; or the third one was stopped, and has left."""
+    await begin(cluster)
+    await cluster.ask(cluster.machines[0], "create_table", "carts", TABLE, timeout_s=30)
+    *others, third = cluster.machines
+    await say(cluster, cluster.machines)
+    if ends == "killed":
+        for machine in cluster.machines:
+            machine.kill()
+        for machine in others:
+            await machine.start()
+    else:
+        await third.stop()
+    state = "not heard of by any node" if ends == "killed" else "stopped"
+    lacking = f"carts: 8 of 8 partitions lack their replica on {third.name}"
+    await say(cluster, others, f"{third.name} is {state}, and to hold partitions of tables", lacking)
+    _, (advice,) = await texts(cluster, others[0])
+    assert "gossipkv node replace NODE NEW --force" in advice
+    assert "shard_id" not in advice
+    told = await cluster.ask(others[0], "partition_map", "carts")
+    names = {one["node"] for part in told["partitions"] for one in part["assignments"]}
+    assert names == {machine.name for machine in cluster.machines}, "a node that nobody remembers is told by its name"
+    await third.start()
+    await say(cluster, cluster.machines)
+
+
+@simulated(3, seed=2)
+async def test_a_link_that_is_cut_is_told_by_all_three(cluster):
+    """And nobody says that a replica lacks what it has from the third node."""
+    await begin(cluster)
+    one, other, _ = cluster.machines
+    await cluster.ask(one, "create_table", "carts", TABLE, timeout_s=30)
+    await say(cluster, cluster.machines)
+    cluster.network.partition([one.host], [other.host])
+    for number in range(50):
+        await cluster.ask(one, "put", "carts", b"k%d" % number, b"v", timeout_s=30)
+
+    async def told(machine):
+        said, advice = await texts(cluster, machine)
+        words = f"{one.name} and {other.name} do not reach each other, though other nodes reach both: "
+        return any(text.startswith(words) for text in said), said, advice
+
+    for machine in cluster.machines:
+
+        async def holds(machine=machine):
+            """It names the two ends of the link."""
+            return (await told(machine))[0]
+
+        await cluster.until(holds, within_s=60)
+        _, said, advice = await told(machine)
+        assert not any("lacks" in text for text in said), said
+        assert advice == [f"Look at the network between {one.name} and {other.name}."]
+    cluster.network.heal()
+    await say(cluster, cluster.machines)
+
+
+@simulated(2, seed=1)  # The one that goes on decides on the table.
+async def test_of_two_nodes_the_one_that_died_is_named(cluster):
+    """The other one does not say that it is cut off; what cannot be decided is told of the table, and with names."""
+    await begin(cluster)
+    one, other = cluster.machines
+    await cluster.ask(one, "create_table", "carts", TWO, timeout_s=30)
+    await say(cluster, cluster.machines)
+    other.kill()
+    wanted = {
+        f"{other.name} is dead",
+        "carts: 8 partitions: a majority is 2 of 2, and 1 can confirm a write: it is refused",
+        f"carts: 8 of 8 partitions lack their replica on {other.name}",
+    }
+
+    async def holds():
+        """It names the other one, and all that this means."""
+        said, _ = await texts(cluster, one)
+        assert not any("cut off" in text for text in said), said
+        # Which of the two decides on the table is drawn.
+        undecided = "carts: 0 of the 1 nodes that decide on its partitions answer: none can move or divide"
+        return {*said} - {undecided} == wanted
+
+    await cluster.until(holds, within_s=60)
