@@ -6,6 +6,13 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
     planted(
+        "a node asks idle nodes for their time every 0.8 s",
+        "gossipkv.replication.replicas:Replicas.pump",
+        "peer.tell_at, peer.clock_at = now, now + CLOCK_S",
+        "peer.tell_at, peer.clock_at = now, now + CLOCK_S / 25",
+        "tests/simulation/test_replication.py",
+    ),
+    planted(
         "who sleeps until a deadline is not told of a sooner one",
         "gossipkv.replication.waiting:Waiting.begin",
         "if (due := self.due) is None or deadline < due:",

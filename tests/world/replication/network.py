@@ -7,10 +7,11 @@ does that sends again and again; a connection that breaks loses all that is unde
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgpack
 import trio
@@ -18,13 +19,14 @@ import trio
 from gossipkv.errors import GossipKVError, Unavailable, Unknown
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
     from random import Random
 
     from gossipkv.replication.shell import OnAnswer
     from gossipkv.table.measuring import Measuring
     from gossipkv.wire.rpc import Value
+
+NO_ROWS: Final = [0, msgpack.packb([])]  # The parameters of a `replica_tell` that only asks for the time.
 
 
 class Life(Protocol):
@@ -70,6 +72,7 @@ class Network:
         self.links: dict[tuple[bytes, bytes], Link] = {}
         self.delay_s = 0.0005, 0.003
         self.counts = counts
+        self.times_asked: Counter[tuple[bytes, bytes]] = Counter()  # By asker and asked: questions for the time alone.
         self._random = random
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -141,7 +144,10 @@ class Network:
         if link is None or link.is_broken:
             self.at(trio.current_time(), partial(self._no_way, source, on_answer))
             return
-        self.counts[method] += 1
+        if method == "replica_tell" and params[-2:] == NO_ROWS:
+            self.times_asked[source.node, to] += 1
+        else:
+            self.counts[method] += 1
         self._number += 1
         number = self._number
         link.pending[number] = on_answer

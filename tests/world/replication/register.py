@@ -51,6 +51,7 @@ class Register:
         self.is_elsewhere = False  # Its servers are no nodes of the table, and up.
         self.withholds: Callable[[Operation], bool] = lambda _: False  # Whether an operation is to wait.
         self.transactions = 0
+        self.unanswered = 0  # Transactions for whose answers nodes wait.
         self.news = trio.Event()  # Set, and another one, with each change of a table's map.
         # Called with a register, its map before and now, and the operations that were done.
         self.on_changed: Callable[[bytes, Tree, Tree, Sequence[Operation]], object] = lambda *_: None
@@ -180,21 +181,28 @@ class Maps:
 
     async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
         """Have operations done; what became of one is UNKNOWN if that is not known in time.  Raises UnknownDatabase."""
-        is_unwell = self._register.is_unwell
-        with trio.move_on_after(timeout_s):
-            await trio.sleep(self._random.choice((0.002, 0.02, 0.4)) if is_unwell else 0.002)
-            while not self._register.reaches(self.me.node) or any(map(self._register.withholds, operations)):
-                await trio.sleep(AGAIN_S)
-            if is_unwell and happens(self._random, LOST):
-                await trio.sleep_forever()
-            answers = self._register.judge(register, operations)
-            head = self._register.heads[register]
-            if is_unwell and happens(self._random, UNANSWERED):
-                await trio.sleep_forever()
-            await trio.sleep(self._random.choice((0.002, 0.02, 0.2)) if is_unwell else 0.002)
-            self._learn(register, head)
-            return answers
+        self._register.unanswered += 1
+        try:
+            with trio.move_on_after(timeout_s):
+                return await self._transact(register, operations)
+        finally:
+            self._register.unanswered -= 1
         return [Answer(operation.id, Outcome.UNKNOWN) for operation in operations]
+
+    async def _transact(self, register: bytes, operations: Sequence[Operation]) -> list[Answer]:
+        is_unwell = self._register.is_unwell
+        await trio.sleep(self._random.choice((0.002, 0.02, 0.4)) if is_unwell else 0.002)
+        while not self._register.reaches(self.me.node) or any(map(self._register.withholds, operations)):
+            await trio.sleep(AGAIN_S)
+        if is_unwell and happens(self._random, LOST):
+            await trio.sleep_forever()
+        answers = self._register.judge(register, operations)
+        head = self._register.heads[register]
+        if is_unwell and happens(self._random, UNANSWERED):
+            await trio.sleep_forever()
+        await trio.sleep(self._random.choice((0.002, 0.02, 0.2)) if is_unwell else 0.002)
+        self._learn(register, head)
+        return answers
 
 
 def tables_of(maps: Maps) -> Mapping[str, NamedTable]:

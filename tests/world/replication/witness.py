@@ -410,10 +410,12 @@ class Witness:
         if since > SLOWER * before:
             self.found("slow", f"p99 of a write is {since:.3f} s with a link cut, and was {before:.3f} s")
 
-    def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
-        """Soon after healing nothing is fed, told or appended any more."""
+    def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...], times_asked: int = 0) -> None:
+        """Soon after healing nothing is fed, told or appended, and each node asks another for the time once at most."""
         if before != after:
             self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
+        if times_asked > 1:
+            self.found("quiet", f"a node has asked another for the time {times_asked} times")
 
     def check_litter(self, store: RunningStore) -> None:
         """Nothing is left of loads that were torn, nor of copies that have left a space that others share."""

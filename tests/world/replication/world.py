@@ -311,6 +311,14 @@ class Cluster:
         return is_at_rest and is_settled and not moving.planned(tree, placed(named)).moves()
 
     @property
+    def is_done(self) -> bool:
+        """True if nothing is left to be moved or fed, and no node waits for an answer of the register.
+
+        A mover whose transaction was lost waits for its answer, and plans the next moves only after that.
+        """
+        return self.is_level and self.is_placed and not self.register.unanswered
+
+    @property
     def appends(self) -> int:
         """How many batches were appended in the lives of now."""
         return sum(node.life.store.appends for node in self.nodes if node.life is not None)
@@ -384,7 +392,7 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     until_s = trio.current_time() + LIVE_S
     decided = -1
     while decided != cluster.register.transactions and trio.current_time() < until_s:
-        while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
+        while not cluster.is_done and trio.current_time() < until_s:
             await trio.sleep(0.1)
         decided = cluster.register.transactions
         await trio.sleep(MOVER_S)  # What it had planned for the map of before may be one more move.
@@ -402,6 +410,7 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
         told = counts["replica_tell"] + counts["replica_load"]
         return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
 
-    before = done()
+    before, times_asked = done(), cluster.network.times_asked.copy()
     await trio.sleep(QUIET_S)
-    witness.check_quiet(before, done())
+    asked_since = cluster.network.times_asked - times_asked
+    witness.check_quiet(before, done(), max(asked_since.values(), default=0))

@@ -357,6 +357,14 @@ def test_what_is_never_quiet():
         assert scene.broken == {"quiet"}
 
 
+def test_who_asks_for_the_time_again_and_again():
+    """Once in the quiet time may be; twice is more than every 20 s."""
+    for times, broken in ((1, set()), (2, {"quiet"})):
+        scene = Scene()
+        scene.witness.check_quiet((5, 5, 5), (5, 5, 5), times)
+        assert scene.broken == broken
+
+
 # Moves.
 
 MOVES = {A: State.AVAILABLE, B: State.AVAILABLE, C: State.AVAILABLE, D: State.INITIALIZING}
