@@ -84,7 +84,8 @@ class Spaces:
             self.ranges[table] = _Ranges()
             beside = chain.from_iterable(copies.values() for copies in self._beside.values())
             for copy in chain(self._alone.values(), beside):
-                self._shows(copy)
+                if copy.partition[0] == table:
+                    self._shows(copy)
 
     # -- what lies where ---------------------------------------------------------------------------------------------
 

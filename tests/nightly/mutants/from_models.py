@@ -19,6 +19,7 @@ LEVELS = f"{UNIT}/replication/test_levels.py"
 LOADING = f"{UNIT}/replication/test_loading.py"
 REPLICAS = f"{UNIT}/replication/test_replicas.py"
 STEPS = f"{UNIT}/replication/test_steps.py"
+SPACES = f"{UNIT}/replication/test_spaces.py"
 SWAP = f"{UNIT}/serving/test_scans.py::test_a_scan_keeps_its_version_through_a_swap"
 TARGETS = f"{UNIT}/replication/test_targets.py"
 TURN = f"{UNIT}/serving/test_turn_slow.py"
@@ -99,6 +100,8 @@ ROWS = (
     ("the log of a parent is read for children that lack nothing", f"{IN_SPACES}:_Part.entries",
      "copy: [] for copy in ranges.inside(self._bounds) if lacks(copy, self.after)",
      "copy: [] for copy in ranges.inside(self._bounds)", DIVIDING),
+    ("a table's ranges are met with those of others", f"{IN_SPACES}:Spaces.has_ranges",
+     "if copy.partition[0] == table:", "if True:", SPACES),
     ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
      "part.after = after", "part.after, part._position = after, position", DIVIDING),
     ("a node is ready before it knows the maps of its replicas", "gossipkv.replication.replicas:Replicas.can_answer",
