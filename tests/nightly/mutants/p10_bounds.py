@@ -13,6 +13,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/simulation/test_replication.py",
     ),
     planted(
+        "a node at rest looks every 50 ms for what is to be done",
+        "gossipkv.replication.shell:Replication.run",
+        "with trio.move_on_at(min(dues, default=now + 3600.0)):",
+        "with trio.move_on_at(min([now + 0.05, *dues])):",
+        "tests/simulation/test_replication.py",
+    ),
+    planted(
         "who sleeps until a deadline is not told of a sooner one",
         "gossipkv.replication.waiting:Waiting.begin",
         "if (due := self.due) is None or deadline < due:",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MOST_VIOLATIONS: Final = 100
 CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
+TURNS: Final = 3  # Of two nodes, where one asks the other for its time: to ask, to answer, and to hear.
 SLOWER: Final = 2.0  # So much slower a write may be, at the 99th percentile, while a link is cut.
 
 
@@ -410,12 +411,20 @@ class Witness:
         if since > SLOWER * before:
             self.found("slow", f"p99 of a write is {since:.3f} s with a link cut, and was {before:.3f} s")
 
-    def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...], times_asked: int = 0) -> None:
-        """Soon after healing nothing is fed, told or appended, and each node asks another for the time once at most."""
+    def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Soon after healing nothing is fed, told or appended any more."""
         if before != after:
             self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
+
+    def check_rest(self, nodes: int, turns: int, times_asked: int) -> None:
+        """Meanwhile a node asks each other one for its time once at most, and else sleeps.
+
+        `turns`: how often nodes looked for what is to be done; `times_asked`: the most that one has asked another.
+        """
         if times_asked > 1:
-            self.found("quiet", f"a node has asked another for the time {times_asked} times")
+            self.found("rest", f"a node has asked another for the time {times_asked} times")
+        if turns > TURNS * nodes * (nodes - 1):
+            self.found("rest", f"{nodes} nodes have looked {turns} times for what is to be done, and nothing is")
 
     def check_litter(self, store: RunningStore) -> None:
         """Nothing is left of loads that were torn, nor of copies that have left a space that others share."""

@@ -24,6 +24,7 @@ from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication import clearing, loading
 from gossipkv.replication.copy import Host, Write
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from gossipkv.replication.replicas import Replicas
 from gossipkv.replication.tail import TAIL_BYTES
 from gossipkv.table import moving
 from gossipkv.table.holding import hosts_of, parts_of
@@ -82,7 +83,7 @@ def run(seed: int, *, refounds: bool = False) -> Run:
     """Run a seed; whatever it raises says how to repeat it.  `refounds`: ranges lose all hosts, and begin anew."""
     witness = Witness()
     try:
-        with capture_logs(), small_pages(), short_times():
+        with capture_logs(), small_pages(), short_times(), counted_turns(witness.counts):
             scheduling.run(lambda: _world(seed, witness, refounds=refounds), seed, limit_s=LIMIT_S)
     except BaseException as error:
         error.add_note(f"to replay: {Run(seed, [], witness.counts, refounds=refounds).command}")
@@ -117,7 +118,7 @@ def stage(
             await _calm(cluster, Faults(cluster, cluster.streams["faults"]))
             nursery.cancel_scope.cancel()
 
-    with small_pages(), short_times():
+    with small_pages(), short_times(), counted_turns(witness.counts):
         scheduling.run(main, seed, limit_s=LIMIT_S)
     return witness
 
@@ -133,6 +134,17 @@ def small_pages() -> AbstractContextManager[object]:
 def short_times() -> AbstractContextManager[object]:
     """Have a target that was given up be passed over for a few seconds only, and sizes asked for often."""
     return mock.patch.multiple(moving, PASSED_OVER_S=5.0, ASK_S=1.0)
+
+
+def counted_turns(counts: Counter[str]) -> AbstractContextManager[object]:
+    """Count how often nodes look for what is to be done."""
+    pump = Replicas.pump
+
+    def counted(replicas: Replicas) -> None:
+        counts["turns"] += 1
+        pump(replicas)
+
+    return mock.patch.object(Replicas, "pump", counted)
 
 
 class Placed(NamedTuple):
@@ -410,7 +422,8 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
         told = counts["replica_tell"] + counts["replica_load"]
         return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
 
-    before, times_asked = done(), cluster.network.times_asked.copy()
+    before, turns, times_asked = done(), counts["turns"], cluster.network.times_asked.copy()
     await trio.sleep(QUIET_S)
     asked_since = cluster.network.times_asked - times_asked
-    witness.check_quiet(before, done(), max(asked_since.values(), default=0))
+    witness.check_quiet(before, done())
+    witness.check_rest(len(cluster.nodes), counts["turns"] - turns, max(asked_since.values(), default=0))

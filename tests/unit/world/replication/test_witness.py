@@ -357,11 +357,11 @@ def test_what_is_never_quiet():
         assert scene.broken == {"quiet"}
 
 
-def test_who_asks_for_the_time_again_and_again():
-    """Once in the quiet time may be; twice is more than every 20 s."""
-    for times, broken in ((1, set()), (2, {"quiet"})):
+def test_who_never_rests():
+    """Each of three nodes may ask each other one for its time, once; all else is a loop that burns the processor."""
+    for turns, times, broken in ((18, 1, set()), (19, 1, {"rest"}), (6, 2, {"rest"})):
         scene = Scene()
-        scene.witness.check_quiet((5, 5, 5), (5, 5, 5), times)
+        scene.witness.check_rest(3, turns, times)
         assert scene.broken == broken
 
 
