@@ -1,15 +1,14 @@
 """Ctrl-C while a command loads.
 
-The package imports this first, and this imports next to nothing.
+The package imports this first, and this imports only what Python itself has loaded: `signal` would take as long as
+Python's own start, since it makes enumerations of what stands in `_signal`.
 
 Modules take a few tenths of a second.  What Python raises meanwhile comes out of whichever line is being imported, or
 is lost in a callback of the import system.  Nothing has begun that would have to be ended, so the process just exits.
 """
 
-from __future__ import annotations
-
+import _signal as signal  # type: ignore[import-not-found]  # Typeshed has what `signal` takes from it, there.
 import os
-import signal
 import sys
 
 INTERRUPTED = 130
