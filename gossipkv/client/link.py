@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import threading
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv import name_service
 from gossipkv.client import forks
 from gossipkv.client._client import Session
 from gossipkv.client.route import no_answer, reason_of
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
     from gossipkv.client.tls import Tls
-
-    # As `socket.getaddrinfo` tells it.
-    _Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-    _Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
 UNSHAKEN: Final = "no answer to the TLS handshake in time"
@@ -60,62 +56,9 @@ class LinkError(Exception):
     """The connection ended before the answer came; the text says how.  For the one who fails over, not for users."""
 
 
-@final
-class _Lookup:
-    """A question to the name service, in a thread of its own: whoever asks waits no longer than it may."""
-
-    __slots__ = ("_address", "_is_done", "error", "found")
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._is_done = threading.Event()
-        self.found: list[_Found] = []
-        self.error: Exception | None = None
-
-    def ask(self) -> None:
-        """Ask in a thread, which a hanging name service keeps, and nobody waits for."""
-        threading.Thread(target=self._run, name="gossipkv-names", daemon=True).start()
-
-    def wait(self, deadline: float) -> list[_Found]:
-        """Return what the name stands for.  Raises OSError, UnicodeError: it is not known, or not in time."""
-        if not self._is_done.wait(max(0.0, deadline - monotonic())):
-            raise socket.gaierror(socket.EAI_AGAIN, "the name service has not answered in time")
-        if self.error is not None:
-            raise self.error
-        return self.found
-
-    def _run(self) -> None:
-        try:
-            self.found = _look_up(self._address)
-        except (OSError, UnicodeError) as error:
-            self.error = error
-        finally:
-            _lookups.pop((forks.generation, self._address), None)
-            self._is_done.set()
-
-
-# Those that are not answered yet: a name that hangs has one thread, however often it is asked for.
-_lookups: Final[dict[tuple[int, Address], _Lookup]] = {}
-
-
-def _look_up(address: Address, flags: int = 0) -> list[_Found]:
-    return [*socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=flags)]
-
-
-def _addresses(address: Address, deadline: float) -> list[_Found]:
-    """Return what a name stands for; one that is numeric asks nobody.  Raises as `_Lookup.wait`."""
-    with contextlib.suppress(socket.gaierror):
-        return _look_up(address, socket.AI_NUMERICHOST)
-    new = _Lookup(address)
-    lookup = _lookups.setdefault((forks.generation, address), new)
-    if lookup is new:
-        new.ask()
-    return lookup.wait(deadline)
-
-
 def open_socket(address: Address, deadline: float) -> socket.socket:
     """Return a connection to the first of the addresses that a name stands for; all share the time, the name too."""
-    found = _addresses(address, deadline)
+    found = name_service.addresses(address, deadline)
     failure: OSError = TimeoutError()
     for position, (family, kind, protocol, _, where) in enumerate(found):
         remaining_s = deadline - monotonic()

@@ -7,10 +7,12 @@ import ipaddress
 import random
 import socket
 import struct
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 import trio
 
+from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock, RealFiles
@@ -123,9 +125,8 @@ class RealSockets:
         self._looked_up: set[Address] = set()  # Right now, in threads.
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        deadline = monotonic() + name_service.LISTEN_TIMEOUT_S
+        family, kind, protocol, _, address = name_service.addresses(Address(host, port), deadline)[0]
         plain = _unmapped(str(address[0]))
         if plain != address[0]:
             return self.listen(plain, port, backlog)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import signal
 import socket
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.route import reason_of
@@ -52,9 +54,9 @@ def listen(address: Address, *, share_port: bool) -> socket.socket:
         LocalError: the address is in use, not this machine's, or not allowed.
     """
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        family, kind, protocol, _, where = name_service.addresses(address, monotonic() + name_service.LISTEN_TIMEOUT_S)[
+            0
+        ]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

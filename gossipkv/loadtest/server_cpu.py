@@ -9,14 +9,16 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gossipkv import name_service
+from gossipkv.address import Address
 from gossipkv.loadtest.watch import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gossipkv.address import Address
     from gossipkv.loadtest.plan import Target
 
 LISTENS: Final = "0A"
@@ -74,7 +76,7 @@ def _of_listeners(address: Address) -> Spent | None:
 def _is_here(address: Address) -> bool:
     """Whether an address is one of this machine's."""
     try:
-        found = socket.getaddrinfo(address.host, 0, type=socket.SOCK_DGRAM)
+        found = name_service.addresses(Address(address.host, 0), monotonic() + name_service.LISTEN_TIMEOUT_S)
     except OSError:
         return False
     for family, kind, protocol, _, where in found:

@@ -11,11 +11,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import UNCONFIRMED_S
 from gossipkv.environment.trio_world import RealSignals, RealSockets, RealThreads
+from gossipkv.errors import LocalError
+from gossipkv.http import alone
 
 
 def where(datagrams):
@@ -232,6 +235,15 @@ def hanging_names(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     yield goes_on, asked
     goes_on.set()
+
+
+def test_a_node_or_gateway_that_is_to_listen_at_a_name_waits_for_a_time(hanging_names, monkeypatch):
+    """If the name service hangs, that is what it says, and it ends."""
+    monkeypatch.setattr(name_service, "LISTEN_TIMEOUT_S", 0.05)
+    with pytest.raises(OSError, match="the name service has not answered in time"):
+        RealSockets().listen("node", 0, 1)
+    with pytest.raises(LocalError, match="the name service has not answered in time"):
+        alone.listen(Address("gateway", 0), share_port=False)
 
 
 async def test_a_name_service_that_hangs_takes_no_threads_of_others(hanging_names):
