@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.access.rights import Grant, parse_grant
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 from gossipkv.settings.setting import NAME_FORM, read_name
 from gossipkv.settings.toml_lines import line_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "anonymous"
 
 # Room for several thousand users.
-USERS_FILE: Final = private_file.Kind("users file", 1024 * 1024)
+USERS_FILE: Final = small_file.Kind("users file", 1024 * 1024)
 
 TOKEN_BYTES: Final = 32
 # A token has 47; what is longer is none, and is not hashed to find that out.

@@ -12,9 +12,10 @@ from uuid import uuid4
 import click
 
 from gossipkv.cli import Group
+from gossipkv.cli.credentials import CERTIFICATES
 from gossipkv.cli.options import name_of
 from gossipkv.cli.output import note
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.access.certificates import Signed
 
-KEY: Final = private_file.Kind("key", 64 * 1024, ", and make all certificates anew if somebody may have read it")
+KEY: Final = small_file.Kind("key", 64 * 1024, ", and make all certificates anew if somebody may have read it")
 AUTHORITY: Final = "ca"
 _HOST: Final = re.compile(r"(\*\.)?[a-zA-Z0-9]([-a-zA-Z0-9.]{0,250}[a-zA-Z0-9])?")
 
@@ -78,8 +79,8 @@ def new(directory: Path, name: str | None, *, hosts: tuple[str, ...], uuid: UUID
         if path.exists():
             raise click.BadParameter(f"{path} exists, and nothing is replaced; move it away first", param_hint="DIR")
     made = _made(directory, name, hosts, uuid, days)
-    private_file.write_text(key, made.key)
-    private_file.write_text(certificate, made.certificate, mode=0o644)
+    small_file.write_text(key, made.key)
+    small_file.write_text(certificate, made.certificate, mode=0o644)
     what = "an authority" if name == AUTHORITY else "a node" if hosts else "a client"
     note(f"{certificate}, {key}: {what}, until {made.ends:%Y-%m-%d}")
 
@@ -97,6 +98,9 @@ def _made(directory: Path, name: str, hosts: Sequence[str], uuid: UUID | None, d
     if not certificate.exists():
         make = f"`gossipkv certificates new {directory}`"
         raise click.BadParameter(f"no authority in it; {make} makes one", param_hint="DIR")
-    authority = certificate.read_text("latin-1"), private_file.read_text(directory / f"{AUTHORITY}.key", KEY)
+    authority = (
+        small_file.read(certificate, CERTIFICATES).decode("latin-1"),
+        small_file.read_text(directory / f"{AUTHORITY}.key", KEY),
+    )
     subject = library.Subject(name, hosts, (uuid or uuid4()) if hosts else None)
     return library.new_certificate(authority, subject, now, days or library.CERTIFICATE_DAYS)

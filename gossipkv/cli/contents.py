@@ -35,7 +35,7 @@ from gossipkv.launcher import plan
 from gossipkv.node.forgotten import RESTORING, TABLES, is_forgotten
 from gossipkv.node.identity import NODE, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
-from gossipkv.storage.document import Body, decode
+from gossipkv.storage.document import MAX_DOCUMENT_BYTES, Body, decode
 from gossipkv.storage.engine import manifest as store_manifest
 from gossipkv.storage.engine.manifest import describe_store as describe
 from gossipkv.storage.engine.verify import verify_store
@@ -121,11 +121,11 @@ def document(path: Path) -> tuple[str, Body]:
     return kind, decode(data, str(path), kind)
 
 
-def read(path: Path, size_bytes: int | None = None) -> bytes:
-    """The file's first bytes, or all of them."""
+def read(path: Path, size_bytes: int = MAX_DOCUMENT_BYTES + 1) -> bytes:
+    """Return the file's first bytes: more than a document may have, unless fewer are wanted."""
     try:
         with path.open("rb") as file:
-            return file.read() if size_bytes is None else file.read(size_bytes)
+            return file.read(size_bytes)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}", {"file": str(path)}) from error
 

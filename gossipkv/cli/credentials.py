@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from gossipkv.client.credentials import Credentials
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 from gossipkv.settings.node_variables import TOKEN_VARIABLE
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-TOKEN_FILE: Final = private_file.Kind("token file", 64 * 1024, ", and make another token if somebody may have read it")
-_KEY: Final = private_file.Kind("key", 64 * 1024, ", and make another pair if somebody may have read it")
+TOKEN_FILE: Final = small_file.Kind("token file", 64 * 1024, ", and make another token if somebody may have read it")
+_KEY: Final = small_file.Kind("key", 64 * 1024, ", and make another pair if somebody may have read it")
+CERTIFICATES: Final = small_file.Kind("list of certificates", 4 << 20, is_private=False)
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = {
     "tls": "Speak TLS; without --ca the system says whom to trust.",
@@ -74,9 +75,8 @@ def tls_files() -> tuple[Path | None, ...] | None:
 def _token(file: Path | None) -> tuple[str, str | None]:
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
-    # What comes through a pipe (`<(…)`) nobody else reads.
-    text = private_file.read_text(file, TOKEN_FILE) if file.is_file() else file.read_text("ascii", "replace")
-    return str(file), text.strip()
+    is_private = file.is_file()  # What comes through a pipe (`<(…)`) nobody else reads.
+    return str(file), small_file.read_text(file, TOKEN_FILE._replace(is_private=is_private)).strip()
 
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
@@ -85,11 +85,13 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
     import ssl  # noqa: PLC0415  # Commands that speak plain start without it.
 
     try:
-        context = ssl.create_default_context(cafile=ca)
+        trusted = None if ca is None else small_file.read(ca, CERTIFICATES).decode("ascii", "ignore")
+        context = ssl.create_default_context(cadata=trusted)
     except ssl.SSLError:
         raise ConfigError(f"--ca {ca}: no certificate in PEM form") from None
     if cert is not None:
-        private_file.read_text(key or cert, _KEY)
+        small_file.read_text(key or cert, _KEY)
+        small_file.read(cert, CERTIFICATES)
         try:
             context.load_cert_chain(cert, key, password=_refuse)
         except ssl.SSLError as error:

@@ -11,7 +11,7 @@ import click
 from gossipkv.cli import Group
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.gossip.packets import key_ring
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES
 from gossipkv.gossip.shell import key_file
@@ -52,7 +52,7 @@ def new(path: Path) -> None:
     if path.exists():
         raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
     one = _drawn()
-    private_file.write_text(path, key_ring.line_of(one))
+    small_file.write_text(path, key_ring.line_of(one))
     click.echo(one.id.hex())
 
 
@@ -108,7 +108,7 @@ def _drawn() -> key_ring.Key:
 
 def _change(path: Path, edit: Callable[[str], str]) -> None:
     """Replace the file by what the edit makes of it; what is refused leaves it alone."""
-    if private_file.edit(path, KEY_RING, edit):
+    if small_file.edit(path, KEY_RING, edit):
         note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")
     else:
         note(f"{path}: nothing to change")

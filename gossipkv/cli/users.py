@@ -15,7 +15,7 @@ from gossipkv.access.users import ANONYMOUS, TOKEN_BYTES, USERS_FILE, User
 from gossipkv.cli import Group
 from gossipkv.cli.options import JSON, name_of
 from gossipkv.cli.output import note, print_json
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.settings.config import load
 
 
@@ -69,7 +69,7 @@ def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> 
     """
     token = None if no_token or name == ANONYMOUS else entries.token_of(secrets.token_bytes(TOKEN_BYTES))
     user = User(name, grants, None if token is None else entries.digest_of(token.encode()))
-    private_file.edit(path, USERS_FILE, lambda text: entries.added(text, user, str(path)), makes=True)
+    small_file.edit(path, USERS_FILE, lambda text: entries.added(text, user, str(path)), makes=True)
     if token is not None:
         click.echo(token)
     note(f"{path}: {name} added; copy it to every node")
@@ -80,7 +80,7 @@ def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> 
 @JSON
 def list_users(path: Path, *, as_json: bool) -> None:
     """Write who is in the file, with their rights, and whether there is a token; never its hash."""
-    known = entries.parse(private_file.read_text(path, USERS_FILE), str(path)).named.values()
+    known = entries.parse(small_file.read_text(path, USERS_FILE), str(path)).named.values()
     if as_json:
         print_json([
             {"name": one.name, "may": [str(grant) for grant in one.grants], "token": one.digest is not None}
@@ -97,5 +97,5 @@ def list_users(path: Path, *, as_json: bool) -> None:
 @FILE
 def remove(name: str, path: Path) -> None:
     """Take the user NAME out of the file, with its token."""
-    private_file.edit(path, USERS_FILE, lambda text: entries.removed(text, name, str(path)))
+    small_file.edit(path, USERS_FILE, lambda text: entries.removed(text, name, str(path)))
     note(f"{path}: {name} removed; copy it to every node")

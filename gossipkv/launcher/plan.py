@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 from gossipkv.processes.program import command
 from gossipkv.settings import config
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DOCUMENT: Final = "cluster.json"
+PLAN_FILE: Final = small_file.Kind("plan of a cluster", 16 << 20, is_private=False)
 FORMAT: Final = 1
 MAX_NODES: Final = 64  # About what one machine carries: a node takes some 50 MB.
 HOST: Final = "127.0.0.1"
@@ -208,8 +210,10 @@ def load(directory: Path) -> Plan | None:
         UnsupportedFormat: it is of another program, newer or with other settings.
     """
     file = directory / DOCUMENT
+    if not file.exists():
+        return None
     try:
-        body = json.loads(file.read_text(encoding="utf-8"))
+        body = json.loads(small_file.read(file, PLAN_FILE))
         number = body.pop("format")
         if number != FORMAT:
             raise UnsupportedFormat(
@@ -221,8 +225,6 @@ def load(directory: Path) -> Plan | None:
             for name in {**settings}.keys() - _SETTINGS.keys():
                 words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"
                 raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
-    except FileNotFoundError:
-        return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(os.fspath(file), 0, f"not the plan of a cluster ({error}); remove it to begin anew") from error
     return plan

@@ -13,6 +13,7 @@ import types
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Final, ForwardRef, get_args, get_origin, get_type_hints
 
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 from gossipkv.loadtest.result import FORMAT, Result
 
@@ -31,7 +32,7 @@ NAMES: Final[dict[object, str]] = {
     list: "a list",
     dict: "a map",
 }
-LARGEST_BYTES: Final = 1 << 28  # A wrong file, a truth say, does not fill the memory.
+RESULT: Final = small_file.Kind("result of a load test", 1 << 28, is_private=False)
 
 
 def load(path: Path) -> Result:
@@ -40,12 +41,7 @@ def load(path: Path) -> Result:
     Raises:
         ConfigError: there is no file, or it holds something else.
     """
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ConfigError(f"{path}: larger than any result of a load test; is it another file?")
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    text = small_file.read(path, RESULT)
     try:
         found = parse(json.loads(text))
     except (ValueError, RecursionError) as error:  # What is no UTF-8 and what is no JSON are ValueErrors.

@@ -22,6 +22,7 @@ from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.environment import small_file
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, SourceError
 from gossipkv.loadtest._loadtest import Records, shuffled
@@ -38,6 +39,7 @@ Expected: TypeAlias = "bytes | EllipsisType | None"
 
 MOST_VERSIONS: Final = 64  # Of which the extension holds the values.
 NEWEST_VERSIONS: Final = 60  # Of a source: some may come while the load runs.
+KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # One a line.
 ABSENT_KEYS: Final = 65_536  # Enough that a cache of pages does not hold all of them for long.
 ABSENT_MARK: Final = b"~absent~"
 
@@ -183,13 +185,7 @@ def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
 
 def _population(path: str, numbers: dict[bytes, int]) -> list[int]:
     """Numbers of the keys of a file, a key a line; what the truth does not have gets a number of its own."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise PlanError(
-            f"{path}: the keys cannot be read: {error.strerror}; name a file with one key a line"
-        ) from error
-    lines = content.split(b"\n")
+    lines = small_file.read(Path(path), KEYS).split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
     if not lines:

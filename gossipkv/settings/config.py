@@ -33,6 +33,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 from gossipkv.settings.access import AccessSettings
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.setting import Value
 
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
+SETTINGS_FILE: Final = small_file.Kind("settings file", 1 << 20, is_private=False)
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
 RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
@@ -183,11 +185,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigError(f"{path}: cannot read the settings: {reason}") from None
+        self._text = small_file.read_text(path, SETTINGS_FILE)
         try:
             self._table = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import LocalError
 from gossipkv.gossip.packets.key_ring import parse
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.gossip.packets.sealing import Sealing
 
-KEY_RING: Final = private_file.Kind("key ring", 64 * 1024, ", and change the keys if somebody may have read them")
+KEY_RING: Final = small_file.Kind("key ring", 64 * 1024, ", and change the keys if somebody may have read them")
 NEEDS_CRYPTOGRAPHY: Final = "a key ring needs the package cryptography: pip install 'gossipkv[secure]'"
 
 
@@ -27,9 +27,9 @@ def read(path: Path) -> tuple[Key, ...]:
     """The keys of the file at `path`.
 
     Raises:
-        ConfigError: see `parse` and `private_file.read_text`.
+        ConfigError: see `parse` and `small_file.read_text`.
     """
-    return parse(private_file.read_text(path, KEY_RING), str(path))
+    return parse(small_file.read_text(path, KEY_RING), str(path))
 
 
 def sealing(keys: Sequence[Key], session: bytes) -> Sealing:

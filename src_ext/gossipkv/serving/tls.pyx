@@ -87,6 +87,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     NO_CERTIFICATE_ALERT = 1116
     NOT_TLS = 267  # What came is no record.
     OUTPUT_BYTES = 4096
+    MAX_PEM_BYTES = 4 << 20
     OF_CONTEXTS = 1  # The index of data that a context has.
     # What came of a ticket, and what is to be done with it.
     TICKET_READ = 5
@@ -156,10 +157,11 @@ cdef str last_reason():
 
 
 cdef bytes readable(str setting, object path):
-    """The path as the system wants it.  Raises ConfigError: nobody can read what is there."""
+    """The path as the system wants it.  Raises ConfigError: nobody can read what is there, or it has no end."""
     try:
         with open(path, "rb") as file:
-            file.read(1)
+            if len(file.read(MAX_PEM_BYTES + 1)) > MAX_PEM_BYTES:
+                raise refused(setting, path, f"over {MAX_PEM_BYTES} bytes: expected keys or certificates in PEM")
     except OSError as error:
         raise refused(setting, path, f"cannot be read: {error.strerror or error}") from None
     return str(path).encode()

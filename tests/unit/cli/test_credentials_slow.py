@@ -90,6 +90,14 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
         (["--token-file", tmp_path / "none"], "does not exist"),
         (["--token-file", loose], f"{loose}: others than its owner may read or write this token file (mode 0644)"),
         (["--cert", pair, "--key", loose], f"{loose}: others than its owner may read or write this key (mode 0644)"),
+        *(
+            (arguments, "/dev/zero: over")
+            for arguments in (
+                ["--ca", "/dev/zero"],
+                ["--cert", "/dev/zero", "--key", pair],
+                ["--token-file", "/dev/zero"],
+            )
+        ),
         ([], "GOSSIPKV_TOKEN: a token is one word of printable ASCII"),
     ):
         if not arguments:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.errors import SourceError
+from gossipkv.errors import ConfigError, SourceError
 from gossipkv.loadtest.plan import Plan, PlanError, Target, TruthFile
 from gossipkv.loadtest.truth import MOST_VERSIONS, NEWEST_VERSIONS, Truth, read_truth
 
@@ -145,5 +145,5 @@ def test_keys_that_are_none(tmp_path: Path, content: bytes | None, says: str) ->
     place = tmp_path / "keys"
     if content is not None:
         place.write_bytes(content)
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         read(keys=str(place))

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import private_file, trio_world
+from gossipkv.environment import small_file, trio_world
 from gossipkv.errors import NotReady, TooLarge, Unavailable
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
@@ -147,7 +147,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     """What reads it, on a file system that hangs, is left behind."""
     world, goes_on, ended = trio_world.real(), threading.Event(), threading.Event()
     ring = tmp_path / "ring"
-    private_file.write_text(ring, line_of(key(bytes(32))))
+    small_file.write_text(ring, line_of(key(bytes(32))))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
     sealing = read_key_ring(config, world)
 
@@ -214,7 +214,7 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     world, goes_on = trio_world.real(), threading.Event()
     ring = tmp_path / "ring"
     old, new = key(bytes(32)), key(b"n" * 32)
-    private_file.write_text(ring, line_of(old))
+    small_file.write_text(ring, line_of(old))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
     sealing = read_key_ring(config, world)
     assert sealing is not None

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -26,7 +27,7 @@ from tests.unit.serving.test_serving_slow import PING, PONG, RECORDS, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
 
 GET = rpc.request(7, "get", ["db", b"key007"])
 GOT = rpc.response(7, [RECORDS[b"key007"], "v1"])
@@ -503,6 +504,7 @@ def test_files_that_are_of_no_use(served: Secured, tmp_path: Path) -> None:
         (backwards, pair.key, None, "tls_key", "not the key of the first certificate"),
         (pair.certificate, pair.key, garbage, "tls_clients", "expected certificates of authorities in PEM"),
         (pair.certificate, pair.key, missing, "tls_clients", "No such file"),
+        (pair.certificate, pair.key, Path("/dev/zero"), "tls_clients", "over 4194304 bytes"),
     ]:
         with pytest.raises(ConfigError, match=reason) as told:
             Tls(certificate, key_path, clients, listeners=ALL)

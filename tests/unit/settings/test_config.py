@@ -360,11 +360,13 @@ def test_a_file_that_is_no_toml(content, said, tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    """A file that is missing, or is a directory, is an error that says why."""
+    """A file that is missing, a directory, or without end is an error that says why."""
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="directory"):
         load(tmp_path)
+    with pytest.raises(ConfigError, match=r"^/dev/zero: over 1048576 bytes: this is no settings file$"):
+        load(Path("/dev/zero"))
 
 
 def test_a_wrong_value_is_found_although_it_is_overridden():

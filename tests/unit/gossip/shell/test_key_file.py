@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.gossip.packets.key_ring import key, line_of
 from gossipkv.gossip.shell import key_file
@@ -20,12 +20,12 @@ SECRET = bytes(range(32))
 def test_a_ring_is_read_if_its_owner_alone_may(tmp_path: Path) -> None:
     """Else the error says what to do, with the keys too; one without keys is none."""
     path = tmp_path / "ring"
-    private_file.write_text(path, line_of(key(SECRET)))
+    small_file.write_text(path, line_of(key(SECRET)))
     assert key_file.read(path) == (key(SECRET),)
     path.chmod(0o640)
     with pytest.raises(ConfigError, match=r"this key ring \(mode 0640\): chmod 600 it, and change the keys"):
         key_file.read(path)
-    private_file.write_text(path, "")
+    small_file.write_text(path, "")
     with pytest.raises(ConfigError, match="no key in it"):
         key_file.read(path)
 

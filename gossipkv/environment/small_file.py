@@ -1,8 +1,8 @@
-"""Small files that their owner alone may read: keys, users.
+"""Small files that people write: settings, certificates, and those that their owner alone may read: keys, users.
 
-Such a file is refused while anybody but its owner may read or write it.  A file of root with mode 0440 may be of
-a group of this process: so secrets are mounted for users that are not root.  It is replaced as a whole: beside it,
-synced, renamed.  Everything here blocks.
+No more of a file is read than its kind may have.  A private file is refused while anybody but its owner may read or
+write it.  A file of root with mode 0440 may be of a group of this process: so secrets are mounted for users that are
+not root.  It is replaced as a whole: beside it, synced, renamed.  Everything here blocks.
 """
 
 from __future__ import annotations
@@ -29,34 +29,47 @@ class Kind(NamedTuple):
     name: str
     most_bytes: int
     advice: str = ""
+    is_private: bool = True  # Else it may be a pipe as well, and anybody may read it.
 
 
 def read_text(path: Path, kind: Kind) -> str:
-    """What stands in the file, if nobody else may read it.
+    """Return the text of a file of this kind.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, it is no regular file, or it is no text or too long.
+        ConfigError: as `read`, or it is no text.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            found = os.fstat(file.fileno())
-            mode = found.st_mode
-            if not stat.S_ISREG(mode):
-                raise ConfigError(f"{path}: not a regular file: this is no {kind.name}")
-            if mode & _OTHERS and not _is_secret_of_group(found):
-                raise ConfigError(
-                    f"{path}: others than its owner may read or write this {kind.name} "
-                    f"(mode {stat.S_IMODE(mode):04o}): chmod 600 it{kind.advice}"
-                )
+        return read(path, kind).decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8: this is no {kind.name}") from None
+
+
+def read(path: Path, kind: Kind) -> bytes:
+    """Return the content of a file of this kind.
+
+    Raises:
+        ConfigError: it cannot be read, or is too long.  A private file: others may read it, or it is no regular file.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once if kind.is_private else None) as file:
+            if kind.is_private:
+                _check_private(path, kind, os.fstat(file.fileno()))
             data = file.read(kind.most_bytes + 1)
     except OSError as error:
         raise ConfigError(f"{path}: the {kind.name} cannot be read: {error.strerror or error}") from error
     if len(data) > kind.most_bytes:
         raise ConfigError(f"{path}: over {kind.most_bytes} bytes: this is no {kind.name}")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8: this is no {kind.name}") from None
+    return data
+
+
+def _check_private(path: Path, kind: Kind, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigError(f"{path}: not a regular file: this is no {kind.name}")
+    if found.st_mode & _OTHERS and not _is_secret_of_group(found):
+        raise ConfigError(
+            f"{path}: others than its owner may read or write this {kind.name} "
+            f"(mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 it{kind.advice}"
+        )
 
 
 def _is_secret_of_group(found: os.stat_result) -> bool:

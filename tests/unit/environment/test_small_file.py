@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "one\n"
-KIND = private_file.Kind("list", 64 * 1024, ", and write it anew")
+KIND = small_file.Kind("list", 64 * 1024, ", and write it anew")
 
 
 def test_a_file_is_written_for_its_owner_alone(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_a_file_is_written_for_its_owner_alone(tmp_path: Path) -> None:
     path.write_text("older")
     path.chmod(0o644)
     (tmp_path / "file.tmp").write_text("a crash left it")
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert private_file.read_text(path, KIND) == TEXT
+    assert small_file.read_text(path, KIND) == TEXT
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 
 
@@ -36,30 +36,30 @@ def test_the_old_file_stands_when_the_new_cannot_be_written(tmp_path: Path) -> N
     path.mkdir()
     (path / "inside").write_text("x")
     with pytest.raises(OSError, match="file"):
-        private_file.write_text(path, "new")
+        small_file.write_text(path, "new")
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """What it leads to is replaced."""
     (tmp_path / "real").mkdir()
-    private_file.write_text(tmp_path / "real" / "file", "older")
+    small_file.write_text(tmp_path / "real" / "file", "older")
     (tmp_path / "file").symlink_to(tmp_path / "real" / "file")
-    private_file.write_text(tmp_path / "file", TEXT)
+    small_file.write_text(tmp_path / "file", TEXT)
     assert (tmp_path / "file").is_symlink()
-    assert private_file.read_text(tmp_path / "real" / "file", KIND) == TEXT
+    assert small_file.read_text(tmp_path / "real" / "file", KIND) == TEXT
 
 
 def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edited by another user who may, the superuser, the file is still the node's to read."""
     path = tmp_path / "file"
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     given = []
-    monkeypatch.setattr(private_file.os, "fchown", lambda _, user, group: given.append((user, group)))
-    private_file.write_text(path, TEXT)
+    monkeypatch.setattr(small_file.os, "fchown", lambda _, user, group: given.append((user, group)))
+    small_file.write_text(path, TEXT)
     assert given == []
-    monkeypatch.setattr(private_file.os, "geteuid", lambda: path.stat().st_uid + 1)
-    private_file.write_text(path, TEXT)
+    monkeypatch.setattr(small_file.os, "geteuid", lambda: path.stat().st_uid + 1)
+    small_file.write_text(path, TEXT)
     assert given == [(path.stat().st_uid, path.stat().st_gid)]
 
 
@@ -67,16 +67,16 @@ def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
     """The error names the file, its mode and what to do."""
     path = tmp_path / "file"
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     path.chmod(mode)
     try:
-        told = private_file.read_text(path, KIND)
+        told = small_file.read_text(path, KIND)
     except ConfigError as refused:
         told = str(refused)
     assert told.startswith(f"{path}: others")
     assert told.endswith(f"this list (mode {mode:04o}): chmod 600 it, and write it anew")
     path.chmod(0o400)
-    assert private_file.read_text(path, KIND)
+    assert small_file.read_text(path, KIND)
 
 
 @pytest.mark.parametrize(
@@ -91,27 +91,27 @@ def test_a_secret_of_root_that_this_group_may_read(
 ) -> None:
     """As it is mounted for a user that is not root; its group alone may read, and nobody else's."""
     path = tmp_path / "file"
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     found = os.stat_result((0o100000 | mode, 1, 1, 1, uid, gid, 4, 0, 0, 0))
-    monkeypatch.setattr(private_file.os, "fstat", lambda _: found)
-    monkeypatch.setattr(private_file.os, "getegid", lambda: 70)
-    monkeypatch.setattr(private_file.os, "getgroups", lambda: [71])
+    monkeypatch.setattr(small_file.os, "fstat", lambda _: found)
+    monkeypatch.setattr(small_file.os, "getegid", lambda: 70)
+    monkeypatch.setattr(small_file.os, "getgroups", lambda: [71])
     if is_read:
-        assert private_file.read_text(path, KIND) == TEXT
+        assert small_file.read_text(path, KIND) == TEXT
     else:
         with pytest.raises(ConfigError, match=f"mode {mode:04o}"):
-            private_file.read_text(path, KIND)
+            small_file.read_text(path, KIND)
 
 
 def test_a_secret_that_root_edits_stays_its_group_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose group may read it may go on, and nobody else."""
     path, given = tmp_path / "file", []
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     before = os.stat_result((0o100440, 1, 1, 1, 0, 70, 4, 0, 0, 0))
-    monkeypatch.setattr(private_file.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(private_file.os, "fchown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(small_file.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(small_file.os, "fchown", lambda _, user, group: given.append((user, group)))
     monkeypatch.setattr(type(path), "stat", lambda *_, **__: before)
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     monkeypatch.undo()
     assert given == [(0, 70)]
     assert path.stat().st_mode & 0o777 == 0o440
@@ -128,7 +128,7 @@ def test_what_is_none_is_refused(tmp_path: Path, content: bytes | None, told: st
         path.write_bytes(content)
         path.chmod(0o600)
     with pytest.raises(ConfigError, match=told) as refused:
-        private_file.read_text(path, KIND)
+        small_file.read_text(path, KIND)
     assert str(path) in str(refused.value)
 
 
@@ -153,7 +153,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
 
 def _refused_as(path: Path, told: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        private_file.read_text(path, KIND)
+        small_file.read_text(path, KIND)
     told.append(str(refused.value))
 
 
@@ -161,22 +161,22 @@ def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
     """Of one that is not there, and of one that others may read, nothing is made otherwise."""
     path = tmp_path / "file"
     with pytest.raises(ConfigError, match="No such file"):
-        private_file.edit(path, KIND, lambda text: text + TEXT)
-    assert private_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
-    assert not private_file.edit(path, KIND, lambda text: text)
+        small_file.edit(path, KIND, lambda text: text + TEXT)
+    assert small_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
+    assert not small_file.edit(path, KIND, lambda text: text)
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600 it, and write it anew"):
-        private_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
+        small_file.edit(path, KIND, lambda text: text + TEXT, makes=True)
     assert path.read_text() == TEXT
 
 
 def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
     """And lets the next one in."""
     path = tmp_path / "file"
-    private_file.write_text(path, TEXT)
+    small_file.write_text(path, TEXT)
     with pytest.raises(ZeroDivisionError):
-        private_file.edit(path, KIND, lambda _: str(1 // 0))
-    assert private_file.edit(path, KIND, lambda text: text + TEXT)
+        small_file.edit(path, KIND, lambda _: str(1 // 0))
+    assert small_file.edit(path, KIND, lambda text: text + TEXT)
     assert path.read_text() == TEXT * 2
 
 
@@ -184,7 +184,7 @@ def test_of_two_edits_at_once_none_is_lost(tmp_path: Path) -> None:
     """The second waits until the first has replaced the file."""
     path = tmp_path / "file"
     editors = [
-        threading.Thread(target=lambda: [private_file.edit(path, KIND, _one_more, makes=True) for _ in range(20)])
+        threading.Thread(target=lambda: [small_file.edit(path, KIND, _one_more, makes=True) for _ in range(20)])
         for _ in range(4)
     ]
     for editor in editors:
