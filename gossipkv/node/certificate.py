@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.environment.real_files import WatchedFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.log import Log
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Clock, Threads
     from gossipkv.settings.config import Config
 
-KEY: Final = private_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
+KEY: Final = small_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
 
 # Between two looks at the files: three calls of the system.
 LOOK_PERIOD_S: Final = 5.0
@@ -123,7 +123,7 @@ def read(config: Config) -> Tls | None:
             "tls_certificate",
             "nodes that are to join each other by TLS need tls_peers, the authorities that sign for nodes",
         )
-    private_file.read_text(config.tls_key, KEY)
+    small_file.read_text(config.tls_key, KEY)
     listeners = sum(1 << LISTENERS.index(name) for name in set(config.tls_listeners))
     tls = Tls(config.tls_certificate, config.tls_key, config.tls_clients, config.tls_peers, listeners=listeners)
     if tls.uuid is None and config.tls_peers is not None:

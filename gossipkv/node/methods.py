@@ -234,9 +234,9 @@ class Handlers:
         arguments.end()
         return self._tell_info()
 
-    def _databases(self, arguments: Arguments) -> Value:
+    def _databases(self, arguments: Arguments) -> Value | Waiting:
         arguments.end()
-        return self._names.databases()
+        return Waiting(self._names.databases_with_others) if self._deciding.shut else self._names.databases()
 
     def _partition_map(self, arguments: Arguments) -> Value | Waiting:
         database, _ = arguments.text("database"), arguments.options("start", "limit")

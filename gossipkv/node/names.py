@@ -36,9 +36,14 @@ class Names:
         """Whether a request for that name is for a table."""
         return not self._datasets.known(name) and self._tables.has(name)
 
-    def databases(self) -> list[Value]:
+    async def databases_with_others(self) -> list[Value]:
+        """Return what the method `databases` answers where the tables of this node are closed."""
+        return self.databases(await self._tables.tables_of_others())
+
+    def databases(self, of_others: Iterable[dict[str, Value]] = ()) -> list[Value]:
         """Return what the method `databases` answers: each name once."""
-        tables = [told for told in self._tables.tables() if not self._datasets.known(str(told["name"]))]
+        known = [*self._tables.tables(), *of_others]
+        tables = [told for told in known if not self._datasets.known(str(told["name"]))]
         return [*self._datasets.databases(), *tables]
 
     def all(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.access.users import USERS_FILE, parse
-from gossipkv.environment import private_file
+from gossipkv.environment import small_file
 from gossipkv.environment.real_files import WatchedFiles
 from gossipkv.errors import ConfigError
 from gossipkv.log import Log
@@ -71,4 +71,4 @@ class UsersFile:
 
 def read(path: Path) -> Users:
     """The users of the file.  Raises ConfigError."""
-    return parse(private_file.read_text(path, USERS_FILE), str(path))
+    return parse(small_file.read_text(path, USERS_FILE), str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, cast, final
 
@@ -42,8 +43,9 @@ OF_RECORDS: Final = (
 ).split()
 # What clients ask: a node whose tables are closed passes it on, and what they read likewise.
 FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
-READS: Final = frozenset(("get", "get_many", "scan", "partition_map"))
+READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
 PASS_MS: Final = 10_000
+LIST_S: Final = 0.5  # A probe that waits for the list has 0.9 s.
 MOST_DEADLINE: Final = (1 << 64) - 1
 
 
@@ -66,6 +68,18 @@ class TableMethods:
     def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._clients.tables()
+
+    async def tables_of_others(self) -> list[dict[str, Value]]:
+        """Return what another node tells of tables; nothing while none answers, since datasets go on."""
+        with contextlib.suppress(GossipKVError):
+            told = await self._pass_on("databases", [], LIST_S)
+            return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+        return []
+
+    @property
+    def shut(self) -> bool:
+        """True if the tables of this node are closed, and other nodes answer for them."""
+        return self._deciding.shut is not None
 
     def partition_map(self, arguments: Arguments) -> Value | Waiting:
         """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
@@ -147,6 +161,8 @@ class TableMethods:
             raise NotReady(f"the tables of this node are closed: {why}")
         if not is_read:
             return self.methods[name](inner)
+        if name == b"databases":
+            return [*self.tables()]
         return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
 
     def _passed_on(self, arguments: Arguments) -> Waiting:

@@ -56,6 +56,7 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
         await cluster.ask(one, method, "t", *params)
     assert (await cluster.ask(two, "get", "t", b"k"))[0] == b"w"
     assert (await cluster.ask(one, "partition_map", "t"))["kind"] == "hash"
+    assert await cluster.ask(one, "databases") == await cluster.ask(two, "databases") != []
     for method, *params in (("get", "t", b"k"), ("partition_map", "t"), ("put", "t", b"k", b"w")):
         with pytest.raises(NotReady, match="closed"):  # A node passed it on, and it goes no further.
             await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))

@@ -104,6 +104,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/simulation/test_shut_tables.py",
     ),
     planted(
+        "a node whose tables are closed lists none",
+        "gossipkv.node.names:Names.databases",
+        "known = [*self._tables.tables(), *of_others]",
+        "known = self._tables.tables()",
+        "tests/simulation/test_shut_tables.py",
+    ),
+    planted(
         "a node without datasets never comes to know what others have",
         "gossipkv.dataset.cluster.convergence:Convergence.has_met_others",
         "return self.ids is not None or now_ms >= since_ms + self._settle_ms",

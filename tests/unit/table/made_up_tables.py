@@ -17,6 +17,7 @@ class MadeUpTables:
     def __init__(self) -> None:
         self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
         self.asked: list[object] = []
+        self.shut = False
 
     def tell_seen(self, node: bytes) -> bytes:
         return b"of " + node
