@@ -1,25 +1,13 @@
-"""A version that consists of our own sorted files: taken over instead of built again.
+"""Adoption: take over a version that consists of our own sorted files instead of building it again.
 
-`write_partition` and `gossipkv build` make sorted files of which each says which partition of how many it is, by which
-function.  When the files of a version fit together (one function, one number, each partition once), a node copies and
-checks them and sorts nothing.
+`write_partition` and `gossipkv build` label each sorted file with its partition, the number of partitions and the
+function.  If the files fit together (one function, one number, each partition once), a node copies and checks them.
 
-Invariant: what is taken over is as good as what this node would have built: every page's checksum holds, keys ascend,
-and every key belongs to its partition.  A file may be whole and wrong: its checksums say that its bytes are as they
-were written, and not that its writer was right.
-
-    fit together                               taken over
-    a key in a partition that is not its       `NotAdoptable`, with the stray: read in full, partitioned anew
-    two files of one partition, no claim       `NotAdoptable`: read in full, partitioned anew
-    a function that is refuted already         `NotAdoptable`, with the claim: likewise
-    some built by who met a stray, some not    SourceError: what strayed may be in none of them
-    a partition that no file holds             SourceError: the job is not finished, or lost a file
-    damaged, or of a newer format              Corrupt, UnsupportedFormat
-
-Files are copied.  Rejected: hard links, since somebody who writes into the source's file would change it under the
-node's map, or cut it short, which ends the node (SIGBUS); a file system that can share the blocks of a copy does
-(`copy_range`), and then it costs neither time nor space.  Rejected: serving a file whose writer vouches for it (every
-node would answer wrongly for one bug in a job); the check costs some 30 ns a record.
+Invariant: an adopted file is as good as one built here.  Every page's checksum holds, keys ascend, and every key
+belongs to its partition.  Checksums alone do not show that the writer was right.  The check costs some 30 ns a record.
+Unfit files raise NotAdoptable and are read in full.  A missing partition, or builds that disagree about a stray, raise
+SourceError.  Rejected: hard links, since a writer that truncates the source's file would end the node with SIGBUS.
+`copy_range` shares blocks where the file system can.
 """
 
 from __future__ import annotations
@@ -54,22 +42,22 @@ if TYPE_CHECKING:
 
     Opener = Callable[[SourceFile], AbstractContextManager[RandomAccess]]
 
-# A range that is copied at once: long enough to share blocks well, short enough to be paced and reported.
+# Copy this much at once: long enough to share blocks well, short enough to be paced and reported.
 RANGE_BYTES: Final = 16 << 20
 
-# What `copy_range` says where it cannot: other file systems, old kernels.
+# `copy_range` fails with these where it is not supported: other file systems, old kernels.
 _CANNOT_COPY: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
 
 _NAMED: Final = 5
 
 
 class NotAdoptable(LocalError):
-    """The files are sound, and do not make a version as they are: they are to be read in full."""
+    """The files are sound but do not make a version as they are; they must be read in full."""
 
     def __init__(self, reason: str, stray: Stray | None = None, claim: recognition.Claim | None = None) -> None:
         super().__init__(reason)
         self.stray = stray
-        self.claim = claim  # What the files say, where a key strays from it.
+        self.claim = claim  # The labels' claim, set if a key strays from it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +65,23 @@ class Plan:
     """Files that fit together: `files[i]` holds partition i."""
 
     function: str
-    compression: str  # "mixed" when they differ.
+    compression: str  # "mixed" if the files differ.
     files: tuple[tuple[SourceFile, Label], ...]
 
     @property
     def partitions(self) -> int:
-        """N."""
+        """Return the number of partitions."""
         return len(self.files)
 
     def claim(self, listed: Sequence[SourceFile]) -> recognition.Claim:
-        """What the files say of themselves, in the order in which they are listed."""
+        """Return the claim that the labels make, with partitions in the order of `listed`."""
         held = {file.path: partition for partition, (file, _) in enumerate(self.files)}
         return recognition.Claim(self.function, tuple(held[file.path] for file in listed))
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What was taken over; `files[i]` is partition i, or None where it was not wanted."""
+    """The result of an adoption; `files[i]` is partition i, or None if it was not wanted."""
 
     function: str
     partitions: int
@@ -109,10 +97,10 @@ def take_over(
     on_progress: Callable[[int, int, int, int], None] = lambda *_: None,
     pace: Callable[[int], None] = lambda _: None,
 ) -> Manifest:
-    """What a job of sorted files makes if they can be taken over; all is durable but the manifest.
+    """Adopt the job's sorted files and return their manifest; everything is durable but the manifest.
 
     Raises:
-        NotAdoptable: the files are to be read in full; if because of a stray, with the claim that it strays from.
+        NotAdoptable: the files must be read in full; after a stray, `claim` is the claim that the key strays from.
         SourceError, SourceChanged, Corrupt, UnsupportedFormat, StorageError, OSError: as `plan_adoption` and `adopt`.
     """
 
@@ -148,10 +136,10 @@ def take_over(
 
 
 def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
-    """How the files fit together, by their labels alone: some small reads a file.
+    """Plan how the files fit together, by their labels alone; this takes a few small reads per file.
 
     Raises:
-        NotAdoptable: they are to be read in full.
+        NotAdoptable: the files must be read in full.
         SourceError: a partition is missing, or some builds met a stray and others relied on there being none.
         Corrupt, UnsupportedFormat: a file is no whole sorted file.
     """
@@ -209,22 +197,22 @@ def adopt(
     on_progress: Callable[[int, int, int, int], None] = lambda *_: None,
     pace: Callable[[int], None] = lambda _: None,
 ) -> Adopted:
-    """Copy the files of the wanted partitions into a build's directory and check them; returns when they are durable.
+    """Copy the files of the wanted partitions into a build's directory and check them; return when they are durable.
 
-    If it raises, the directory is as it was before.  The manifest is the caller's to write.
+    If it raises, the directory is as it was before.  The caller writes the manifest.
 
     Args:
         plan: from `plan_adoption`.
-        open_reader: opens a file of the source; leaving it tells a file that changed.
+        open_reader: opens a file of the source; leaving its context raises if the file changed.
         files: the file operations to use.
-        directory: of the build.
+        directory: the build's directory.
         wanted: the partitions to take over; None: all.
-        on_progress: called with (bytes copied, bytes to copy, records there, records checked).
-        pace: called with the size of what is copied next, and may sleep; where a reader is read, it does that itself.
+        on_progress: called with (bytes copied, bytes to copy, records in total, records checked).
+        pace: called with the size of each copy before it starts, and may sleep; a reader paces its own reads.
 
     Raises:
         NotAdoptable: a key is in a partition that is not its own.
-        Corrupt: a file is damaged; named as it is called at the source.
+        Corrupt: a file is damaged; the error names it as the source does.
         SourceChanged: a file changed meanwhile.
         OSError: the system refused.
     """
@@ -250,8 +238,6 @@ def adopt(
 
 @dataclass(slots=True)
 class _Taking:
-    """One adoption under way."""
-
     plan: Plan
     open_reader: Opener
     files: Files
@@ -260,7 +246,7 @@ class _Taking:
     pace: Callable[[int], None]
 
     def take(self, partition: int) -> PartitionFile:
-        """One file: copied, synced, checked."""
+        """Copy, sync and check one file."""
         files = self.files
         file, expected = self.plan.files[partition]
         path = self.directory / partition_name(partition)
@@ -281,14 +267,14 @@ class _Taking:
                 raise Corrupt(source_name, label.size_bytes, "another footer than a moment before")
             claim = PartitionClaim(self.plan.function, self.plan.partitions, partition)
             check_records(copy, label, claim, self.progress.check)
-            # The regions that its footer names; no page is touched.
+            # Opening the file checks the regions that its footer names; it touches no page.
             SortedFile(files.map(descriptor, label.size_bytes), name=source_name).close()
         finally:
             files.close(descriptor)
         return PartitionFile(path.name, label.records, label.duplicates, label.size_bytes, label.seal)
 
     def _copy_ranges(self, file: SourceFile, target: int) -> bool:
-        """Whether the system copied the file by itself; if not, nothing has happened."""
+        """Return True if the system copied the file by itself; if not, nothing was written."""
         source = self.files.open(file.path, READ_SOURCE)
         try:
             done = 0
@@ -302,7 +288,7 @@ class _Taking:
                         return False
                     raise
                 if copied == 0:
-                    break  # It is shorter than it was: the reader says so when it is left.
+                    break  # The file is shorter than it was: the reader raises when its context is left.
                 self.files.start_writeback(target, done, copied)
                 done += copied
                 self.progress.copy(copied)
@@ -341,7 +327,7 @@ class _CopyProgress:
 def check_records(
     source: RandomAccess, label: Label, claim: PartitionClaim, on_progress: Callable[[int], None]
 ) -> None:
-    """Every page, the order of the keys, and the partition of each.
+    """Check every page, the order of the keys, and the partition of each key.
 
     Raises:
         NotAdoptable: a key belongs to another partition.

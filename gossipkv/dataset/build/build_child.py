@@ -1,19 +1,15 @@
-"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.build_child`.
+"""The program that builds versions beside the node: `python -m gossipkv.dataset.build.build_child`.
 
-A thread beside the serving loop was measured to raise a read's median from 20 µs to 5 ms; a process of low priority
-leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
+A build in a thread raised the median read from 20 µs to 5 ms; a low-priority process does not.  This module imports no
+Trio, to start quickly.  The program forks one process for each order, so builds share imports but no memory or
+niceness.
 
-The program itself builds nothing: for each order it forks a process that does, and waits for its end.  So a build finds
-everything imported, and neither memory nor niceness nor a defect of one comes to the next.
+    standard input   a line (`Order`) for each build; until the build ends, lines with its bytes per second
+    standard output  lines of JSON.  The build: {"started": its process}, {"progress": [...]} at most ten times a
+                     second, then {"done": VmHWM} or {"error": ...}; the program: {"ended": exit status, or -signal}
+    the leash        a pipe without data; only the node holds its other end
 
-    standard input   for each build a line, the order (`Order`); until it ends, lines: the bytes it may read a second
-    standard output  lines of JSON.  The build: {"started": its process}, {"progress": [...]}, ten a second at most, and
-                     last {"done": VmHWM} or {"error": ...}; then the program: {"ended": its exit status, or -signal}
-    the leash        a pipe that nobody writes to, and whose other end only the node holds
-
-The program dies with the node, at once, whatever it is doing and also when it is stopped (`processes.leash`), and the
-build with the program.  Rejected: one process that builds several versions.  It would have to be thrown away whenever a
-build was large, was made nice (which nobody but root takes back) or has failed; and a peak would be that of all before.
+The program dies with the node at once, even when stopped (`processes.leash`), and the build dies with the program.
 """
 
 from __future__ import annotations
@@ -50,8 +46,6 @@ REPORT_EVERY_NS = 100_000_000
 
 
 class _Reporter:
-    """Lines of progress, not too many."""
-
     def __init__(self) -> None:
         self._next_ns = 0
 
@@ -67,14 +61,14 @@ class _Reporter:
 
 
 class _ParentLines:
-    """Standard input: lines as they come, without waiting for them."""
+    """Lines of standard input, read without waiting for them."""
 
     def __init__(self) -> None:
         self._lines = Lines()
         self._whole: list[bytes] = []
 
     def order(self) -> bytes | None:
-        """Return the next order; waits for it.  None: there is none any more."""
+        """Wait for the next order and return it; None once standard input has ended."""
         os.set_blocking(0, True)
         while True:
             while not self._whole:
@@ -83,12 +77,12 @@ class _ParentLines:
                     return None
                 self._whole += self._lines.feed(part)
             line = self._whole.pop(0)
-            if not line.isdigit():  # A pace came too late for its build.
+            if not line.isdigit():  # A digit line is a pace that came too late for its build.
                 os.set_blocking(0, False)
                 return line
 
     def last(self) -> bytes | None:
-        """Return the last whole line that has come since, if any."""
+        """Return the last whole line since the previous call, if any."""
         with contextlib.suppress(BlockingIOError):
             self._whole += self._lines.feed(os.read(0, 1 << 16))
         last = self._whole[-1] if self._whole else None
@@ -97,7 +91,7 @@ class _ParentLines:
 
 
 class _Throttle:
-    """The bytes a second that the node allows, by its newest word."""
+    """Paces reading to the bytes per second that the node last allowed."""
 
     def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
@@ -105,7 +99,7 @@ class _Throttle:
         self._taking = Lock()
 
     def wait(self, size_bytes: int) -> None:
-        """Wait until so many bytes more may be used, by whichever thread."""
+        """Wait until any thread may use `size_bytes` more bytes."""
         with self._taking:
             line = self._orders.last()
             if line is not None:
@@ -123,26 +117,26 @@ def _connect(job: BuildJob) -> SourceFiles:
     if job.remote is None:
         return RealFiles()
     origin = RemoteFiles(job.remote)
-    with contextlib.suppress(OSError):  # The reader says better which file cannot be read.
+    with contextlib.suppress(OSError):  # The reader names the unreadable file in its error.
         origin.stat(job.files[0].path)
     return origin
 
 
 def main() -> int:
-    """Builds what standard input orders, one after the other, until that ends."""
+    """Perform the builds ordered on standard input, one after the other, until it ends."""
     orders = _ParentLines()
-    gc.freeze()  # What is imported stays shared with the builds: no collection of theirs writes to it.
+    gc.freeze()  # Imports stay shared with the builds: their garbage collections do not write to these pages.
     while (line := orders.order()) is not None:
         order = Order.from_line(line)
         leash.wear(order.leash)
         status = run_apart(partial(build, order, orders))
-        say(b"")  # Ends a line in which it was killed.
+        say(b"")  # End the line in which the build may have been killed.
         _say({"ended": status})
     return 0
 
 
 def build(order: Order, orders: _ParentLines) -> int:
-    """Does what was ordered, in a process that does nothing else; 0 when it is done, 1 when an error was reported."""
+    """Perform the order in a process of its own; return 0 when done, 1 when an error was reported."""
     _say({"started": os.getpid()})
     try:
         _build(order, orders)
@@ -154,7 +148,7 @@ def build(order: Order, orders: _ParentLines) -> int:
 
 
 def _build(order: Order, orders: _ParentLines) -> None:
-    # Before memory is measured: the packages of stores and of some formats are large.
+    # Import before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)
     job = with_format(order.job, origin)
     load(job.format or "")

@@ -1,8 +1,8 @@
-"""Room on the disk: what builds need, what they will still take, and what a full disk has taught.
+"""Room on the disk: the needs of builds, what they will still take, and estimates corrected by a full disk.
 
-A build that the disk has no room for waits and polls the free space; it is not begun blindly, since each attempt reads
-the source again.  Builds that run beside each other would both begin on room for one, and both fail, again and again:
-so each reserves what it needs, and what the others have not taken yet counts as taken.
+A build without enough room waits and polls the free space, since each attempt reads the source again.  Two builds would
+both begin on room for one, and both fail repeatedly.  Each build therefore reserves its room, and the part of a
+reservation not yet used counts as taken.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build.job import Progress
 
-# Between two looks at the free space while a build waits: one system call, and room is used soon after it is there.
+# Poll the free space this often while a build waits: a poll is one system call, and room is used soon after it appears.
 POLL_MS = 1_000
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# A build that was refused before it came so far says too little about what it needs.
+# A build that was refused before these steps says too little about its need.
 _LEAST_STEPS = 0.05
-# One attempt teaches so much at most: a disk that was full for a moment is no reason to wait for terabytes, and after
-# two more attempts, a source that was compressed to a fiftieth is built, too.
+# One attempt raises the estimate by at most this factor: a disk that was full for a moment is no reason to wait for
+# terabytes.  After two more attempts even a source compressed to a fiftieth is built.
 _MOST_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What a build needs on the disk, and does not have."""
+    """The disk space that a build needs and does not have."""
 
     needed_bytes: int
-    free_bytes: int  # less what the builds that run will still take
-    reason: str | None = None  # What the system said, if the disk was full in the middle of it.
+    free_bytes: int  # Less the space that running builds will still take.
+    reason: str | None = None  # The system's error, if the disk filled up during the build.
 
     def __str__(self) -> str:
         found = "" if self.reason is None else f" ({self.reason})"
@@ -45,7 +45,7 @@ class Shortage:
 
 
 class NoSpace(LocalError):
-    """A build cannot go on for want of room."""
+    """A build cannot go on for lack of disk space."""
 
     def __init__(self, shortage: Shortage) -> None:
         super().__init__(str(shortage), {"needed_bytes": shortage.needed_bytes, "free_bytes": shortage.free_bytes})
@@ -54,36 +54,36 @@ class NoSpace(LocalError):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """The room of one build."""
+    """The disk space reserved for one build."""
 
     needed_bytes: int
     progress: Progress | None = None
 
     @property
     def outstanding_bytes(self) -> int:
-        """What it will still take: half for the sorted runs, as it reads, and half for the files, as it writes."""
+        """Return the bytes still to be taken: half goes to sorted runs while reading, half to files while writing."""
         left_bytes = int(self.needed_bytes * (1 - _steps(self.progress) / 2))
         assert 0 <= left_bytes <= self.needed_bytes, (left_bytes, self)
         return left_bytes
 
 
 class Reservations:
-    """The room of all builds of a node."""
+    """The disk space reserved for all builds of a node."""
 
     def __init__(self) -> None:
         self._reservations: list[Reservation] = []
 
     @property
     def outstanding_bytes(self) -> int:
-        """What those that run will still take."""
+        """Return the bytes that running builds will still take."""
         return sum(reservation.outstanding_bytes for reservation in self._reservations)
 
     @contextlib.contextmanager
     def reserve(self, needed_bytes: int, free_bytes: int) -> Iterator[Reservation]:
-        """Keeps the room for one build while it runs; `free_bytes` are what the disk has now.
+        """Reserve room for one build while it runs; `free_bytes` is the free space of the disk now.
 
         Raises:
-            NoSpace: that is not enough.
+            NoSpace: the free space is too small.
         """
         left = max(0, free_bytes - self.outstanding_bytes)
         if left < needed_bytes:
@@ -97,18 +97,18 @@ class Reservations:
 
 
 def is_full(details: Mapping[str, object]) -> bool:
-    """Whether an error with these details says that the disk is full, or was found too full at the beginning."""
+    """True if the error says that the disk filled up, or had too little space at the start."""
     return details.get("errno") in _FULL or {"needed_bytes", "free_bytes"} <= details.keys()
 
 
 def after_refusal(details: Mapping[str, object], reservation: Reservation, free_bytes: int) -> Shortage:
-    """What a build needs that was refused halfway; `free_bytes` are what the disk has after it was cleared away.
+    """Estimate the need of a build that the disk refused; `free_bytes` is the free space after its files were removed.
 
-    That is about what the build had taken, and how far it was tells the rest.  It is no more than a guess, since others
-    use the disk as well: so it is not below the estimate that the build began with, nor too far above.
+    The freed space is about what the build had taken, and its progress gives the rest.  Other programs use the disk as
+    well, so the estimate stays between the first one and `_MOST_GROWTH` times that.
     """
     number = details.get("errno")
-    if not isinstance(number, int):  # It looked before it began, and found less than its node had.
+    if not isinstance(number, int):  # The child looked before it began, and found less than its node had.
         needed = details.get("needed_bytes")
         found = details.get("free_bytes")
         assert isinstance(needed, int)
@@ -120,7 +120,7 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
 
 
 def _steps(progress: Progress | None) -> float:
-    """Steps done, from 0 to 2: 1 when everything is read, 2 when everything is written."""
+    """Return the steps done, from 0 to 2: 1 when everything is read, 2 when everything is written."""
     if progress is None:
         return 0.0
     read = progress.read_bytes / progress.source_bytes if progress.source_bytes else 1.0

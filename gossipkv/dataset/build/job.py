@@ -1,11 +1,11 @@
-"""One build: source files in, a directory with sorted files and a manifest out.
+"""One build job: source files in, a directory with sorted files and a manifest out.
 
-It is performed by a plain function over the seam, without Trio (`steps.perform`), so that it runs the same in a
-child process of a node (`child`), in `gossipkv build`, and under the fault-injecting files of the tests.
+The plain function `steps.perform` executes the job without Trio.  It runs the same in a node's child process
+(`build_child`), in `gossipkv build`, and under the fault-injecting files of the tests.
 
-The invariant: the manifest is written last, after every sorted file is durable.  Whatever ends the build before that,
-the directory is a leftover without a manifest, and is removed by whoever begins the next one; a build is never
-resumed halfway, since its input may have changed meanwhile and reading it again is the smaller part of the cost.
+Invariant: the manifest is written last, after every sorted file is durable.  A build that ends earlier leaves a
+directory without a manifest, and the next build removes it.  Builds are never resumed: their input may have changed,
+and reading it again is the smaller part of the cost.
 
 Duplicates: files are read in the order of their names as bytes, and the last record of a key is served.
 """
@@ -28,66 +28,66 @@ from gossipkv.storage.sorted_file import SUFFIX
 if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import SourceVersion
 
-# A sorted file takes up to 1.1 times its text, and while it is merged the sorted runs, as large again, are still
-# there; each partition adds a page or two of header, index and footer.
+# A sorted file takes up to 1.1 times its text.  While it is merged, the equally large sorted runs still exist.  Each
+# partition adds a page or two of header, index and footer.
 SPACE_FACTOR = 2.2
 SPACE_PER_PARTITION_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """Everything that a build needs to know."""
+    """The parameters of a build."""
 
     database: str
     version: str
     digest: str
     files: tuple[SourceFile, ...]
-    directory: str  # Exists and is empty.
+    directory: str  # The directory exists and is empty.
     partitions: int
-    function: str | None = None  # None: the one that made the files, if that can be told.
-    refuted: tuple[str, ...] = ()  # Functions that a stray has refuted for this digest: none of them is relied on.
-    follow: Identity | None = None  # What other nodes have made of these files, or what is here of them already.
+    function: str | None = None  # None: the function that made the files, if it can be recognised.
+    refuted: tuple[str, ...] = ()  # Functions refuted by a stray for this digest; the build relies on none of them.
+    follow: Identity | None = None  # The identity that other nodes, or earlier builds here, gave these files.
     compression: str = DatasetSettings.compression
-    format: str | None = None  # None: as the files look.
+    format: str | None = None  # None: detect the format from the files.
     reading: Reading = field(default_factory=Reading)
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
-    # Whether a file of an unwanted partition may be skipped: probe, declared, never.
+    # Rule for skipping a file of an unwanted partition: probe, declared, never.
     presharded: str = DatasetSettings.presharded
-    declaration: SourceFile | None = None  # The file in which the source's job says what each file holds,
-    declared: Declared | None = None  # and what it says, once it is read.
+    declaration: SourceFile | None = None  # The file in which the source's job declares the partitions of each file.
+    declared: Declared | None = None  # The content of the declaration, once read.
     remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
     def source_bytes(self) -> int:
-        """What there is to read."""
+        """Return the bytes to read."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def source_ms(self) -> int:
-        """When the last of the files was touched."""
+        """Return when the last of the files was modified."""
         return newest_ms(self.files)
 
     def identity(self, function: str, *, regrouped: bool) -> Identity:
-        """What the result is called."""
+        """Return the identity of the result."""
         return Identity(self.database, self.version, self.digest, self.partitions, function, regrouped)
 
     def to_build(self) -> list[int]:
-        """Return the partitions that are to be built, in order."""
+        """Return the partitions to build, in order."""
         return list(range(self.partitions)) if self.wanted is None else sorted(self.wanted)
 
     def wants(self, partition: int | None) -> bool:
-        """Whether a partition is built; a file without keys is always wanted."""
+        """True if the partition is built; a file without keys (None) is always wanted."""
         return partition is None or self.wanted is None or partition in self.wanted
 
     def may_skip(self, place: int, function: str) -> bool:
-        """Whether the source's job says that this file holds nothing wanted under the function, and is trusted."""
+        """True if a trusted declaration says that this file holds nothing wanted under the function."""
         if self.presharded != "declared" or self.declared is None or self.declared.function != function:
             return False
         held = self.declared.of(self.files[place].name)
         return held is not None and not any(map(self.wants, held))
 
     def groups(self) -> list[int]:
-        """Return for each partition the number of its sorted file among those built, or -1."""
+        """Return the number of each partition's sorted file among those built, or -1."""
         numbers = {partition: number for number, partition in enumerate(self.to_build())}
         return [numbers.get(partition, -1) for partition in range(self.partitions)]
 
@@ -101,7 +101,7 @@ class BuildJob:
         compression: str = DatasetSettings.compression,
         remote: RemoteRoot | None = None,
     ) -> BuildJob:
-        """The job that builds a listed version; as many partitions as it has files unless told."""
+        """Make the job for a listed version, with one partition per file unless `partitions` is given."""
         return cls(
             version.database,
             version.name,
@@ -115,12 +115,12 @@ class BuildJob:
         )
 
     def to_json(self) -> str:
-        """One line."""
+        """Encode the job as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str | bytes) -> BuildJob:
-        """Return what `to_json` was called on."""
+        """Decode the result of `to_json`."""
         fields = json.loads(line)
         fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
         fields["reading"] = Reading(**fields["reading"])
@@ -140,7 +140,7 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is.  It reads everything, then writes everything."""
+    """Progress of a build, which reads everything and then writes everything."""
 
     read_bytes: int
     source_bytes: int
@@ -149,18 +149,18 @@ class Progress:
 
     @property
     def done(self) -> float:
-        """Return how far it is, from 0 to 1; writing counts for a third (measured: 0.3 to 0.4 of the time)."""
+        """Return the fraction done, from 0 to 1; writing counts for a third (measured: 0.3 to 0.4 of the time)."""
         read = min(1.0, self.read_bytes / self.source_bytes) if self.source_bytes else 1.0
         written = self.written_records / self.read_records if self.read_records else 0.0
         return (2 * read + min(1.0, written)) / 3
 
 
 def space_needed_bytes(job: BuildJob) -> int:
-    """An estimate of what the build takes on the disk at its peak: an upper one, unless text is compressed.
+    """Estimate the peak disk use of the build: an upper bound, unless text is compressed.
 
-    It is that part of the source that the built partitions are, as if all were of one size: whatever else is read
-    leaves nothing on the disk.  Sorted files are copied.  Names mean nothing, but that many that end as ours do are
-    hardly anything else.
+    The estimate is the built partitions' part of the source, as if all partitions were equally large; other records
+    leave nothing on the disk.  Sorted files are copied.  Without a format, files that all end in our suffix count as
+    sorted.
     """
     told = {job.format} if job.format is not None else {PurePath(file.name).suffix for file in job.files}
     factor = 1 if told in ({"sorted"}, {SUFFIX}) else SPACE_FACTOR
@@ -170,21 +170,21 @@ def space_needed_bytes(job: BuildJob) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the node tells its child."""
+    """The order that the node sends to its child."""
 
     job: BuildJob
-    memory_bytes: int  # for the whole process
-    bytes_per_second: int  # 0: as fast as it goes
-    leash: int  # The descriptor of the program's.
+    memory_bytes: int  # For the whole process.
+    bytes_per_second: int  # 0: unlimited.
+    leash: int  # The program's descriptor of the leash.
     most_lanes: int = 1
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
+        """Encode the order as one line of JSON."""
         order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash, self.most_lanes]
         return json.dumps(order).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Return what `to_line` was called on."""
+        """Decode the result of `to_line`."""
         job, *means = json.loads(line)
         return cls(BuildJob.from_json(job), *means)

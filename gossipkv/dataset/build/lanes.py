@@ -1,15 +1,15 @@
 """A build on several cores: lanes are threads that each read a share of the files and write a share of the groups.
 
-Threads are enough: finding the records of a piece, their groups and their order, merging and writing them, all runs
-without the interpreter's lock.  `gossipkv.storage.shared_build` says how the work of all adds up to the same files as
-that of one.  All lanes end a step before any begins the next:
+Threads suffice: parsing, grouping, sorting, merging and writing run without the interpreter's lock.
+`gossipkv.storage.shared_build` explains why the files are the same as those of one lane.  All lanes end a step before
+any begins the next:
 
-    read     adds the records of its files to a builder of its own
-    aside    puts aside what it has for all to read; only if groups have records in several lanes
-    write    writes its groups, out of its own records or out of what all have put aside
+    read     add the records of its files to the lane's own builder
+    aside    put records aside for all lanes to read, only if groups have records in several lanes
+    write    write the lane's groups, from its own records or from those put aside
 
-The invariant: files get their names when all lanes have written theirs, or not at all.  What one lane fails with ends
-the others: each looks before every piece that it reads, and now and then while it writes.
+Invariant: files get their names when all lanes have written theirs, or not at all.  An error in one lane ends the
+others: each checks before every piece it reads, and now and then while it writes.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 Counted = TypeVar("Counted")
 Done = TypeVar("Done")
 
-# Below this a build in one lane is done about as soon.
+# Below this size a build in one lane is about as fast.
 SMALL_SOURCE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """What all lanes of a build make together."""
+    """The common task of all lanes of a build."""
 
     directory: str
-    names: Sequence[str]  # of the sorted files
-    memory_bytes: int  # for all builders together
+    names: Sequence[str]  # Names of the sorted files.
+    memory_bytes: int  # For all builders together.
     compression: str
-    metadata: Sequence[bytes]  # of each sorted file
+    metadata: Sequence[bytes]  # One entry for each sorted file.
 
 
 @dataclass(frozen=True, slots=True)
 class LaneResult(Generic[Counted]):
-    """What has become of it."""
+    """The result of a build in lanes."""
 
-    reports: list[BuildReport]  # for each name
-    counted: list[Counted]  # for each lane, in the order of the files
+    reports: list[BuildReport]  # One report for each name.
+    counted: list[Counted]  # One count for each lane, in the order of the files.
 
 
 @dataclass(slots=True)
 class LaneProgress:
-    """How far a lane is, or all together."""
+    """Progress of one lane, or of all together."""
 
     read_bytes: int = 0
     read_records: int = 0
@@ -71,7 +71,7 @@ class LaneProgress:
 
 
 def useful_lanes(sizes_bytes: Sequence[int], most: int) -> int:
-    """How many lanes, up to `most`, have something to do that is worth dividing it."""
+    """Return the number of lanes, up to `most`, that have enough work to be worth dividing."""
     if sum(sizes_bytes) < SMALL_SOURCE_BYTES:
         return 1
     return max(1, min(most, sum(size > 0 for size in sizes_bytes)))
@@ -87,19 +87,19 @@ def build_in_lanes(
     on_progress: Callable[[LaneProgress], None] = lambda _: None,
     pace: Note = lambda _: None,
 ) -> LaneResult[Counted]:
-    """Builds `task.names` in `task.directory`; returns when they are in place, and no thread is left.
+    """Build `task.names` in `task.directory`; return when they are in place and all threads have ended.
 
-    `sizes_bytes` are those of the files to read, in order; each lane gets neighbours.  What it is given is called in
-    the lanes' threads:
+    `sizes_bytes` are the sizes of the files to read, in order; each lane gets adjacent files.  The callbacks run in the
+    lanes' threads:
 
     * `read(places, builder, pace, on_records)` adds all records of the files at these places, in that order, and
-      returns what it has counted.  It calls `pace` with the size of each piece before it uses that, and `on_records`
+      returns its counts.  It calls `pace` with the size of each piece before using the piece, and `on_records`
       with the number of records so far.
-    * `on_progress`, with the sum over all lanes, by one lane at a time.
-    * `pace`, with the size of each piece that a lane is about to read; it may sleep.
+    * `on_progress` gets the sum over all lanes, from one lane at a time.
+    * `pace` gets the size of each piece that a lane is about to read, and may sleep.
 
     Raises:
-        GossipKVError, OSError: what a lane has failed with.
+        GossipKVError, OSError: the error of a lane.
     """
     remove_leftovers(task.directory, files)
     shares = [share for share in share_out(sizes_bytes, lanes) if share]
@@ -115,12 +115,12 @@ def build_in_lanes(
 
 
 class _Stopped(Exception):
-    """This lane gives up."""
+    """Another lane failed; this lane gives up."""
 
 
 @final
 class _Lane:
-    """One lane: its builder, and how far it is."""
+    """One lane: its builder and its progress."""
 
     def __init__(self, team: _Team, number: int, task: LaneTask, files: Files) -> None:
         self.progress = LaneProgress()
@@ -143,13 +143,13 @@ class _Lane:
         self.builder.abort()
 
     def pace(self, size_bytes: int) -> None:
-        """Wait until so much more may be read; raises when nobody needs it any more."""
+        """Wait until `size_bytes` more may be read; raise if another lane has failed."""
         self._team.pace(size_bytes)
         self.progress.read_bytes += size_bytes
         self._team.tell()
 
     def note_read(self, records: int) -> None:
-        """So many were read."""
+        """Note the number of records read so far."""
         self.progress.read_records = records
 
     def _note_written(self, records: int, _: int) -> None:
@@ -159,7 +159,7 @@ class _Lane:
 
 @final
 class _Team:
-    """All lanes, in threads of their own, and what stops them; leaving the block ends them."""
+    """All lanes in their own threads, with their stop signal; leaving the block ends them."""
 
     def __init__(self, size: int, on_progress: Callable[[LaneProgress], None], pace: Note) -> None:
         self.size = size
@@ -174,7 +174,7 @@ class _Team:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stopped.set()  # Whatever ends the wait for the threads, such as Ctrl-C, ends them.
+        self._stopped.set()  # Whatever ends the wait for the threads, such as Ctrl-C, must end the threads.
         self._stack.close()
 
     def build(
@@ -184,7 +184,7 @@ class _Team:
         read: Callable[[range, LaneBuilder, Note, Note], Counted],
         shares: Sequence[range],
     ) -> LaneResult[Counted]:
-        """The steps of all lanes."""
+        """Perform the steps of all lanes."""
         lanes = self._lanes = [self._stack.enter_context(_Lane(self, at, task, files)) for at in range(self.size)]
         threads = self._stack.enter_context(ThreadPoolExecutor(self.size, "lane"))
         counted = self._run(
@@ -211,12 +211,12 @@ class _Team:
         return LaneResult([reports[group] for group in range(len(task.names))], counted)
 
     def pace(self, size_bytes: int) -> None:
-        """Wait until so much more may be read; raises when another lane has failed."""
+        """Wait until `size_bytes` more may be read; raise if another lane has failed."""
         self._check()
         self._pace(size_bytes)
 
     def tell(self) -> None:
-        """How far all are; raises when another lane has failed."""
+        """Report the progress of all lanes; raise if another lane has failed."""
         self._check()
         with self._telling:
             told = [astuple(lane.progress) for lane in self._lanes]
@@ -227,7 +227,7 @@ class _Team:
             raise _Stopped
 
     def _run(self, threads: ThreadPoolExecutor, steps: Sequence[Callable[[], Done]]) -> list[Done]:
-        """What the step of each lane returns, once all have ended; raises what the first has failed with."""
+        """Return the result of each lane's step once all have ended; raise the first lane's error."""
         futures = [threads.submit(self._stopping, step) for step in steps]
         errors = [error for future in futures if (error := future.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
@@ -235,7 +235,7 @@ class _Team:
         return [future.result() for future in futures]
 
     def _stopping(self, step: Callable[[], Done]) -> Done:
-        """What the step returns; what it fails with stops the others."""
+        """Perform the step; an error stops the other lanes."""
         try:
             return step()
         except BaseException:

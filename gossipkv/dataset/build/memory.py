@@ -1,4 +1,4 @@
-"""How the memory of a build is divided: between its lanes, and in each between reading and sorting."""
+"""Division of a build's memory: between its lanes, and within each lane between reading and sorting."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from gossipkv.storage.builder import MIN_MEMORY_BYTES
 if TYPE_CHECKING:
     from gossipkv.dataset.build.job import BuildJob
 
-# What a reader holds beside blocks and values: chunks, batches.
+# A reader needs this much beside blocks and values: chunks, batches.
 READER_BYTES = 4 << 20
-# What pyarrow's allocator keeps beside pages; the package itself is there when memory is measured.
+# pyarrow's allocator keeps this much beside pages; the package itself is loaded when memory is measured.
 PARQUET_BYTES = 51 << 20
-# What the allocator keeps for itself, and the manifest.
+# For the allocator itself, and the manifest.
 SLACK_BYTES = 4 << 20
-# A block that says it becomes more than a thousand times its file is refused; but the longest value may be all alike,
-# and be some hundred bytes when it is compressed.
+# A block that claims to expand to more than a thousand times its file is refused.  The longest value may still be
+# uniform bytes that compress to some hundred bytes, so the limit is at least `LEAST_BLOCK_BYTES`.
 MOST_EXPANSION = 1_000
 LEAST_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What so many lanes use."""
+    """The memory that a number of lanes use."""
 
     lanes: int
-    builders_bytes: int  # of all lanes together
+    builders_bytes: int  # For all lanes together.
     reading: Reading
 
 
 def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
-    """Divide it for a build in one lane, by a process that takes `process_bytes` for itself.
+    """Divide the memory for a build in one lane, by a process that takes `process_bytes` for itself.
 
     Raises:
         ConfigError: nothing useful is left.
@@ -55,10 +55,10 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
 
 
 def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
-    """Divide it for as many lanes as are of use; None when one is enough, or memory too small for two.
+    """Divide the memory for as many lanes as help; None if one is enough, or memory is too small for two.
 
-    What a lane keeps free for long values and blocks is less than what one alone does: nearly no source has any, and
-    one that has is built in one lane.
+    A lane reserves less for long values and blocks than a lane alone does.  Few sources have any, and a source that
+    does is built in one lane.
     """
     for count in range(useful_lanes([file.size_bytes for file in job.files], most_lanes), 1, -1):
         reading = limits(job, memory_bytes // (2 * count))
@@ -69,15 +69,15 @@ def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most
 
 
 def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
-    """Return what the builder of one lane gets: of each byte more, less than a third goes to reading."""
+    """Return the bytes left for the builder of one lane; less than a third of each additional byte goes to reading."""
     return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 
 def limits(job: BuildJob, memory_bytes: int) -> Reading:
-    """How the job is to be read: the longest value and the largest block are a twelfth of the memory.
+    """Return the reading limits of the job: the longest value and the largest block are a twelfth of the memory.
 
-    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.  Nothing in a
-    small file is taken for large: what says that it expands a thousandfold is a bomb.
+    Otherwise a process of 64 MiB would reserve half of it for a value that hardly any source has.  Blocks are also
+    limited by the largest file: a file that claims to expand a thousandfold is a bomb.
     """
     largest = max((file.size_bytes for file in job.files), default=0)
     most = min(memory_bytes // BLOCKS_IN_MEMORY, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
@@ -85,7 +85,7 @@ def limits(job: BuildJob, memory_bytes: int) -> Reading:
 
 
 def reader_bytes(job: BuildJob, reading: Reading) -> int:
-    """What reading holds beside the builder: a block or the longest value, and what it was made from."""
+    """Return the bytes that reading holds beside the builder: a block or the longest value, and its input."""
     remote = REMOTE_BYTES if job.remote is not None else 0
     if job.format == "sequence":
         return sequence_file.memory_bytes(reading) + remote

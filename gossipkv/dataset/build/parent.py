@@ -1,8 +1,8 @@
-"""The node's side of a build: has a child build it, hears its progress, and answers for its end.
+"""The node's side of a build: start it in a child process, follow its progress, and report its end.
 
-A child (`child`) serves one build after the other as long as any runs or waits, so that a queue of small ones starts
-one interpreter.  However a build ends (done, an error, a killed process, cancellation) no process of it is left, and a
-child whose build was not heard to its end is not used again.
+A child (`build_child`) serves build after build as long as any runs or waits, so that a queue of small builds starts
+one interpreter.  However a build ends (done, an error, a killed process, cancellation), none of its processes remains.
+A child whose build was not followed to its end is not used again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gossipkv.processes.usage import activity_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-# How often a child is looked at from outside: a fraction of a millisecond each time.
+# Observe a child from outside this often; each look takes a fraction of a millisecond.
 WATCH_PERIOD_S = 0.5
 
-# Of a processor's time a build may have so much before it gives way to reads, and this part of the time that its
-# version has waited: the first is more than what a small one takes in all.
+# A build may use this much processor time, plus this part of the time its version has waited, before it gives way to
+# reads.  The first is more than a small build takes in all.
 FREE_S = 1.0
 FREE_PART = 0.1
 
 
 class Build(Protocol):
-    """How versions are built: `build_in_child`, or what a simulation has in its place."""
+    """Builds versions: `build_in_child`, or a simulation's replacement."""
 
     async def __call__(
         self,
@@ -47,9 +47,7 @@ class Build(Protocol):
         loads: Loads,
         on_progress: Callable[[Progress], None],
         waits_since_s: float,
-    ) -> int:
-        """Build, as `build_in_child` does."""
-        ...
+    ) -> int: ...
 
 
 class Turn:
@@ -60,29 +58,29 @@ class Turn:
         self._given_up = False
 
     def give_up(self) -> None:
-        """Somebody else may run as well from now on."""
+        """Let another build run as well from now on."""
         if not self._given_up:
             self._given_up = True
             self._limiter.release_on_behalf_of(self)
 
 
 class Loads:
-    """What all builds of a node share: how many may run, how many bytes a second they read together, and the disk."""
+    """The limits shared by all builds of a node: parallel builds, bytes read per second, and disk space."""
 
     def __init__(self, max_parallel: int, bytes_per_second: int, priority: str = "auto") -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
         self._priority = priority
         self.disk_space = Reservations()
-        self.reads_begin = trio.Event()  # Set once something is served here.
+        self.reads_begin = trio.Event()  # Set once this node serves something.
         self.children = Children()
-        self._here = 0  # Those that run or wait.
+        self._here = 0  # Builds that run or wait.
         self._running = 0
         self._changed = trio.Event()
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[Turn]:
-        """Waits until a build may run, and counts it while it does."""
+        """Wait until a build may run, and count it while it does."""
         turn = Turn(self._limiter)
         self._here += 1
         try:
@@ -100,25 +98,24 @@ class Loads:
 
     @property
     def idle(self) -> int:
-        """How many more may run now."""
+        """Return how many more builds may run now."""
         return max(0, int(self._limiter.total_tokens) - self._running)
 
     def share_bytes_per_second(self) -> int:
-        """What one build may read; 0: as fast as it goes."""
+        """Return the bytes per second that one build may read; 0: unlimited."""
         return self._bytes_per_second and max(1, self._bytes_per_second // max(1, self._running))
 
     def give_way(self, processor_s: float, waited_s: float) -> bool:
-        """Whether a build that had so much of a processor, of a version that has waited so long, lets others go first.
+        """True if a build that used `processor_s`, of a version that waited `waited_s`, gives way to others.
 
-        One that gets less than its part has normal priority, however much else runs: the longer its version has waited,
-        the more it may have.
+        A build below its part has normal priority, whatever else runs; the part grows with the wait of its version.
         """
         if self._priority == "auto":
             return self.reads_begin.is_set() and processor_s >= FREE_S + FREE_PART * waited_s
         return self._priority == "low"
 
     async def share_changed(self) -> None:
-        """Returns when a build has begun or ended."""
+        """Wait until a build begins or ends."""
         await self._changed.wait()
 
     def _count(self, by: int) -> None:
@@ -137,16 +134,14 @@ async def build_in_child(
     on_progress: Callable[[Progress], None],
     waits_since_s: float,
 ) -> int:
-    """Builds `job` in a process of its own; when it returns, the result is durable in `job.directory`.
+    """Build `job` in a child process; return its peak memory in bytes once the result is durable in `job.directory`.
 
-    `on_progress` is called with what the child says, and again with the same while it is held up for want of a
-    processor; so not while it waits for its source.  `waits_since_s` is since when, by Trio's clock, the version waits.
-
-    Returns the most memory that the process has had, in bytes.
+    `on_progress` gets the child's progress, and the same progress again while the build lacks a processor, but not
+    while it waits for its source.  `waits_since_s` is the time, by Trio's clock, since which the version waits.
 
     Raises:
-        SourceChanged: the source is not what it was when it was listed.
-        BuildError: says why, and whether trying again may help.
+        SourceChanged: the source differs from when it was listed.
+        BuildError: the reason, and whether a retry may help.
     """
     async with loads.children.one() as child_:
         watch = _Watch(child_.pid, loads, waits_since_s, Progress(0, job.source_bytes, 0, 0), on_progress)
@@ -164,11 +159,11 @@ async def build_in_child(
 
 
 class _End(NamedTuple):
-    """How a build has ended."""
+    """The end of a build."""
 
-    outcome: dict[str, object] | None  # Its last word.
-    status: int | None  # Of its process, or of the child if that has ended.
-    said: list[bytes]  # On standard error.
+    outcome: dict[str, object] | None  # Its last message.
+    status: int | None  # Exit status of its process, or of the child if that has ended.
+    said: list[bytes]  # Lines on standard error.
 
 
 @final
@@ -184,7 +179,7 @@ class Child:
 
     @classmethod
     async def start(cls) -> Self:
-        """Raises OSError when no process can be started."""
+        """Start a child.  Raises OSError if no process can be started."""
         async with AsyncExitStack() as stack:
             running = child.running("gossipkv.dataset.build.build_child")
             process, leash = await stack.enter_async_context(running)
@@ -192,28 +187,28 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether another build can be ordered."""
+        """True if another build can be ordered."""
         return self._process.poll() is None
 
     async def tell(self, line: bytes) -> None:
-        """Order a build, or another pace."""
+        """Send an order or a new pace."""
         self.is_idle = False
         assert self._process.stdin is not None
         await self._process.stdin.send_all(line)
 
     async def hear(self, watch: _Watch) -> _End:
-        """Hear the build that was ordered until its end."""
+        """Follow the ordered build until its end."""
         errors: list[bytes] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(child.collect_errors, self._process, errors)
             outcome, status = await self._listen(watch)
-            # What its process has said before its end is there, and the task above reads it before this one goes on.
+            # The output before the process's end has arrived; the task above reads it at this checkpoint.
             await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         return _End(outcome, status, errors)
 
     async def end(self) -> None:
-        """Leave nothing of it, nor of what it builds."""
+        """End the child and its build."""
         await self._stack.aclose()
 
     async def _listen(self, watch: _Watch) -> tuple[dict[str, object] | None, int | None]:
@@ -224,7 +219,7 @@ class Child:
             for line in lines.feed(bytes(part)):
                 try:
                     message = json.loads(line)
-                except ValueError:  # Not from us: something in the child has printed.
+                except ValueError:  # Something in the child has printed a line that is not ours.
                     continue
                 match message:
                     case {"started": int(process)}:
@@ -242,14 +237,14 @@ class Child:
 
 @final
 class Children:
-    """The children of a node: one for each build that runs, and those that have built and are needed again soon."""
+    """The children of a node: one for each running build, and idle ones that are needed again soon."""
 
     def __init__(self) -> None:
         self._idle: list[Child] = []
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[Child]:
-        """Have one for a build.  Raises OSError when none can be started."""
+        """Provide a child for one build.  Raises OSError if none can be started."""
         idle = None
         while self._idle and idle is None:
             idle = self._idle.pop()
@@ -266,14 +261,14 @@ class Children:
                 await found.end()
 
     async def end(self) -> None:
-        """No build runs, and none waits."""
+        """End the idle children, when no build runs or waits."""
         while self._idle:
             await self._idle.pop().end()
 
 
 @final
 class _Watch:
-    """A build as it is seen from outside: it gets its priority by what it had, and speaks for it while it cannot."""
+    """Observes a build from outside: sets its priority by its processor time, and reports progress while it waits."""
 
     def __init__(
         self,
@@ -283,7 +278,7 @@ class _Watch:
         progress: Progress,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.build: int | None = None  # Its process, once it has one.
+        self.build: int | None = None  # Process of the build, once it has one.
         self._child = child_
         self._loads = loads
         self._waits_since_s = waits_since_s
@@ -292,20 +287,20 @@ class _Watch:
         self._gives_way = False
 
     def hear(self, progress: Progress) -> None:
-        """Take what it has said."""
+        """Pass on the progress."""
         self._progress = progress
         self._on_progress(progress)
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Look periodically, until cancelled."""
         while True:
             await trio.sleep(WATCH_PERIOD_S)
             if self.look():
                 self._on_progress(self._progress)
 
     def look(self) -> bool:
-        """Give it its priority; whether it is held up."""
-        if self.build is None:  # The child keeps its priority, which all builds to come begin with.
+        """Set the build's priority; return True if it is held up."""
+        if self.build is None:  # The child keeps its priority, since all later builds inherit it.
             return activity_of(self._child).is_held_up
         activity = activity_of(self.build)
         wanted = self._loads.give_way(activity.processor_s, trio.current_time() - self._waits_since_s)
@@ -315,7 +310,7 @@ class _Watch:
 
 
 async def _instruct(child_: Child, order: Order, loads: Loads) -> None:
-    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; whoever hears it sees that too.
+    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `Child.hear` notices as well.
         share = order.bytes_per_second
         await child_.tell(order.to_line())
         while True:

@@ -1,8 +1,8 @@
-"""How the records of source files get into a builder: each decoded, put into its partition, and verified.
+"""Reading of source files into a builder: each record is decoded, assigned to its partition, and verified.
 
-Every key that is read is verified against every claim about the files (`recognition`).  A key that strays from the
-claim by which records are grouped ends the reading, since the version has to be read anew in another way (`Strayed`);
-strays from a claim that has failed already are counted, and the first is kept for people to look at.
+Every key is verified against every claim about the files (`recognition`).  A key that strays from the claim by which
+records are grouped ends the reading (`Strayed`): the version must be read again with another function.  Strays from a
+claim that failed earlier are counted, and the first is kept for people to inspect.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.builder import LaneBuilder
 
-# A file whose first keys, so many, are all of one partition that is not wanted is skipped, as Sequins does (seed 001).
+# A file is skipped if this many first keys are all of one unwanted partition, as Sequins does (seed 001).
 PROBE_KEYS = 5_000
 
 
 class Strayed(LocalError):
-    """A key is not where the function that was recognised puts it; `possible` are the functions that still fit."""
+    """A key is not where the recognised function puts it; `possible` are the functions that still fit."""
 
     def __init__(self, stray: Stray, function: str, possible: tuple[str, ...]) -> None:
         super().__init__(
@@ -45,10 +45,10 @@ class Strayed(LocalError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Function by which records are grouped, and claims about the files that are verified.
+    """The function by which records are grouped, and the claims about the files to verify.
 
-    Where it relies on them, the first claim is about that same function, and a key that strays from it ends the
-    reading; else the one claim has failed, and its strays are counted.
+    If `relies`, the first claim is about that function, and a key that strays from it ends the reading.  Otherwise the
+    one claim has failed, and its strays are counted.
     """
 
     function: str
@@ -58,14 +58,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ReadingResult:
-    """The counts of a reading; those of several lanes add up."""
+    """The counts of a reading; the results of several lanes add up."""
 
-    records: int = 0  # kept
-    strays: tuple[int, ...] = ()  # for each claim of the rule
-    first_stray: Stray | None = None  # from the first claim, of a rule that does not rely on it
+    records: int = 0  # Records kept.
+    strays: tuple[int, ...] = ()  # One count for each claim of the rule.
+    first_stray: Stray | None = None  # From the first claim of a rule that does not rely on it.
 
     def __add__(self, later: ReadingResult) -> ReadingResult:
-        """`later` is of files that come after these."""
+        """Add `later`, the result for files after these."""
         strays = self.strays or later.strays
         if self.strays and later.strays:
             strays = tuple(map(sum, zip(self.strays, later.strays, strict=True)))
@@ -86,15 +86,15 @@ def take_in(
     pace: Callable[[int], None] = lambda _: None,
     on_records: Callable[[int], None] = lambda _: None,
 ) -> ReadingResult:
-    """Reads the files at these places of the job's list, in order.
+    """Read the files at these places of the job's list, in order.
 
-    `pace` is called with the size of each piece before it is used, and may sleep; `on_records` with the number of
-    records kept so far.
+    `pace` gets the size of each piece before its use, and may sleep; `on_records` gets the number of records kept so
+    far.
 
     Raises:
-        Strayed: see there.
+        Strayed: a key strays from the function that the rule relies on.
         SourceError: a file is not of its format.
-        SourceChanged: a file is not what it was when it was listed.
+        SourceChanged: a file differs from when it was listed.
         StorageError: the system refused.
     """
     intake = _Intake(job, rule, builder, on_records)
@@ -106,13 +106,11 @@ def take_in(
 
 
 def probes(job: BuildJob, rule: Rule, place: int) -> bool:
-    """Whether a file is to be skipped if its first keys are where they are taken to be."""
+    """True if a file is skipped once its first keys are in their expected partition."""
     return job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
 
 
 class _Intake:
-    """One reading of some of the files."""
-
     def __init__(self, job: BuildJob, rule: Rule, builder: LaneBuilder, on_records: Callable[[int], None]) -> None:
         self._job = job
         self._rule = rule
@@ -126,7 +124,7 @@ class _Intake:
         return ReadingResult(self._records, tuple(self._assigner.strays()), self._first_stray)
 
     def take(self, place: int, reader: SourceReader) -> None:
-        """Reads the file at this place, or its first keys if it need not be read."""
+        """Read the file at this place, or only its first keys if it may be skipped."""
         job, rule = self._job, self._rule
         assert job.format is not None
         probing = probes(job, rule, place)

@@ -1,21 +1,12 @@
-"""What are these files?  Their format, and the partition function that made them, told from the first keys of each.
+"""Recognition of source files: their format, and the partition function that made them, from the first keys of each.
 
-A file belongs to the partition that its keys hash to, not to its number.  So a function fits when all keys of a file
-are in one partition under it, and no two files are in the same one; it needs as many files as partitions.  The first
-keys only propose: every key that is read afterwards is verified against each function that is still possible, since
-two functions may differ in one key of a million (`string` and `spark` do only where a hash is negative).
-
-Functions are tried in the order of `FUNCTIONS` (seed 001, and what was found in the wild: `docs/users/keyspace.md`).
-Those that cannot be told apart by membership are all reported, and the first is taken, unless only a later one puts
-every file at the place of its partition, as every Hadoop job numbers its files: with two partitions `text` is `sequins`
-with the numbers exchanged.  `cascading` is never taken for its numbers: it is `sequins` moved on by 31, and Sequins
-reads its files by its own function; it is taken where a key tells it from all others.
-
-A key that strays refutes a function, and the choice is made anew among those that are left, as if the refuted ones had
-never fitted: so who found the stray and who was told of it take the same.
-
-Nodes whose sources say different things of the same files (one has a declaration, one has not) come to one identity,
-too: whoever hears of one that was published for them goes towards it.
+A function fits if all keys of a file are in one partition, no two files share one, and there are as many files as
+partitions.  Every key read later is verified against each fitting function: `string` and `spark` differ in few keys.
+Functions are tried in the order of `FUNCTIONS` (seed 001; `docs/users/keyspace.md`), and the first that fits is taken.
+A later one is preferred if only it puts every file at the place of its partition, as Hadoop jobs do.  `cascading`
+(`sequins` moved on by 31) is never preferred for places, since Sequins reads such files by its own function. A stray
+refutes a function, and the choice ignores refuted functions.  The node that found the stray and the nodes that were
+told of it therefore choose alike.  A node whose source declares less follows an identity published by others.
 """
 
 from __future__ import annotations
@@ -39,41 +30,41 @@ if TYPE_CHECKING:
 
 SAMPLE_KEYS = 64
 
-# A function under which so much of the samples agrees was the writer's, and the rest has strayed.  By chance 64 keys
+# A function under which this share of the samples agrees was the writer's, and the rest has strayed.  By chance 64 keys
 # of two partitions come to 0.75 about once in 10,000 files.
 NEARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """That a function made the files: the partition that each of them holds, None for a file without keys."""
+    """A claim that a function made the files: the partition of each file, None for a file without keys."""
 
     function: str
     partitions: tuple[int | None, ...]
 
     @property
     def in_place(self) -> bool:
-        """Whether every file stands at the place of its partition."""
+        """True if every file stands at the place of its partition."""
         return all(held in {None, place} for place, held in enumerate(self.partitions))
 
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """The claims that the samples fit, best first; or, if there are none, the one that they nearly fit."""
+    """The claims that the samples fit, best first; if none fits, the claim that they nearly fit."""
 
     claims: tuple[Claim, ...]
     nearly: Claim | None = None
-    prefer: str | None = None  # The function that somebody declared, or that others rely on.
+    prefer: str | None = None  # The function that was declared, or that others rely on.
 
     def without(self, refuted: Collection[str]) -> Recognition:
-        """What is left once these functions are refuted; when nothing is, the best one before was nearly fitted."""
+        """Remove the refuted functions; if none is left, the former best claim becomes `nearly`."""
         left = [claim for claim in self.claims if claim.function not in refuted]
         if len(left) == len(self.claims):
             return self
         return Recognition(_best_first(left, self.prefer), None if left else self.claims[0], self.prefer)
 
     def towards(self, followed: Identity) -> Recognition:
-        """What leads to the identity that others have made of these files, as far as the samples allow it."""
+        """Prefer the identity that others gave these files, as far as the samples allow."""
         fitting = [claim.function for claim in self.claims]
         if followed.regrouped:
             return self.without(fitting)
@@ -83,9 +74,9 @@ class Recognition:
 
 
 def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | None = None) -> Recognition:
-    """Scores each function on the first keys of every file; `count` partitions.
+    """Score each function on the first keys of every file; `count` is the number of partitions.
 
-    `prefer` is the function that somebody declared: it is the first claim if it fits.
+    `prefer` is the declared function: it becomes the first claim if it fits.
     """
     if len(samples) != count:
         return Recognition(())
@@ -98,7 +89,7 @@ def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | N
 
 
 def _best_first(fitting: Iterable[Claim], prefer: str | None) -> tuple[Claim, ...]:
-    """The one that is relied on, then the others in the order in which they are tried."""
+    """Return the claim to rely on, then the others in the order of `FUNCTIONS`."""
     tried = sorted(fitting, key=lambda claim: FUNCTIONS.index(claim.function))
     first = next((claim for claim in tried if claim.function == prefer), None)
     if first is None:
@@ -108,7 +99,7 @@ def _best_first(fitting: Iterable[Claim], prefer: str | None) -> tuple[Claim, ..
 
 
 def _score(function: str, samples: Sequence[Sequence[bytes]], count: int) -> tuple[Claim | None, float]:
-    """What each file holds by the majority of its keys, and the share of all keys that agree; no claim if two clash."""
+    """Return each file's partition by majority, and the share of keys that agree; no claim if two files clash."""
     held: list[int | None] = []
     agreeing = 0
     for sample in samples:
@@ -128,12 +119,12 @@ def _score(function: str, samples: Sequence[Sequence[bytes]], count: int) -> tup
 def _partition(function: str, key: bytes, count: int) -> int | None:
     try:
         return partition(function, key, count)
-    except ValueError:  # The function needs text, and this is none.
+    except ValueError:  # The function needs text, and the key is none.
         return None
 
 
 def find_format(job: BuildJob, files: SourceFiles) -> str:
-    """The one format of all files; a file that says nothing, as an empty one does, is of any.
+    """Return the one format of all files; a file without evidence, such as an empty one, matches any.
 
     Raises:
         SourceError: two files are of different formats.
@@ -157,7 +148,7 @@ def find_format(job: BuildJob, files: SourceFiles) -> str:
 
 
 def recognise_function(job: BuildJob, files: SourceFiles) -> Recognition:
-    """Which functions the first keys of every file fit.  Raises what reading raises."""
+    """Recognise the functions that fit the first keys of every file.  Raises the reader's errors."""
     if job.function is not None or job.partitions != len(job.files):
         return Recognition(())
     samples = [_first_keys(job, file, files) for file in job.files]

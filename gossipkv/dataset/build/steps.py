@@ -1,12 +1,11 @@
-"""The steps of a build: find out what the files are, group their records by the right function, write sorted files.
+"""The steps of a build: recognise the files, group their records by the right function, and write sorted files.
 
-Which function the files were partitioned by is found out, not asked (`recognition`); where the files leave it open, as
-other nodes have found.  What was recognised is relied upon until a key strays from it; then the next function that fits
-is tried, and when none is left the version is read in full and grouped by Sequins' own.  Which of the two became of it
-is part of the version's identity, and the functions that were refuted on the way stand in the manifest: others, who do
-not read the file of the stray, are told.
+The partition function is recognised from the files (`recognition`).  Where the files leave it open, the build follows
+the identity that other nodes published.  A recognised function is relied upon until a key strays.  The build then tries
+the next function that fits, and finally reads everything and groups by Sequins' own function.  The identity of the
+version says which happened.  The manifest lists the refuted functions, for nodes that do not read the stray's file.
 
-One lane does it all, or several share the reading and the writing (`lanes`); the files are the same.
+One lane does everything, or several share reading and writing (`lanes`); the files are the same.
 """
 
 from __future__ import annotations
@@ -41,40 +40,40 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
     from gossipkv.storage.builder import BuildReport, LaneBuilder
 
-# What is read of a file that is skipped by its first keys, at most.
+# Upper bound of the bytes read from a file that is skipped by its first keys.
 SKIPPED_BYTES = 1 << 20
 
-# The function by which we group what no function has made.
+# Groups files that no known function has made.
 OWN_FUNCTION = "sequins"
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The threads that share a build, and what they have."""
+    """The threads that share a build, and their memory."""
 
     count: int
-    memory_bytes: int  # for all their builders together
-    reading: Reading  # What a lane takes may be shorter than what is taken where there is but one.
+    memory_bytes: int  # For all their builders together.
+    reading: Reading  # The limits of a lane may be below those of a build in one lane.
 
 
 @dataclass(frozen=True, slots=True)
 class BuildResources:
-    """The memory and the threads that a build has, and whom it tells how far it is."""
+    """The memory, threads, pace and progress callback of a build."""
 
-    memory_bytes: int  # for the builder of one lane alone
+    memory_bytes: int  # For the builder of one lane alone.
     lanes: Lanes | None = None
     on_progress: Callable[[Progress], None] = lambda _: None
-    pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before it is used, and may sleep.
+    pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before its use, and may sleep.
 
 
 def perform(job: BuildJob, files: Files, resources: BuildResources, *, origin: SourceFiles | None = None) -> Manifest:
-    """Builds; returns when the result is durable in `job.directory`.
+    """Build the job; return its manifest when the result is durable in `job.directory`.
 
-    The source is read with `origin`, or as the job says, and so does each lane.
+    Every lane reads the source with `origin`, by default with the files that the job names.
 
     Raises:
         SourceError: a file is not of its format.
-        SourceChanged: a file is not what it was when it was listed.
+        SourceChanged: a file differs from when it was listed.
         StorageError: not enough space, or the system refused.
     """
     _check_space(job, files)
@@ -93,12 +92,12 @@ def perform(job: BuildJob, files: Files, resources: BuildResources, *, origin: S
 
 
 def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
-    """The job with the format that its files have, if it names none.  Raises what reading raises."""
+    """Return the job with the detected format, if it names none.  Raises the reader's errors."""
     return job if job.format is not None else replace(job, format=find_format(job, origin))
 
 
 def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
-    """Our own sorted files need no building if they fit together; a key in a wrong one has them read after all."""
+    """Adopt our own sorted files if they fit together; otherwise read everything."""
     recognition, refuted = None, set(job.refuted)
     if job.format == "sorted":
         try:
@@ -117,7 +116,7 @@ def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
 
 
 def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
-    """What the source's job says of its files, if it is about as many partitions as are built."""
+    """Return the declaration of the source's job, if it names as many partitions as the build."""
     if job.declaration is None:
         return None
     with SourceReader(origin, job.declaration) as reader:
@@ -126,7 +125,7 @@ def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
 
 
 def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition, refuted: set[str]) -> Manifest:
-    """Relies on what was recognised while it holds; else groups by the job's function, or by ours."""
+    """Rely on the recognised function while it holds; otherwise group by the job's function, or by ours."""
     if job.follow is not None and job.follow.partitions == job.partitions:
         recognition = recognition.towards(job.follow)
     recognition = recognition.without(refuted)
@@ -153,17 +152,17 @@ class _Attempt:
     files: Files
     origin: SourceFiles
     resources: BuildResources
-    source_bytes: int  # Of the job, which would sum them up at every step; there are as many steps as files.
+    source_bytes: int  # Kept here, since summing over the job at each step would be quadratic in the number of files.
 
     def __call__(self, rule: Rule) -> Manifest:
-        """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
+        """Build by the rule; all but the manifest is durable.  Raises as `perform`, and Strayed."""
         job = self.job
         taken, reports = self._in_lanes(rule) or self._alone(rule)
         self._tell_written(taken.records, taken.records)
         return _manifest(job, rule, taken, dict(zip(job.to_build(), reports, strict=True)), self.files)
 
     def _in_lanes(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]] | None:
-        """None: one lane is to do it all, since there is little to do or since a lane's memory is too small."""
+        """Build in several lanes; None if there is little to do, or a lane's memory is too small."""
         lanes, job = self.resources.lanes, self.job
         sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
         count = 1 if lanes is None else useful_lanes(sizes, lanes.count)
@@ -189,7 +188,8 @@ class _Attempt:
         except SourceError:
             if lanes.reading == job.reading:
                 raise
-            return None  # Perhaps it was too long for a lane; if not, the same error comes again.
+            # A value was perhaps too long for a lane's memory; if not, the same error comes again in one lane.
+            return None
         return reduce(add, result.counted), result.reports
 
     def _alone(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]]:
@@ -227,7 +227,7 @@ class _Attempt:
         return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.to_build()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
-        """Estimate how much of a file is read."""
+        """Estimate the bytes read of a file."""
         job, size_bytes = self.job, self.job.files[place].size_bytes
         skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes

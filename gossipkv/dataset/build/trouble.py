@@ -1,4 +1,4 @@
-"""Why a version could not be built: what its copy in ERROR says, and the error that a build ends with."""
+"""The reason why a version could not be built, for its copy in ERROR and for the error that ends a build."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gossipkv.errors import LocalError
 if TYPE_CHECKING:
     from gossipkv.errors import Detail, GossipKVError
 
-# Details that may have something of a record in them, as the message has it then.
+# Details that may contain data of a record, as the message may.
 _OF_DATA: Final = frozenset({"reason", "key", "expected", "got"})
 FOR_READERS: Final = "what is wrong there is told to users who may read the database, and in the node's log"
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a copy is in ERROR."""
+    """The reason why a copy is in ERROR."""
 
     message: str
-    details: dict[str, str | int] = field(default_factory=dict)  # `file`, `line`, `offset` where known
-    lasting: bool = True  # Only another source can help; else it is tried again after a pause.
+    details: dict[str, str | int] = field(default_factory=dict)  # `file`, `line`, `offset`, where known.
+    lasting: bool = True  # Only another source can help; otherwise the build is retried after a pause.
 
     def told(self, *, to_readers: bool) -> dict[str, Detail]:
-        """Return the message and the details; to whoever may not read the database only where it is.
+        """Return the message and the details, or only the place for an audience that may not read the database.
 
-        Everything is withheld that a format or a library has said of a file: nobody can tell what of it is data.
+        The text of a format or a library about a file is withheld from that audience, since it may contain data.
         """
         if to_readers or not (self.lasting or _OF_DATA & self.details.keys()):
             return {"message": self.message, **self.details}
@@ -47,7 +47,7 @@ class BuildError(LocalError):
 
 
 def trouble_of(error: GossipKVError | OSError) -> Trouble:
-    """Return what a version in ERROR says about an error."""
+    """Return the trouble that a version in ERROR reports for an error."""
     if isinstance(error, BuildError):
         return error.trouble
     if isinstance(error, OSError):

@@ -1,8 +1,8 @@
-"""Which sorted file each record of a batch goes into, and whether every key is where its file claims to be.
+"""Assigns each record of a batch to a sorted file, and verifies each key against the claims about its file.
 
-One pass over a batch does both, for the function that the records are grouped by and for every other function that
-the files may have been made with.  A key whose hash does not exist under a function (it is not text) strays under it.
-Keys below 0x80 hash alike as bytes and as text, so most are hashed once for all functions but `text`.
+One pass over a batch does both, for the function that groups the records and for every other possible function.  A key
+without a hash under a function (it is not text) strays under that function.  Keys below 0x80 hash alike as bytes and as
+text, so most keys are hashed once for all functions but `text`.
 """
 
 cimport cython
@@ -27,16 +27,16 @@ cdef extern from *:
 
 @cython.final
 cdef class Assigner:
-    """Groups records by a function, and counts those that stray from what the claims say about their file.
+    """Groups records by a function, and counts the records that stray from the claims about their file.
 
     Args:
         function: the code of the function by which records are grouped.
-        groups: for each partition the number of its sorted file, or -1: its records are not wanted.
+        groups: for each partition the number of its sorted file, or -1 if its records are not wanted.
         claims: the codes of the functions under which keys are verified.
     """
 
     cdef int function
-    cdef bint shares_hash                 # Another function than `text` is asked.
+    cdef bint shares_hash  # Any function but `text` is used.
     cdef Py_ssize_t count
     cdef uint32_t* groups
     cdef int claim_count
@@ -44,7 +44,7 @@ cdef class Assigner:
     cdef Py_ssize_t expected[MAX_CLAIMS]
     cdef uint64_t misses[MAX_CLAIMS]
     cdef Py_ssize_t first[MAX_CLAIMS]
-    cdef readonly Py_ssize_t homeless     # In the last batch, the first record without a partition to be grouped by.
+    cdef readonly Py_ssize_t homeless  # First record of the last batch without a partition to be grouped by, or -1.
 
     def __cinit__(self, int function, groups not None, claims=()):
         cdef Py_ssize_t place
@@ -73,7 +73,7 @@ cdef class Assigner:
         free(self.groups)
 
     def begin_file(self, expected not None):
-        """The next records are of another file: the partition that it holds under each claim; None: it has no keys."""
+        """Begin another file; `expected` is its partition under each claim, None for a file without keys."""
         cdef Py_ssize_t place
         if len(expected) != self.claim_count:
             raise ValueError(f"{len(expected)} expectations for {self.claim_count} claims")
@@ -81,7 +81,7 @@ cdef class Assigner:
             self.expected[place] = -1 if expected[place] is None else expected[place]
 
     def assign(self, Batch batch not None):
-        """Set every record's group; for each claim, the number of the first record that strays from it, or -1."""
+        """Set every record's group; return for each claim the number of the first stray record, or -1."""
         cdef Py_ssize_t claim
         for claim in range(self.claim_count):
             self.first[claim] = -1
@@ -91,11 +91,11 @@ cdef class Assigner:
         return [self.first[claim] for claim in range(self.claim_count)]
 
     def strays(self):
-        """How many keys have strayed from each claim so far."""
+        """Return the number of strays from each claim so far."""
         return [self.misses[claim] for claim in range(self.claim_count)]
 
     def drop_unwanted(self, Batch batch not None):
-        """Take the records out whose partition is not wanted; the others keep their order."""
+        """Remove the records of unwanted partitions; the others keep their order."""
         cdef Py_ssize_t number, kept = 0
         with nogil:
             for number in range(batch.count):
