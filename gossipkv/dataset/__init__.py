@@ -1,25 +1,15 @@
-"""Immutable databases: what lies at a source root, how a version of it is built, kept and switched to.
+"""Immutable databases: their versions at a source root, and how versions are built, kept and switched to.
 
-Read in this order:
+    lifecycle/   the states of a version as tables, and the next step as a pure function (read this first)
+    source/      databases, versions and files at the source; formats/: the formats of the files
+    local/       built versions on the node's disk; build/: building them in a process of its own
+    scrub/       repeated checks of served files, in the cache and on the disk; memory/: residency of mapped files
+    cluster/     the versions of other nodes, and the steps that they permit this node
+    database.py  one database: it looks, builds, switches and retires; library.py: all databases
+    report.py    the answers to people and scripts
+    offline/     versions made beside the data, without a node
 
-    lifecycle/      the two lives of a version as tables, and what to do next as a pure function
-    source/         databases, versions and files, as they lie at the source
-    formats/        what their files may be
-    local/          what is built, on the node's disk
-    build/          from the one to the other, in a process of its own
-    shared_resources.py   what the databases of a node share, and how many builds there were
-    scrub/          what is served is checked again and again, in the cache and on the disk
-    cluster/        what other nodes hold, and what this one may do
-    memory/         which of the mapped files are resident
-    held.py         a version that a node holds and answers, as its other parts see it
-    rewriting.py    documents that nobody waits for
-    database.py     one database: it looks, builds, switches and retires
-    library.py      all of them; coalesced.py: looks that are asked for together
-    report.py       what people and scripts are told
-    offline/        versions made where the data is, without a node
-
-What jobs outside a node call to write such versions is here by name, and is loaded when it is asked for: it needs no
-Trio, and the process that builds for a node does not need it.
+Jobs outside a node import the names below, which load on first use: they need no Trio.
 """
 
 from __future__ import annotations
@@ -43,7 +33,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """One of the names above, from the module that it is defined in."""
+    """Return one of the names above, from the module that defines it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,8 +1,8 @@
-"""One run for all who asked before it began.
+"""Coalesced runs of an action: one run serves all callers who asked before it began.
 
-A look at a source may take seconds, and a peer may ask for one a thousand times in a breath.  What an asker needs is
-a look that began after it asked, and any such look will do: so there is one at a time, and everyone who waits when it
-begins shares it.  When it fails, the next of them tries for itself.
+A look at a source may take seconds, and a peer may ask for one a thousand times at once.  A caller needs a look that
+began after its call, and any such look will do.  One look runs at a time, and all callers that wait when it begins
+share it.  If a run fails, the next waiting caller starts its own.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @final
 class Coalesced:
-    """An action that is asked for more often than it need be done."""
+    """An action that is requested more often than it need run."""
 
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
         self._action = action
         self._waiting = trio.lowlevel.ParkingLot()
-        self._begun = 0  # How many runs have begun,
-        self._done = 0  # and which was the last to succeed.
+        self._begun = 0  # Number of runs begun.
+        self._done = 0  # Number of the last run that succeeded.
         self.running = False
 
     async def run(self) -> None:
-        """Returns when a run has succeeded that began after this was called; raises what its own run raises."""
+        """Return once a run that began after this call has succeeded; raise the errors of this caller's own run."""
         wanted = self._begun + 1
         while self._done < wanted:
             if self.running:

@@ -1,9 +1,9 @@
-"""One database: a straight-line workflow that does what `lifecycle.decisions` decides about its versions.
+"""One database: a straight-line workflow that carries out the decisions of `lifecycle.decisions` on its versions.
 
-One task decides and switches (`run`), a second one builds, looks at the source come from outside; all on Trio's
-thread, so that what stands between two awaits is one step.  What is here of the versions is the matter of `copies`,
-what clients get that of `switching`.  A look at the source has a thread of its own per database and may be abandoned,
-so that a source that hangs holds up neither another database nor the end of the node.
+One task decides and switches (`run`), a second one builds, and looks at the source come from outside.  All run on
+Trio's thread, so the code between two awaits is one step.  `copies` handles the local copies of versions, `switching`
+the version that clients get.  Each database looks at its source in a thread of its own that may be abandoned.  A source
+that hangs therefore delays neither another database nor the end of the node.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.settings.databases import DatabaseSettings
 
-    # Makes a database's part in the cluster, by its name, its lives and its copies.
+    # Makes a database's part in the cluster, from its name, its lives and its copies.
     MakePart = Callable[[str, dict[str, Life], Copies, SharedResources], PartInCluster]
 
-# While a version retires, how often its requests are counted at most and at least.
+# Bounds for the period at which requests of a retiring version are counted.
 SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
-# Nodes that hear of a newer version look at their common source within so long.
+# Nodes that hear of a newer version spread their looks at the common source over this time.
 MOST_JITTER_S = 0.5
-MOST_NAMED = 8  # Versions, in an error: the newest.
+MOST_NAMED = 8  # Versions named in an error: the newest.
 
 
 def _now_ms() -> int:
@@ -58,21 +58,21 @@ def _now_ms() -> int:
 
 
 class Database:
-    """The versions of one database."""
+    """A database, and the versions of it that this node knows."""
 
     def __init__(
         self, name: str, shared: SharedResources, settings: DatabaseSettings, *, make_part: MakePart = PartInCluster
     ) -> None:
-        """`make_part`: another one than `PartInCluster` decides in a test."""
+        """Create the database; a test may pass a `make_part` that decides differently."""
         self.name = name
         self.settings = settings
         self.lives: dict[str, Life] = {}
-        self.source_trouble: str | None = None  # of the database as a whole
-        self.defect_trouble: str | None = None  # likewise: a defect of ours has ended `run`.
+        self.source_trouble: str | None = None  # Affects the database as a whole.
+        self.defect_trouble: str | None = None  # Set once a defect of ours has ended `run`.
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
-        self.looked = False  # There was one.
-        self._open_trouble: str | None = None  # Why the system does not let us see what is here.
-        self._vanished = False  # Since the last look began.
+        self.looked = False  # True once a look has ended.
+        self._open_trouble: str | None = None  # The error that keeps this node from reading the local versions.
+        self._vanished = False  # True if the database vanished since the last look began.
         self._shared = shared
         self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
@@ -86,46 +86,46 @@ class Database:
         self.view: DatabaseView = self.part.core
         self.switching = Switching(name, self.lives, self.view, shared)
         self._building = False
-        self._scope = trio.CancelScope()  # of `run`
+        self._scope = trio.CancelScope()  # The scope of `run`.
         self._look_wanted = self._looking_again = False
         self._noted_hold: str | None = None
 
     @property
     def serving(self) -> Version | None:
-        """What is here of the version that requests get which name none."""
+        """Return the local part of the version that serves requests naming no version."""
         return self.copies.versions.get(self.switching.active or "")
 
     @property
     def served(self) -> Life | None:
-        """The version that requests get which name none, if clients may have it."""
+        """Return the version that serves requests naming no version, if its gate has passed."""
         life = self.lives.get(self.switching.active or "")
         is_served = life is not None and life.state is VersionState.ACTIVE and self.view.passed(life.name)
         return life if is_served else None
 
     @property
     def storage_trouble(self) -> str | None:
-        """What the system refuses of the database as a whole: its directory, its ACTIVE document."""
+        """Return the system's error for the database as a whole: its directory, its ACTIVE document."""
         return self._open_trouble or self.switching.trouble
 
     @property
     def opened(self) -> bool:
-        """Whether the system let us see what was here at the start, and open what clients get of it."""
+        """True if the versions on the disk at the start could be read, and the active one could be opened."""
         return self._open_trouble is None and self.switching.active not in self.copies.unopened
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the database as a whole."""
+        """Return the trouble of the database as a whole."""
         return self.defect_trouble or self.storage_trouble or self.hold_trouble or self.source_trouble
 
     @property
     def hold(self) -> str | None:
-        """The version that is to be active, and no other: as this node's settings say, else the latest order."""
+        """Return the only version that may be active: from this node's settings, else from the latest order."""
         order = self.view.orders.newest
         return self.settings.hold if self.settings.hold is not None or order is None else order.version
 
     @property
     def held_by(self) -> str | None:
-        """Return whose word it is: that of this node's `settings`, of an order to this `node`, or to the `cluster`."""
+        """Return the source of the hold: this node's `settings`, an order to this `node`, or to the `cluster`."""
         if self.hold is None:
             return None
         if self.settings.hold is not None:
@@ -134,7 +134,7 @@ class Database:
 
     @property
     def hold_trouble(self) -> str | None:
-        """That the version that is held is nowhere to be found."""
+        """Return an error if the held version is nowhere to be found."""
         if self.hold is None or self.hold in self.lives or self.hold in self.seen:
             return None
         if self._source is None:
@@ -150,10 +150,10 @@ class Database:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a table has the name, so that nothing is looked for, built or switched to under it.
+        """True if a table has the name; no version is then looked for, built or switched to.
 
-        A dataset keeps its name where it was ever active, or anything of it is built, or being built: all of that but
-        the last is on the disk, so a start decides as the one before did.
+        A dataset keeps its name if a version was ever active, is built, or is being built.  All but the last is on the
+        disk, so a restart decides alike.
         """
         if not self._shared.is_table(self.name) or self._open_trouble is not None:
             return False
@@ -162,15 +162,15 @@ class Database:
 
     @property
     def looking(self) -> bool:
-        """Whether a look at the source is going on."""
+        """True while a look at the source runs."""
         return self._looks.running
 
     # The workflow
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Opens what is built, reports that it is served, then builds, switches and retires for ever.
+        """Open the built versions, report that they are served, then build, switch and retire until cancelled.
 
-        A defect of ours, a failed assertion among them, ends this and no other database; what is served goes on.
+        A defect of ours, such as a failed assertion, ends this database's workflow and no other; serving goes on.
         """
         started = False
         try:
@@ -193,7 +193,7 @@ class Database:
         self._scope.cancel()
 
     async def _work(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Do the work; while the system refuses to tell what was active, nothing is served: it might be older."""
+        """Run the workflow.  Until the active version can be read, serve nothing: a guess might be older."""
         waits = pauses()
         while not await self._open_built():
             task_status.started()
@@ -222,7 +222,7 @@ class Database:
                 decision = await self._settle(nursery)
 
     async def look(self) -> None:
-        """Lists the source, once for all who ask before it begins; what is new is acted upon by `run`."""
+        """List the source, once for all callers that ask before the listing begins; `run` acts on new versions."""
         if self.defect_trouble is not None:
             return
         try:
@@ -231,7 +231,7 @@ class Database:
             self._end(defect)
 
     def vanish(self) -> None:
-        """The source has no such database (any more); a look that is going on finds what is older than this."""
+        """Note that the source has no such database (any more); a running look has an older result."""
         self._vanished = True
         self.seen = ()
         self.looked = True
@@ -241,7 +241,7 @@ class Database:
         self.wake()
 
     def reconfigure(self, settings: DatabaseSettings) -> None:
-        """Take these settings from now on; what they may mend is tried again."""
+        """Apply these settings from now on; builds that they may repair are retried."""
         if replace(settings, hold=None) != replace(self.settings, hold=None):
             for life in self.lives.values():
                 if life.copy is not None:
@@ -252,12 +252,12 @@ class Database:
         self.wake()
 
     async def order(self, version: str | None, *, here: bool, wall_ms: int) -> dict[str, Detail]:
-        """Have the cluster, or this node alone, hold a version, or none; returns what is held here then, and was.
+        """Order the cluster, or this node alone, to hold a version or none; return the hold here after and before.
 
         Raises:
-            Conflict: this node's settings say otherwise, and go before.
-            UnknownVersion: neither this node nor another has it, nor the source.
-            Unavailable: the system refused to write it down.
+            Conflict: this node's settings hold the database, and take precedence.
+            UnknownVersion: no node and no source has the version.
+            Unavailable: the system refused to write the order down.
         """
         if self.settings.hold is not None:
             raise Conflict(
@@ -285,16 +285,16 @@ class Database:
         return version in self.lives or version in self.seen or self.view.has_published(version)
 
     def _note_hold(self) -> None:
-        """Have the source looked at once another version is held: of one not wanted so far, an old listing is known."""
+        """Look at the source after a change of the hold: the listing of a version not wanted so far may be old."""
         if self.hold != self._noted_hold:
             self._log.info("hold", version=self.hold, before=self._noted_hold, by=self.held_by)
             self._look_wanted = True
             self._noted_hold = self.hold
 
     def held(self) -> list[Held]:
-        """All that is answered, to clients or to other nodes.
+        """Return all versions that this node answers, to clients or to other nodes.
 
-        Of two contents that go by one name clients get one, and other nodes what they ask for.
+        If two contents share a name, clients get one of them, and other nodes the one they ask for.
         """
         found = []
         for life in self.lives.values():
@@ -309,9 +309,9 @@ class Database:
         return found
 
     def source_times(self) -> dict[str, int]:
-        """When the files were last touched, since 1970, that each version was made from of which clients get anything.
+        """Return the time when the source files of each offered version were last modified, in milliseconds since 1970.
 
-        As the owners tell; one of which none does is left out.
+        The owners report the times; a version without a reported time is omitted.
         """
         times = {}
         for name in self.lives:
@@ -322,7 +322,7 @@ class Database:
         return times
 
     def _source_ms(self, identity: Identity, version: Version | None) -> int:
-        """The same of one version, as its owners tell, or as it is here: it may be told no more."""
+        """Return the time reported by the owners, else the local one, which no owner may report any more."""
         mine_ms = 0 if version is None or version.identity != identity else version.manifest.source_ms
         return self.view.source_ms(identity) or mine_ms
 
@@ -350,13 +350,13 @@ class Database:
         )
 
     def wake(self) -> None:
-        """Makes `run` decide again."""
+        """Make `run` decide again."""
         self._wake.set()
 
     # Opening
 
     async def _open_built(self) -> bool:
-        """Whether the system let us see what is here."""
+        """Open the built versions; True if the system allowed it."""
         try:
             names = await self._shared.threads.run(self._shared.store.versions, self.name)
             await self.part.read_orders()
@@ -373,7 +373,7 @@ class Database:
             remembered = self.switching.remembered
             if remembered is None or not remembered.owners:
                 self.copies.miss(active)
-            self.lives.setdefault(active, Life(active))  # Of which others have all.
+            self.lives.setdefault(active, Life(active))  # Other nodes have all of this version.
         self.switching.restore()
         self.part.begin(self.switching, self.hold, now_ms=_now_ms())
         if self.copies.versions:
@@ -384,13 +384,13 @@ class Database:
     # Looking
 
     async def _look_for(self, version: str) -> None:
-        """Look at the source for a version that others have heard of; not all nodes in the same moment."""
+        """Look for a version that other nodes announced, after a jitter so that not all nodes look at once."""
         share = zlib.crc32(f"{self._shared.cluster.membership.own.name}/{self.name}/{version}".encode()) / (1 << 32)
         await trio.sleep(share * MOST_JITTER_S)
         await self.look()
 
     async def _look_again(self) -> None:
-        """Look after a change of the hold, before a build: of versions not wanted so far, old listings may be known."""
+        """Look before a build after a change of the hold: the listing of a version not wanted so far may be old."""
         self._look_wanted = False
         await self.look()
         self._looking_again = False
@@ -414,9 +414,9 @@ class Database:
         self.wake()
 
     async def _look(self) -> str | None:
-        """Newest first, down to one that can be built: what is older than that will be skipped.
+        """Look at versions from the newest down to one that can be built; older ones will be skipped.
 
-        Returns why there is no version, if what is there is none.
+        Return the reason why there is no version, if no listed entry is one.
         """
         source = self._source
         if source is None:
@@ -440,7 +440,7 @@ class Database:
         return listing.ignored[0] if listing.ignored and not listing.names else None
 
     async def _look_at(self, source: Source, name: str) -> bool:
-        """Whether this version is, or can be made, one to serve."""
+        """Look at one version; True if it can be served, or built."""
         try:
             found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
@@ -465,7 +465,7 @@ class Database:
         return built is not None or life.is_building or copy.buildable(found, copy.ready_ms)
 
     def _see(self, name: str) -> tuple[Life, Copy]:
-        """A version that the source shows, and its copy, known or not."""
+        """Return the life and the copy of a version at the source; create them if it is new."""
         life = self.lives.setdefault(name, Life(name))
         if life.copy is None:
             life.copy = Copy(waits_since_ms=_now_ms())
@@ -474,7 +474,7 @@ class Database:
     # Deciding
 
     async def _settle(self, nursery: trio.Nursery) -> Decision:
-        """Acts until nothing is left to do at once; returns what is left for later."""
+        """Act until nothing is left to do at once; return the steps left for later."""
         switching = self.switching
         while True:
             switching.count_requests()
@@ -509,7 +509,7 @@ class Database:
                 self._warnings.say("version_withheld", f"{self.name}/{name} does not become active: {why}")
 
     def _revise(self, decision: Decision, nursery: trio.Nursery) -> bool:
-        """Whether more is to be here than before, or less since it was refuted; then all is decided anew."""
+        """Widen shares and drop refuted copies; True if anything changed, so that all is decided anew."""
         for name in decision.refute:
             self.copies.refute(self.lives[name], nursery)
             self._shared.on_change()
@@ -520,7 +520,7 @@ class Database:
         return bool(decision.want or decision.refute)
 
     def _check(self, decision: Decision) -> None:
-        """Asserts what holds whenever nothing is left to do at once: of the lives, and of the files that they have."""
+        """Assert the invariants of lives and open files whenever nothing is left to do at once."""
         waits = decision.switch is not None or not self._shared.may_write()
         check(self.lives.values(), self.view, self.switching.active, switching=waits)
         self.copies.check()
@@ -567,7 +567,7 @@ class Database:
     # Building
 
     async def _build(self, nursery: trio.Nursery) -> None:
-        """Waits for its turn, then builds what is the best choice at that moment."""
+        """Wait for a turn, then build the best choice at that moment."""
         try:
             async with self._shared.loads.turn() as turn, trio.open_nursery() as beside:
                 decision = self._decide()

@@ -1,4 +1,4 @@
-"""A version that a node holds and answers, as its other parts see it: what is here, and who gets it."""
+"""A version that a node holds and answers, as its other parts see it: its local files and its audience."""
 
 from __future__ import annotations
 
@@ -16,33 +16,31 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A version that is answered, as it stands at one moment; its identity is known."""
+    """A version that this node answers, at one moment; its identity is known."""
 
     identity: Identity
-    files: Sequence[SortedFile | None]  # By partition; None where it is not here.
-    here: PartitionSet  # Where it is.
-    building: PartitionSet  # What is being built.
-    passed: bool  # Clients may have it, also by its name; peers may whatever is here.
-    active_elsewhere: bool  # Clients may have it that ask for one at least as new: a member has it active.
-    source_ms: int  # When it was last modified at its source, since 1970; 0: nobody tells.
-    active: bool  # Requests that name no version get it.
+    files: Sequence[SortedFile | None]  # By partition; None if the file is not here.
+    here: PartitionSet  # The partitions that are here.
+    building: PartitionSet  # The partitions that are being built.
+    passed: bool  # Clients may get the version, also by its name; peers may get any local file.
+    active_elsewhere: bool  # A member has the version active; clients that ask for one at least as new may get it.
+    source_ms: int  # When the source was last modified, in milliseconds since 1970; 0: unknown.
+    active: bool  # Requests that name no version get this one.
 
     @property
     def database(self) -> str:
-        """The name of its database."""
         return self.identity.database
 
     @property
     def name(self) -> str:
-        """The name of the version."""
         return self.identity.version
 
     @property
     def function(self) -> str:
-        """The name of its partition function."""
+        """Return the name of the partition function."""
         return self.identity.function
 
     @property
     def wire_id(self) -> bytes:
-        """What other nodes call it."""
+        """Return the id of the version in messages between nodes."""
         return self.identity.wire_id

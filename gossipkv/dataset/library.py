@@ -1,8 +1,8 @@
 """All datasets of a node: looks at the source, and runs a `Database` for each.
 
-Databases do not hold each other up: each has its own task and its own look at the source, and a failure of one (a
-directory that cannot be read, a build that fails) is that one's state.  What they share is counted: builds at once,
-bytes a second (`Loads`).
+Databases do not delay each other.  Each has its own task and its own look at the source.  A failure of one (an
+unreadable directory, a failed build) is part of that database's state.  Shared limits are counted: parallel builds, and
+bytes per second (`Loads`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
 
-# A source that hangs does not keep a node from serving what it has.
+# A source that hangs delays the start of serving by at most this time.
 FIRST_SCAN_S = 30.0
 
-# Each costs tasks and a look at what others say of it, and whoever gossips can name any number.
+# Each database costs tasks and attention to gossip, and a gossiping node can name any number.
 MOST_HEARD = 2_000
 
-# Of a node alone, which asks nobody.
+# For a node alone, which probes nobody.
 PROBE_INTERVAL_MS = 1000
 REASSIGN_AFTER_MS = 60_000
 
@@ -62,7 +62,7 @@ _NO_SETTINGS = DatabaseSettings()
 
 
 class Library:
-    """The datasets.  Everything but `run` and `rescan` answers at once, on Trio's thread."""
+    """The datasets of a node.  All methods but `run` and `rescan` return at once, on Trio's thread."""
 
     def __init__(
         self,
@@ -83,13 +83,11 @@ class Library:
         cluster: Cluster | None = None,
         make_part: MakePart = PartInCluster,
     ) -> None:
-        """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed.
+        """Create the library; without `cluster` the node is alone.
 
-        `is_table`: whether a table has a name, which a dataset of which nothing is here gives way to.
-
-        `reserve`: what other parts of the node may yet take of its memory, in bytes.
-
-        `cluster`: what the databases take part in, else this node is alone; `make_part`: a test's way to decide.
+        `may_write`: if false, serve built versions and build, switch or remove nothing until `resume`.  `is_table`:
+        True if a table has a name; a dataset without local versions gives way to it.  `reserve`: the memory in bytes
+        that other parts of the node may still take.  `make_part`: a test's way to decide.
         """
         self._may_write = may_write
         self._clock = clock or RealClock()
@@ -156,9 +154,9 @@ class Library:
     # The workflow
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves what is built, looks at the source once, reports that it has started; then keeps both going.
+        """Serve the built versions, look at the source once, report the start; then keep serving and looking.
 
-        Ends by cancellation; then no child is left, and the versions are closed by whoever holds them (`close`).
+        It ends by cancellation and leaves no child process; the caller then closes the versions (`close`).
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -171,7 +169,7 @@ class Library:
             nursery.start_soon(self._scan_first, scanned)
             with trio.move_on_after(FIRST_SCAN_S) as limit:
                 await scanned.wait()
-            if limit.cancelled_caught:  # It goes on: a look that is slow is not begun anew.
+            if limit.cancelled_caught:  # A slow look continues and is not begun anew.
                 source = None if self._source is None else self._source.root
                 self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=source)
             nursery.start_soon(self.scrub.run)
@@ -197,13 +195,13 @@ class Library:
         return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
-        """Give the databases these settings from now on; acts upon what is known, and `refresh` upon the rest."""
+        """Apply these settings to the databases; known versions are acted on now, the rest after `refresh`."""
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
 
     async def order(self, database: str, version: str | None, *, here: bool) -> dict[str, Detail]:
-        """Have the cluster, or this node alone, hold a known database on a version, or on none.
+        """Order the cluster, or this node alone, to hold a known database on a version, or on none.
 
         Raises:
             Conflict, UnknownVersion, Unavailable: see `Database.order`.
@@ -211,7 +209,7 @@ class Library:
         return await self._databases[database].order(version, here=here, wall_ms=self.wall_ms())
 
     def wall_ms(self) -> int:
-        """The time by this node's clock, in milliseconds since 1970, by which orders are judged."""
+        """Return this node's time in milliseconds since 1970, which orders the holds."""
         return self._clock.wall_ms()
 
     def resume(self) -> None:
@@ -221,14 +219,14 @@ class Library:
             found.wake()
 
     def names_changed(self) -> None:
-        """Take in that tables have other names now: what gave way to one may be built, and the other way round."""
+        """Apply changed table names: datasets give way to new tables, and may be built where a table has gone."""
         for found in self._databases.values():
             found.wake()
         self._changed()
         self.refresh()
 
     def refresh(self, database: str | None = None) -> None:
-        """Looks at the source soon; of one database, or of all."""
+        """Start a look at the source, of one database or of all, without waiting for it."""
         found = self._databases.get(database) if database is not None else None
         if found is not None and self._nursery is not None:
             self._nursery.start_soon(found.look)
@@ -236,9 +234,9 @@ class Library:
             self._wake.set()
 
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
-        """Looks at the source now; returns the versions seen there, by database.
+        """Look at the source now; return the versions seen there, by database.
 
-        All who ask before a look begins share it.  Builds and switches follow in their own time.
+        All callers that ask before a look begins share it.  Builds and switches follow later.
         """
         async with trio.open_nursery() as nursery:
             await self._scan(nursery, lambda found: database in {None, found.name})
@@ -250,12 +248,12 @@ class Library:
         scanned.set()
 
     async def _scan_quietly(self) -> None:
-        """Do as `rescan` does, but leave a database alone whose last look is still going on."""
+        """Do as `rescan` does, but skip databases whose last look is still running."""
         async with trio.open_nursery() as nursery:
             await self._scan(nursery, lambda found: not found.looking)
 
     async def _scan(self, nursery: trio.Nursery, wanted: Callable[[Database], bool]) -> None:
-        """Looks at the root, then at the databases there; those reached in another way do not wait for the root."""
+        """Look at the root, then at its databases; databases with storage options of their own do not wait."""
         apart = {name for name, settings in self._named.items() if settings.storage_options is not None}
         for name in sorted(apart) if self._source is not None else ():
             await self._start(name)
@@ -270,7 +268,7 @@ class Library:
         return [found for found in self._databases.values() if self._is_to_look_at(found.name)]
 
     def _is_to_look_at(self, name: str) -> bool:
-        """Those that the source has; while it cannot be listed, and if they are reached in another way, those named."""
+        """True if the source has the database; named ones count if the root is unlisted or they are reached apart."""
         if name in self._named and (self._trouble is not None or self._named[name].storage_options is not None):
             return self._source is not None
         return self._trouble is None and name in self._at_source
@@ -318,20 +316,20 @@ class Library:
         self.paging.versions_changed()
         self._on_change()
 
-    # What is served
+    # Serving
 
     def active(self, database: str) -> Version | None:
-        """The version that requests get which name none, as far as it is here."""
+        """Return the local part of the version that serves requests naming no version."""
         found = self._databases.get(database)
         return None if found is None else found.serving
 
     def version(self, database: str, name: str) -> Version | None:
-        """A version by name, while it is held."""
+        """Return a version by name, while it is held."""
         found = self._databases.get(database)
         return None if found is None else found.copies.versions.get(name)
 
     def held(self) -> list[Held]:
-        """All that is answered, to clients or to other nodes."""
+        """Return all versions that this node answers, to clients or to other nodes."""
         return [held for found in self._databases.values() if not found.is_refused for held in found.held()]
 
     def _open_versions(self) -> list[Version]:
@@ -345,32 +343,32 @@ class Library:
         ]
 
     def _builds_bytes(self) -> int:
-        """What builds may take that do not run yet; what those take that do is seen."""
+        """Return the memory in bytes that idle build slots may take; running builds show in the system's figures."""
         return 0 if self._source is None else self._settings.build_memory * self._shared.loads.idle
 
-    # What others have
+    # Versions of other nodes
 
     def core(self, database: str) -> DatabaseCore | None:
-        """The core of a database in the cluster."""
+        """Return the core of a database in the cluster."""
         found = self._databases.get(database)
         return None if found is None else found.part.core
 
     def cores(self) -> list[DatabaseCore]:
-        """Those of all databases."""
+        """Return the cores of all databases."""
         return [found.part.core for found in self._databases.values()]
 
     def leave(self, *, now_ms: int) -> None:
-        """Take in that this node is about to leave: it goes on answering, and begins nothing that others count on."""
+        """Prepare to leave: this node goes on answering, but begins nothing that other nodes would count on."""
         self._shared.cluster.membership.leave(now_ms=now_ms)
         for found in self._databases.values():
             found.wake()
 
     def is_missed(self, *, now_ms: int) -> bool:
-        """Whether this node, which is about to leave, alone has something that is active where others stay."""
+        """True if this node, about to leave, alone has active partitions while others stay."""
         return any(core.is_missed(now_ms=now_ms) for core in self.cores())
 
     def hear_of(self, databases: Iterable[str]) -> None:
-        """Take part in these as well, which other nodes have."""
+        """Take part in databases that other nodes have."""
         if self._nursery is None:
             return
         wanted = [name for name in databases if name not in self._databases and is_name(name)]
@@ -381,42 +379,42 @@ class Library:
             self._nursery.start_soon(self._start, name)
 
     def wake(self, database: str) -> None:
-        """Have a database look at what its core was told."""
+        """Wake a database, since its core has news."""
         found = self._databases.get(database)
         if found is not None:
             found.wake()
 
-    # What people are told
+    # Reports
 
     def known(self, database: str) -> bool:
-        """Whether there is such a database, here or at the source."""
+        """True if such a database is here or at the source."""
         found = self._databases.get(database)
         return found is not None and self._shows(found)
 
     def met(self, database: str) -> bool:
-        """Whether there is such a database here, or was since the start."""
+        """True if such a database is here, or was since the start."""
         return database in self._databases
 
     def joining(self) -> bool:
-        """Whether there may be databases that only others know, since this node has not come to know them yet."""
+        """True if other nodes may have databases that this node has not heard of yet."""
         cluster = self._shared.cluster
         has_met = cluster.convergence.has_met_others(int(trio.current_time() * 1000))
         return cluster.membership.expects_others and not has_met
 
     def refused(self) -> list[str]:
-        """The databases that gave way to tables of their names, sorted."""
+        """Return the databases that gave way to tables of their names, sorted."""
         return sorted(found.name for found in self._databases.values() if found.is_refused and self._is_there(found))
 
     def databases(self) -> list[Detail]:
-        """Answer of the method `databases`: a map for each, sorted by name."""
+        """Answer the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
     def partition_map(self, database: str) -> dict[str, Detail]:
-        """Answer of the method `partition_map` for a known database."""
+        """Answer the method `partition_map` for a known database."""
         return report.partition_map(self._databases[database])
 
     def by_database(self) -> dict[str, dict[str, Detail]]:
-        """What `info` tells of each, sorted by name."""
+        """Return the entries of `info`, sorted by database name."""
         return {found.name: report.outline(found) for found in self._shown()}
 
     def status(
@@ -427,10 +425,10 @@ class Library:
         bitmaps: bool = False,
         may_read: Callable[[str], bool] = lambda _: True,
     ) -> dict[str, Detail]:
-        """Answer of the method `status`: by database, by version.
+        """Answer the method `status`: by database, by version.
 
-        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole; `may_read`: True of the
-        databases that whoever asks may read.
+        `local`: omit the versions of other nodes.  `bitmaps`: give sets of partitions in full.  `may_read`: True for a
+        database that the caller may read.
         """
         now_ms = int(trio.current_time() * 1000)
         how = partial(report.status, now_ms=now_ms, scrub=self.scrub, local=local, bitmaps=bitmaps)
@@ -438,49 +436,49 @@ class Library:
         return {found.name: how(found, to_readers=may_read(found.name)) for found in wanted}
 
     def conditions(self, *, to_readers: bool = True) -> dict[str, dict[str, Detail]]:
-        """What is to be said of each to whoever judges the whole; `to_readers`: all who are told may read all."""
+        """Return each database's conditions for the verdict; `to_readers`: all recipients may read all databases."""
         now_ms = int(trio.current_time() * 1000)
         return {found.name: report.condition(found, now_ms, to_readers=to_readers) for found in self._shown()}
 
     def residency(self) -> dict[str, Detail]:
-        """What `info` tells of what is resident, and why."""
+        """Return the entry of `info` about resident files and the reason."""
         return self.paging.to_map()
 
     def unready(self, database: str) -> str:
-        """Why a known database serves nothing, in words."""
+        """Return why a known database serves nothing, in words."""
         if not self._may_write:
             return "nothing is built or switched to while the node cannot write to its data directory"
         return report.unready(self._databases[database])
 
     def coming(self, database: str) -> bool:
-        """Whether a known database that serves nothing will soon, if all goes well."""
+        """True if a known database that serves nothing will soon serve, if all goes well."""
         return self._may_write and report.coming(self._databases[database])
 
     @property
     def known_count(self) -> int:
-        """How many databases are known."""
+        """Return the number of known databases."""
         return len(self._shown())
 
     def unserved(self) -> list[str]:
-        """The databases that are known and serve nothing."""
+        """Return the known databases that serve nothing."""
         return [found.name for found in self._shown() if found.served is None]
 
     @property
     def opened(self) -> bool:
-        """Whether what lay on the disk at the start is open, as far as clients get it."""
+        """True if the local versions that clients get have been opened since the start."""
         return all(found.opened for found in self._databases.values())
 
     @property
     def serves_any(self) -> bool:
-        """Whether any database has a version that clients get."""
+        """True if any database has a version that clients get."""
         return any(found.served is not None for found in self._databases.values())
 
     def trouble(self) -> str | None:
-        """Why the source as a whole cannot be read, if so."""
+        """Return why the source as a whole cannot be read, if so."""
         return self._trouble
 
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
-        """A read met damage."""
+        """Note the damage that a read met."""
         found = self._databases.get(database)
         if found is not None:
             found.copies.damaged(version, error)
@@ -489,7 +487,7 @@ class Library:
         self.damaged(version.database, version.name, error)
 
     def counters(self) -> dict[str, int]:
-        """All counters by name: of the builds, and of the scrub."""
+        """Return all counters of builds and of the scrub, by name."""
         counts = self.scrub.counts
         return {
             **self._shared.builds.to_map(),
@@ -499,7 +497,7 @@ class Library:
         }
 
     def close(self) -> None:
-        """Closes every file, after `run` has ended and nobody reads any more."""
+        """Close every file, after `run` has ended and no reader is left."""
         for database in self._databases.values():
             for version in database.copies.versions.values():
                 version.close()

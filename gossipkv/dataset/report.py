@@ -1,6 +1,7 @@
-"""What people and scripts are told about a database: the maps of the methods `databases` and `status`.
+"""Reports about a database to people and scripts: the maps of the methods `databases` and `status`.
 
-What is here of it stands here; what the members of the cluster have, and what is waited for there, in `spread`.
+This module describes the local versions; `cluster.spread` describes the members' versions and the conditions to wait
+for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def summary(database: Database) -> dict[str, Detail]:
-    """One entry of `databases`; `version`, `time` and `partitions` are nil while nothing is served."""
+    """Return one entry of `databases`; `version`, `time` and `partitions` are nil while nothing is served."""
     served, times = database.served, database.source_times()
     identity = None if served is None else database.view.identity(served.name)
     states: dict[str, Detail] = {name: life.word.value for name, life in sorted(database.lives.items())}
@@ -38,9 +39,9 @@ def summary(database: Database) -> dict[str, Detail]:
 
 
 def partition_map(database: Database) -> dict[str, Detail]:
-    """Return what a client can route by: of the active version the function, and who has which partitions, as bitmaps.
+    """Return a client's routing data: the active version's function, and the owners' partitions as bitmaps.
 
-    Nothing of that while nothing is served.
+    The values are nil while nothing is served.
     """
     served = database.served
     told: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
@@ -54,9 +55,9 @@ def partition_map(database: Database) -> dict[str, Detail]:
 
 
 def outline(database: Database) -> dict[str, Detail]:
-    """Return what `info` tells of a database: its active version, and how many versions go by which word.
+    """Return the entry of `info`: the active version, and the number of versions in each state.
 
-    Of the active one, when its source was last touched, and how many partitions nobody has who lives, or too few.
+    For the active version the entry has the time of its source, and the partitions with no live owner or too few.
     """
     served = database.served
     versions: dict[str, Detail] = {**Counter(life.word.value for life in database.lives.values())}
@@ -75,8 +76,8 @@ def status(
 ) -> dict[str, Detail]:
     """Return the entry of a database in `status`.
 
-    `local`: only what is here.  `bitmaps`: sets of partitions are whole, and none of them is walked through.
-    `to_readers`: whoever is told may read the database, and so what errors show of it.
+    `local`: only the local versions.  `bitmaps`: give sets of partitions in full, without walking through them.
+    `to_readers`: the recipient may read the database, and so the data shown in errors.
     """
     versions = {
         name: _version(database, life, now_ms, scrub, bitmaps=bitmaps, to_readers=to_readers)
@@ -97,7 +98,7 @@ def status(
 
 
 def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[str, Detail]:
-    """What is told of a version beside what is here of it."""
+    """Return the cluster's part of a version's entry in `status`."""
     life, version = database.lives[name], database.copies.versions.get(name)
     told = spread.of_version(name)
     if life.state is VersionState.RETIRING:
@@ -112,9 +113,9 @@ def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[
 
 
 def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> dict[str, Detail]:
-    """Return what whoever judges the whole is told of a database: what is active, and what is not as it is to be.
+    """Return the condition of a database for the verdict: the active version, and the deviations of versions.
 
-    `awaits` names the version that is to serve and does not; the empty name: that is not known yet.
+    `awaits` names the version that should serve and does not; it is empty while that version is unknown.
     """
     served, awaited = database.served, _to_serve(database)
     told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
@@ -132,7 +133,7 @@ def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> di
 
 
 def _to_serve(database: Database) -> str | None:
-    """The version that is to serve and does not: the one that is held, else the newest that the source has whole."""
+    """Return the version that should serve and does not: the held one, else the newest complete at the source."""
     wanted, served = database.hold, database.served
     if wanted is None:
         if not database.lives and (not database.looked or Spread(database.view).is_active_elsewhere):
@@ -150,7 +151,7 @@ def _is_whole(life: Life) -> bool:
 def _noteworthy(
     database: Database, life: Life, awaited: str | None, now_ms: int, *, to_readers: bool
 ) -> dict[str, Detail]:
-    """What is to be said of a version; nothing of one that is as it is to be."""
+    """Return the deviations of a version; empty if there are none."""
     told: dict[str, Detail] = {}
     copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
     if life.word is Word.BUILDING:
@@ -179,7 +180,7 @@ def _noteworthy(
 
 
 def unready(database: Database) -> str:
-    """Why nothing is served, in words: what became of the newest version."""
+    """Return why nothing is served, in words, from the state of the newest version."""
     trouble = database.defect_trouble or database.storage_trouble or database.hold_trouble
     if trouble is not None:
         return trouble
@@ -192,7 +193,7 @@ def unready(database: Database) -> str:
 
 
 def _fate(database: Database, life: Life) -> str:
-    """What a version does that is not served yet."""
+    """Describe the state of a version that is not served yet."""
     if life.word is Word.BUILDING:
         progress = database.copies.builder.progress
         done = 0.0 if progress is None else progress.done
@@ -209,7 +210,7 @@ def _fate(database: Database, life: Life) -> str:
 
 
 def coming(database: Database) -> bool:
-    """Whether it is being built, here or elsewhere, or about to be, and nothing is known that stands in its way."""
+    """True if a version is being built here or elsewhere, or soon will be, and no known obstacle remains."""
     if database.defect_trouble or database.storage_trouble or database.hold_trouble:
         return False
     life = _awaited(database)
@@ -223,7 +224,7 @@ def coming(database: Database) -> bool:
 
 
 def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
-    """What a version waits for that is to be served, in words; None: for nobody, or for what is to be built here."""
+    """Return the condition that the awaited version waits for, in words; None if it waits only for a local build."""
     if life.state is not VersionState.KNOWN or life is not _awaited(database) or life.waiting_for is not None:
         return None
     copy = life.copy
@@ -237,12 +238,12 @@ def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
 
 
 def _awaited(database: Database) -> Life | None:
-    """The version that is to be served: the one that is held, else the newest."""
+    """Return the version that should be served: the held one, else the newest."""
     return database.lives.get(database.hold or "") or database.lives.get(max(database.lives, default=""))
 
 
 def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
-    """How far the build is; the remaining time assumes that it goes on as it went."""
+    """Return the progress of the build; the remaining time assumes a constant rate."""
     known = builder.progress
     if known is None:
         return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
@@ -286,7 +287,7 @@ def _version(
 
 
 def _built(manifest: Manifest, *, to_readers: bool) -> dict[str, Detail]:
-    """What is in a version, and how it came to be grouped as it is."""
+    """Return the content of a version, and the evidence for its partition function."""
     stray = manifest.first_stray
     key = {"key": stray.key} if stray is not None and to_readers else {}
     return {

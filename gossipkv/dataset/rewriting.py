@@ -1,6 +1,6 @@
-"""A document that is rewritten when what it says has changed: at once, then once a second; a failure is tried again.
+"""A document that is rewritten after its content changes: at once, then once a second; failures are retried.
 
-Nobody waits for it, so it holds nothing up; what is written is what holds when it is.
+Rewriting delays no caller, and each write takes the content that holds at that moment.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from gossipkv.log import Log
 
 PERIOD_S: Final = 1.0
-# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
+# Pauses between attempts that the system refused; the first is shorter than the pause before a build, which costs more.
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 60.0
 
 
 def pauses() -> Iterator[float]:
-    """Pauses before each new attempt at what the system refused, in seconds."""
+    """Yield the pauses in seconds before each new attempt that the system refused."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
@@ -42,16 +42,16 @@ class Rewriting:
         self._writing = trio.Lock()
 
     async def alone(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Have the document written in another way, once, beside no rewriting.  Raises what `write` raises."""
+        """Run another `write` once, while no rewriting runs.  Raises the errors of `write`."""
         async with self._writing:
             await write()
 
     def note(self) -> None:
-        """Have it written: what it says has changed."""
+        """Rewrite the document, since its content has changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Write, for ever."""
+        """Rewrite after each change, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()

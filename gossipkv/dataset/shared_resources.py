@@ -1,4 +1,4 @@
-"""What the databases of a node share: where they keep their versions, what they look with, what they are built with."""
+"""Resources that the databases of a node share: for keeping versions, looking at the source, and building."""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BuildCounts:
-    """All of them.
+    """Counts of the builds of a node.
 
-    A build that was begun is done, has failed or was stopped; else it is under way.  What came to nothing through
-    nobody's fault was stopped: another version is held, the disk has no room, others have made something else of the
-    same files.
+    A build that was begun is done, failed, stopped or under way.  It was stopped if it ended without an error: another
+    version is held, the disk has no room, or other nodes gave these files another identity.
     """
 
     begun: int = 0
     done: int = 0
     failed: int = 0
     stopped: int = 0
-    built_bytes: int = 0  # Of the sorted files of those that are done,
-    source_bytes: int = 0  # and of the files that the source lists for them.
+    built_bytes: int = 0  # Size of the sorted files of builds that are done.
+    source_bytes: int = 0  # Size of the source files listed for builds that are done.
 
     def add(self, built: Manifest) -> None:
-        """Count one that is done."""
+        """Count a build that is done."""
         self.done += 1
         self.built_bytes += built.size_bytes
         self.source_bytes += built.source_bytes
 
     def to_map(self) -> dict[str, int]:
-        """Return them by the names of the counters."""
+        """Return the counts by the names of the counters."""
         return {
             "builds_begun": self.begun,
             "builds_done": self.done,
@@ -65,11 +64,11 @@ class SharedResources:
     loads: Loads
     build: Build
     threads: Threads
-    requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
-    may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
-    is_table: Callable[[str], bool]  # Whether a table has a name.
+    requests: Callable[[str, str], int]  # (database, version) -> requests so far that were served from the version.
+    may_write: Callable[[], bool]  # If false, nothing is built, switched to or removed.
+    is_table: Callable[[str], bool]  # True if a table has the name.
     on_change: Callable[[], None]
-    note_ring: Callable[[], None]  # Have it written down whose ids the ring is made of.
+    note_ring: Callable[[], None]  # Write down the ids of which the ring consists.
     cluster: Cluster
     builds: BuildCounts
     log: Log

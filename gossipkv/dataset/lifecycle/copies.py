@@ -1,8 +1,8 @@
-"""The copies of a database's versions: has them opened, built, found damaged, opened anew, closed and deleted.
+"""The copies of a database's versions: opens, builds, reopens, closes and deletes them, and handles damage.
 
-What blocks (the data directory, opening and unmapping files) happens in worker threads.  A copy that is built is
-synced, renamed into place and open before anybody hears of it; one that goes is out of service before it is closed,
-closed after its last read, and then deleted.
+Blocking work (the data directory, opening and unmapping files) runs in worker threads.  A built copy is synced, renamed
+into place and open before it is announced.  A dropped copy is first taken out of service, closed after its last read,
+and then deleted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _now_ms() -> int:
 
 @final
 class Copies:
-    """The copies of one database's versions; `lives` are the database's own."""
+    """The copies of one database's versions; `lives` belongs to the database."""
 
     def __init__(
         self,
@@ -51,10 +51,11 @@ class Copies:
         *,
         wake: Callable[[], None],
     ) -> None:
-        self.versions: dict[str, Version] = {}  # What is open, and so served.
+        self.versions: dict[str, Version] = {}  # The open versions, which are served.
         self.builder = VersionBuilder(database, shared, look_thread)
-        self.unopened: set[str] = set()  # Versions that the system did not let us open at the start, and has not since.
-        self.poll_not_before_ms = 0  # When free space is looked at again.
+        # Versions that the system refused to open at the start, and that are still not open.
+        self.unopened: set[str] = set()
+        self.poll_not_before_ms = 0  # Time of the next poll of the free space.
         self._database = database
         self._lives = lives
         self._shared = shared
@@ -62,13 +63,14 @@ class Copies:
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
-        self._refused: set[str] = set()  # Of those that are not open, what is to be seen to.
-        self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
-        self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions that are to be, of versions that stay,
-        self._drops: dict[str, list[trio.Event]] = {}  # and what they, or the builds after them, wait for.
+        self._refused: set[str] = set()  # Versions in `unopened` for which `begin_work` starts a task.
+        self._removals: dict[str, trio.Event] = {}  # Versions that are being closed and deleted.
+        self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions to delete, of versions that stay.
+        # For each version, events that end drops; later builds of the version wait for them.
+        self._drops: dict[str, list[trio.Event]] = {}
 
     def check(self) -> None:
-        """Asserts that the lives tell what is open."""
+        """Assert that the lives agree with the open versions."""
         opened = {life.name for life in self._lives.values() if life.open}
         assert opened == self.versions.keys(), (opened, self.versions.keys())
         assert not self._removals.keys() & self.versions.keys(), "what is being deleted is not served"
@@ -76,18 +78,18 @@ class Copies:
     # Opening
 
     async def open_all(self, names: Iterable[str]) -> None:
-        """Open what is built, each or none of it alone."""
+        """Open the built versions; a failure of one does not affect the others."""
         for name in names:
             await self._open(name)
 
     def miss(self, name: str) -> None:
-        """A version was active last, and nothing of it is on the disk."""
+        """Note that the last active version has no files on the disk."""
         self._begin_copy(name, CopyState.ERROR).trouble = Trouble(
             "the version is not on the disk any more", lasting=False
         )
 
     def begin_work(self, nursery: trio.Nursery) -> None:
-        """See to what was refused at the start; to what was dropped since the last time, or lost in its map."""
+        """Start the tasks that are due: open refused versions, delete dropped partitions, reopen lost maps."""
         for name in self._refused:
             nursery.start_soon(self._open_refused, self._lives[name])
         self._refused.clear()
@@ -97,7 +99,7 @@ class Copies:
         self._reopening.begin(nursery)
 
     async def clear_damaged(self, active: str | None, whole: Collection[str] = ()) -> None:
-        """Delete what was set aside, when something newer serves, or it was built again before a crash."""
+        """Delete quarantined copies once a newer version serves, or if they were rebuilt before a crash."""
         if active is None or not self._shared.may_write():
             return
         clear = partial(self._shared.store.clear_damaged, self._database, before=active, whole=tuple(whole))
@@ -107,7 +109,7 @@ class Copies:
             self._log.error("cannot_remove", error=error.message)
 
     def _begin_copy(self, name: str, state: CopyState) -> Copy:
-        """A look at the source may have found its version already."""
+        """Begin a copy; a look at the source may have created the life already."""
         life = self._lives.setdefault(name, Life(name))
         life.copy = Copy(state, waits_since_ms=_now_ms())
         return life.copy
@@ -129,7 +131,7 @@ class Copies:
             copy.want(version.share)
 
     async def _open_version(self, name: str) -> Version:
-        """One that is built; set aside if it is damaged."""
+        """Open a built version; quarantine it if it is damaged."""
         store = self._shared.store
         path = store.version_path(self._database, name)
         try:
@@ -141,7 +143,7 @@ class Copies:
         if self._shared.may_write():
             try:
                 await self._shared.threads.run(store.remove_unlisted, self._database, name, version.manifest)
-            except OSError as error:  # They take room, and do no other harm.
+            except OSError as error:  # The files take room, and do no other harm.
                 self._log.error("cannot_remove", version=name, error=str(error))
         return version
 
@@ -150,7 +152,7 @@ class Copies:
         self.unopened.discard(life.name)
 
     async def _open_again(self, life: Life) -> None:
-        """Try until the system lets us, or it was built again, or is no longer wanted."""
+        """Retry until the version opens, is built again, or is no longer wanted."""
         copy = life.copy
         assert copy is not None, life
         for pause_s in pauses():
@@ -162,7 +164,7 @@ class Copies:
             try:
                 version = await self._open_version(life.name)
             except StorageError:
-                continue  # It was said once.
+                continue  # The refusal was logged at the first attempt.
             except (Corrupt, UnsupportedFormat) as error:
                 copy.trouble = trouble_of(error)
                 return
@@ -179,15 +181,15 @@ class Copies:
             return
 
     def _is_of(self, life: Life, copy: Copy) -> bool:
-        """Whether this is still the life of its version, and the copy the life's."""
+        """True if this is still the life of its version, and the copy belongs to the life."""
         return self._lives.get(life.name) is life and life.copy is copy
 
     # Damage
 
     def damaged(self, name: str, error: Corrupt) -> None:
-        """A read or the scrub met damage: the version is built again; until then its whole pages are served.
+        """Rebuild the version, in which a read or the scrub met damage; its whole pages are served until then.
 
-        None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
+        No page is trusted any more: even a checked page may be read again from the disk that lost another.
         """
         life, version = self._lives.get(name), self.versions.get(name)
         if version is not None and error.file in version.lost_names:
@@ -197,13 +199,14 @@ class Copies:
             return
         life.copy.damage(trouble_of(error), _now_ms())
         version.distrust()
-        if life.state is not VersionState.RETIRING:  # Else it is built again only if it becomes active again.
+        # A retiring version is built again only if it becomes active again.
+        if life.state is not VersionState.RETIRING:
             self._wake()
         again_ms = max(0, life.copy.not_before_ms - _now_ms())
         self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
 
     def _tell_whole(self, life: Life) -> None:
-        """Say that clients get all of the active version again."""
+        """Log that clients get all of the active version again."""
         if life.state is VersionState.ACTIVE and life.is_ready:
             self._log.info("serves_again", version=life.name)
 
@@ -219,9 +222,9 @@ class Copies:
         refuted: tuple[str, ...],
         follow: Identity | None,
     ) -> bool:
-        """Build what a copy lacks; whether the source is as it was when it was listed, as far as can be told.
+        """Build the partitions that a copy lacks; return False if the source may differ from its listing.
 
-        `refuted`: functions that are not relied on; `follow`: what others have made of these files, as is to be here.
+        `refuted`: functions that are not relied on.  `follow`: the identity that other nodes gave these files.
         """
         copy, listed = life.copy, life.source
         assert copy is not None, life
@@ -284,12 +287,12 @@ class Copies:
             nursery.start_soon(self._close, before)
 
     def stop_build(self, hold: str | None) -> None:
-        """Break off the build that runs: another version is held, or was switched to."""
+        """Stop the running build: another version is held, or was switched to."""
         self._stopped_for = hold
         self.builder.stop()
 
     async def poll_space(self) -> None:
-        """Look whether the room that builds wait for is there by now."""
+        """Check if the disk space that builds wait for is free by now."""
         waiting = [life.copy for life in self._lives.values() if life.copy is not None]
         waiting = [copy for copy in waiting if copy.shortage is not None]
         if waiting and _now_ms() >= self.poll_not_before_ms:
@@ -301,13 +304,13 @@ class Copies:
 
     @property
     def wait_for_space(self) -> bool:
-        """Whether a build waits for room on the disk."""
+        """True if a build waits for room on the disk."""
         return any(life.copy is not None and life.copy.shortage is not None for life in self._lives.values())
 
     # Dropping
 
     def drop(self, life: Life, nursery: trio.Nursery) -> None:
-        """Take a copy out of service now; it is closed and deleted when the last read of it is done."""
+        """Take a copy out of service now; it is closed and deleted after its last read."""
         if life.copy is not None:
             life.copy.take(CopyEvent.DROP)
             life.copy = None
@@ -321,9 +324,9 @@ class Copies:
         self._take_out(life, nursery)
 
     def drop_partitions(self, name: str, partitions: PartitionSet) -> None:
-        """Serve some partitions of a version no longer, from now on; `begin_work` closes and deletes them.
+        """Stop serving some partitions of a version now; `begin_work` closes and deletes them.
 
-        Those of its share are built again.
+        Partitions of the copy's share are built again.
         """
         life, version = self._lives.get(name), self.versions.get(name)
         gone = partitions if version is None else partitions & version.here
@@ -343,12 +346,13 @@ class Copies:
             nursery.start_soon(self._remove, version)
 
     async def _delete_partitions(self, closing: Version, partitions: PartitionSet) -> None:
-        """The manifest and the files first, which nobody finds any more; those that are read go with the last read."""
+        """Delete the manifest's entries and the files, which no new reader finds; files in use go last."""
         name = closing.name
         try:
             async with self.builder.changing:
                 served = self.versions.get(name)
-                gone = partitions if served is None else partitions - served.here  # All may have been built anew.
+                # The partitions may all have been built anew.
+                gone = partitions if served is None else partitions - served.here
                 await self._shared.threads.run(self._shared.store.drop_partitions, self._database, name, gone)
         except (StorageError, Corrupt, UnsupportedFormat) as error:
             self._log.error("cannot_remove", version=name, error=error.message)
@@ -384,7 +388,7 @@ def _wanted(
     refuted: tuple[str, ...],
     follow: Identity | None,
 ) -> Wanted:
-    """Return the order for a build of what a copy lacks; what is added to it has the identity of what is there."""
+    """Return the order for building the lacking partitions; additions keep the identity of the copy."""
     assert copy.share is not None, copy
     assert copy.lacks, copy
     adds = copy.open and not copy.damaged

@@ -1,28 +1,15 @@
-"""The life of a copy, as a table: what is here of a version, or is to be.
+"""The states of a version's copy on this node, as a table.
 
     WANTED ──begin──► BUILDING ──finish──► READY ──drop──► GONE
 
-    WANTED      not all that is to be here is, and it is not being built (yet, or for want of room, or because the
-                source is not complete)
+    WANTED      incomplete and not being built (not yet, no disk space, or an incomplete source)
     BUILDING    a child process builds it
-    READY       what is to be here is, and is open
-    ERROR       it could not be built; or it was found damaged, and is to be built again
+    READY       its whole share is here, and open
+    ERROR       a build failed, or damage was found and it will be rebuilt; open files are served meanwhile
     GONE        closed, and deleted from the disk
 
-`NEXT` has every other transition; `docs/operators/life-of-a-version.md` draws them all, and a test compares the two.
-
-The rules:
-
-* One that is damaged is built again at once; if it was damaged not long before, after a pause that doubles from a
-  second to an hour: what a bad disk holds is bad again soon.
-* One in ERROR is tried again when its source has changed; if the trouble was ours (a killed child, a refusing disk)
-  also after a pause that doubles.
-* One that the disk has no room for waits in WANTED until there is room.
-* What is open is served whatever the state: whole pages of a damaged copy, and all of it while it is built again.
-* What is to be here is the copy's share of the partitions, which grows and does not shrink.  What it lacks of that is
-  built and added to it; one that is damaged is built anew, all of its share.
-* One whose records were grouped by a function that a stray has refuted is of no use: it is dropped at once, and built
-  anew.
+`NEXT` has the other transitions; a test compares it with `docs/operators/life-of-a-version.md`.  Damage is repaired at
+once, repeated damage after a pause that doubles from a second to an hour.  A share grows and never shrinks.
 """
 
 from __future__ import annotations
@@ -40,17 +27,17 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000
-# Before what was damaged is built for the second time, the pause is the first of those above, and doubles on to this: a
-# build is much work, and a bad disk stays bad.
+# The second build after damage waits `FIRST_RETRY_MS`, and later pauses double up to this.  A build is much work, and a
+# bad disk stays bad.
 LAST_DAMAGE_PAUSE_MS = 3_600_000
-# One that was whole for so long begins from the first again.
+# After being whole for this long, a copy's pauses start from the first again.
 DAMAGE_FORGOTTEN_MS = 4 * LAST_DAMAGE_PAUSE_MS
-# What a refusal teaches about the room that a build needs is a guess: so long it is believed.
+# A refusal gives only a guess of the disk space that a build needs; the guess is used for this long.
 SHORTAGE_RETRY_MS = 600_000
 
 
 class CopyState(enum.StrEnum):
-    """A state in the life of a copy."""
+    """A state of a copy."""
 
     WANTED = "WANTED"
     BUILDING = "BUILDING"
@@ -62,16 +49,17 @@ class CopyState(enum.StrEnum):
 class CopyEvent(enum.StrEnum):
     """An event in the life of a copy."""
 
-    BEGIN = "begin"  # a build was started
-    FINISH = "finish"  # it is built, published and open
-    INTERRUPT = "interrupt"  # the source changed under the build, or another version is held; it may begin anew
-    WAIT = "wait"  # the disk has no room for it
-    FAIL = "fail"  # it could not be built
-    OPEN = "open"  # its files, which the system had refused to open, are open
-    DAMAGE = "damage"  # a file of it was found damaged; what is whole is served while it is built again
-    WANT = "want"  # more of its partitions are to be here than are
-    REFUTE = "refute"  # a stray has refuted the function that its records are grouped by: none is served any more
-    DROP = "drop"  # it is no longer to be here
+    BEGIN = "begin"  # A build was started.
+    FINISH = "finish"  # The copy is built, published and open.
+    INTERRUPT = "interrupt"  # The source changed under the build, or another version is held; the build may start anew.
+    WAIT = "wait"  # The disk has no room for the copy.
+    FAIL = "fail"  # The copy could not be built.
+    OPEN = "open"  # The files, which the system had refused to open, are open.
+    DAMAGE = "damage"  # A file was found damaged; whole pages are served while the copy is built again.
+    WANT = "want"  # The share has grown beyond the partitions that are here.
+    # A stray has refuted the function that groups the records: nothing of the copy is served any more.
+    REFUTE = "refute"
+    DROP = "drop"  # The copy is no longer wanted here.
 
 
 NEXT: dict[tuple[CopyState, CopyEvent], CopyState] = {
@@ -97,71 +85,72 @@ NEXT: dict[tuple[CopyState, CopyEvent], CopyState] = {
 
 @dataclass(slots=True)
 class Copy:
-    """What is here of one version, or is to be."""
+    """The copy of one version on this node: its state, its share and its open partitions."""
 
     state: CopyState = CopyState.WANTED
     trouble: Trouble | None = None
-    tried: str | None = None  # The fingerprint of the source that the last build began with.
-    failures: int = 0  # in a row
-    not_before_ms: int = 0  # The pause after a failure.
-    shortage: Shortage | None = None  # What it waits for.
-    shortage_until_ms: int = 0  # When what the refusals have taught is forgotten, and it is tried again.
-    needed_bytes: int = 0  # What an attempt has taught about the room it needs.
-    share: PartitionSet | None = None  # What is to be here; None: that is not known yet.
-    identity: Identity | None = None  # What is open: that is served, in ERROR and while it is built again too;
-    here: PartitionSet | None = None  # and its partitions.
-    damaged: bool = False  # What is open is not whole, or not what it should be: all of the share is built anew.
-    differs: bool = False  # The source shows other files than it was built from.
-    waits_since_ms: int = 0  # When it was first wanted, or found damaged: since then it is to be built.
-    damages: int = 0  # How often it was found damaged, none long after the one before,
-    damaged_ms: int = 0  # and when it was last.
+    tried: str | None = None  # The fingerprint of the source at the start of the last build.
+    failures: int = 0  # Consecutive failures.
+    not_before_ms: int = 0  # The end of the pause after a failure.
+    shortage: Shortage | None = None  # The lack of disk space that the copy waits for.
+    shortage_until_ms: int = 0  # Until then a refusal's estimate counts; afterwards the build is retried.
+    needed_bytes: int = 0  # The disk space that earlier attempts showed to be necessary.
+    share: PartitionSet | None = None  # The partitions that should be here; None: not known yet.
+    # Identity of the open files, which are served in ERROR and during a rebuild as well.
+    identity: Identity | None = None
+    here: PartitionSet | None = None  # The open partitions.
+    damaged: bool = False  # The open files are incomplete or wrong: the whole share is built anew.
+    differs: bool = False  # The source shows other files than the copy was built from.
+    waits_since_ms: int = 0  # When the copy was first wanted, or found damaged.
+    damages: int = 0  # How often the copy was found damaged, counted while the gaps are short.
+    damaged_ms: int = 0  # When the copy was last found damaged.
 
     @property
     def open(self) -> bool:
-        """Whether files of it are."""
+        """True if files of the copy are open."""
         return self.here is not None
 
     @property
     def lacks(self) -> PartitionSet | None:
-        """What the next build is to make; None: the share is not known yet."""
+        """Return the partitions that the next build makes; None: the share is not known yet."""
         if self.share is None or self.here is None or self.damaged:
             return self.share
         return self.share - self.here
 
     @property
     def ready_ms(self) -> int:
-        """When time alone allows the next attempt."""
+        """Return when time alone allows the next attempt."""
         return self.not_before_ms if self.shortage is None else max(self.not_before_ms, self.shortage_until_ms)
 
     def take(self, event: CopyEvent) -> None:
-        """Goes where the table says; an event that the table does not have is a bug of ours."""
+        """Follow the transition of the table; a missing transition is a bug of ours."""
         self.state = NEXT[self.state, event]
 
     def begin(self, source: SourceVersion) -> None:
-        """A build of what the source shows now was started."""
+        """Begin a build of the version that the source shows now."""
         self.tried = source.fingerprint
-        if self.shortage is not None:  # So much was not there in ten minutes: the first estimate counts again.
+        if self.shortage is not None:  # The estimate was not free for ten minutes: the first estimate counts again.
             self.shortage, self.needed_bytes = None, 0
         self.take(CopyEvent.BEGIN)
 
     def fail(self, trouble: Trouble, now_ms: int) -> None:
-        """It could not be built; sets the pause."""
+        """Note that the build failed, and set the pause."""
         self.trouble = trouble
         self._pause(now_ms)
         self.take(CopyEvent.FAIL)
 
     def interrupt(self, now_ms: int) -> None:
-        """The source changed under the build."""
+        """Note that the source changed under the build, and set the pause."""
         self._pause(now_ms)
         self.stop()
 
     def stop(self) -> None:
-        """Another version is held: the build is broken off, through no fault of its own."""
+        """Stop the build since another version is held; this is no failure."""
         self.tried = None
         self.take(CopyEvent.INTERRUPT)
 
     def wait(self, shortage: Shortage, now_ms: int) -> None:
-        """The disk has no room.  What was refused halfway is not tried again too soon: a build is much work."""
+        """Wait for disk space; a build refused halfway also pauses, since a build is much work."""
         if shortage.reason is not None:
             self._pause(now_ms)
             self.needed_bytes = shortage.needed_bytes
@@ -170,58 +159,58 @@ class Copy:
         self.take(CopyEvent.WAIT)
 
     def find_space(self, free_bytes: int, now_ms: int) -> None:
-        """Take in how much room there is: it may be enough; the pause after a refusal is kept nevertheless."""
+        """Note the free space: it may suffice, but the pause after a refusal is kept."""
         if self.shortage is not None:
             enough = free_bytes >= self.shortage.needed_bytes and now_ms >= self.not_before_ms
             self.shortage = None if enough else replace(self.shortage, free_bytes=free_bytes)
 
     def begin_open(self, identity: Identity, here: PartitionSet) -> None:
-        """It was found whole on the disk."""
+        """Note that the copy was found whole on the disk."""
         self.identity, self.here = identity, here
 
     def finish(self, identity: Identity, here: PartitionSet) -> None:
-        """Built anew and open."""
+        """Note that the copy was built anew and is open."""
         self._opened(CopyEvent.FINISH, identity, here)
 
     def add(self, built: PartitionSet) -> None:
-        """Take in that what it lacked was built, and is open beside the rest."""
+        """Note that the lacking partitions were built, and are open beside the rest."""
         assert self.identity is not None, self
         assert self.here is not None, self
         assert not self.here & built, (self, built)
-        damage = self.trouble if self.damaged else None  # Of the rest; it was found meanwhile.
+        damage = self.trouble if self.damaged else None  # The other files were found damaged during the build.
         self._opened(CopyEvent.FINISH, self.identity, self.here | built)
         if damage is not None:
             self.trouble, self.damaged = damage, True
             self.take(CopyEvent.DAMAGE)
 
     def opened(self, identity: Identity, here: PartitionSet) -> None:
-        """Open after all; it need not be built again."""
+        """Note that the copy could be opened after all, and need not be built again."""
         self._opened(CopyEvent.OPEN, identity, here)
 
     def want(self, share: PartitionSet) -> None:
-        """So much is to be here."""
+        """Set the share."""
         self.share = share
         self._want_rest()
 
     def let_go(self, partitions: PartitionSet) -> None:
-        """These were dropped, and are built again if they are of its share."""
+        """Note that these partitions were dropped; those of the share are built again."""
         assert self.here is not None, self
         self.here -= partitions
         self._want_rest()
 
     def outdate(self) -> None:
-        """Take in that what was built to be added does not fit the rest: all is built anew."""
+        """Note that the built partitions do not fit the others: the whole share is built anew."""
         self.damaged = True
         self.stop()
 
     def refute(self) -> None:
-        """Nothing of it is served any more."""
+        """Stop serving the copy, and build it anew."""
         self.identity = self.here = self.tried = self.trouble = None
         self.damaged = False
         self.take(CopyEvent.REFUTE)
 
     def damage(self, trouble: Trouble, now_ms: int) -> None:
-        """A file of it was found damaged; sets the pause."""
+        """Note that a file was found damaged, and set the pause."""
         self.trouble = trouble
         self.damaged = True
         if now_ms - self.damaged_ms > DAMAGE_FORGOTTEN_MS:
@@ -231,19 +220,20 @@ class Copy:
             self.not_before_ms = now_ms + pause_ms
         self.damages += 1
         self.damaged_ms = self.waits_since_ms = now_ms
-        if self.state is not CopyState.BUILDING:  # Else it is, when what is built has been added.
+        # During a build, `add` takes this transition after adding the built partitions.
+        if self.state is not CopyState.BUILDING:
             self.take(CopyEvent.DAMAGE)
 
     def damageable(self) -> bool:
-        """Whether damage in it is news."""
+        """True if damage in the copy is news."""
         return self.state in {CopyState.READY, CopyState.BUILDING} and self.open and not self.damaged
 
     def openable(self) -> bool:
-        """Whether files of it that are on the disk are to be opened."""
+        """True if files on the disk should be opened."""
         return self.state is CopyState.ERROR and not self.open
 
     def buildable(self, source: SourceVersion, now_ms: int) -> bool:
-        """Whether a build of what the source shows should be started, were it the only version."""
+        """True if a build should be started, were this the only version."""
         if source.waiting_for is not None or now_ms < self.ready_ms:
             return False
         if self.state is CopyState.WANTED:

@@ -1,16 +1,12 @@
-"""What to do next with the versions of a database, as a pure function over both lives of each.
+"""The next step for the versions of a database, as a pure function over the states of each.
 
-Beside the rules of the two lives:
-
-* One version of a database is built at a time: the active one, while partitions of it that are to be here have too few
-  owners elsewhere; else the newest complete one.  When a newer one appears meanwhile, the build
-  goes on: a source that is faster than the builds would otherwise never be served.  While the newest is in ERROR, an
-  older one that is newer than the active one may be built.
-* A held version is switched to as soon as it may be, and no other is built or switched to; the build of another is
-  broken off.  When the hold goes, the rules above hold again, from the active one on: so a version that was left behind
-  is switched to again, or built again.
-* What can be answered retires, and goes when no request has asked for it for `retire_after`; what cannot is forgotten
-  at once.
+* One version of a database is built at a time.  The active one comes first while wanted partitions have too few owners,
+  then the newest complete one.  A build continues when a newer version appears: otherwise a source faster than the
+  builds would never be served.  While the newest is in ERROR, an older one above the active one may be built.
+* A held version is switched to as soon as possible; no other version is built or switched to.  After the hold these
+  rules apply again, from the active version on: a version left behind is switched to, or built, again.
+* A version that can be answered retires, and goes when no request has asked for it for `retire_after`.  A version that
+  cannot be answered is forgotten at once.
 """
 
 from __future__ import annotations
@@ -33,64 +29,64 @@ if TYPE_CHECKING:
 
 
 class Verdicts(Protocol):
-    """The verdicts that a node cannot reach from its own copies; they change without notice but for a wake.
+    """Answers that a node cannot derive from its own copies; they change without notice but for a wake.
 
-    The statements of members decide them (`cluster/`), those of the node itself where it is alone.
+    In a cluster the members' statements decide them (`cluster/`), on a single node its own.
     """
 
     def share(self, version: str) -> PartitionSet | None:
-        """Partitions of it that are to be here, beside what is kept as its share already; None: not known yet."""
+        """Return the partitions that should be here in addition to the kept share; None: not known yet."""
         ...
 
     def passed(self, version: str) -> bool:
-        """Whether clients may have it, also by its name."""
+        """True if clients may get the version, also by its name."""
         ...
 
     def may_switch(self, version: str) -> bool:
-        """Whether it may become the active one: its gate holds now."""
+        """True if the version may become active: its gate holds now."""
         ...
 
     def owners(self, identity: Identity) -> tuple[Ownership, ...]:
-        """Others that may be asked for an identity now."""
+        """Return the other nodes that may be asked for an identity now."""
         ...
 
     def sealed(self) -> tuple[Sealed, ...]:
-        """What clients may have, each with the seals of the files that it is answered from."""
+        """Return the versions that clients may get, each with the checksums of its files."""
         ...
 
     def records(self, identity: Identity) -> int | None:
-        """How many records it has, as its owners have told; None: not all have."""
+        """Return the number of records, as the owners report; None: not all have reported."""
         ...
 
     def is_short(self, version: str) -> bool:
-        """Whether partitions of it have fewer owners that live than `replication`, and are to be here."""
+        """True if wanted partitions of the version have fewer live owners than `replication`."""
         ...
 
     def may_retire(self, version: str) -> bool:
-        """Whether nobody else needs it any more."""
+        """True if no other node needs the version any more."""
         ...
 
     def refuted(self, digest: str) -> tuple[str, ...]:
-        """Functions of which a stray has shown that they did not make the files of this digest."""
+        """Return the functions that a stray refuted for the files of this digest."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next steps of a database; none, when all are empty."""
+    """The next steps of a database; if all fields are empty, there are none."""
 
-    want: tuple[tuple[str, PartitionSet], ...] = ()  # Shares that are known now, or have grown.
-    refute: tuple[str, ...] = ()  # Copies that are of no use.
+    want: tuple[tuple[str, PartitionSet], ...] = ()  # Shares that are newly known, or have grown.
+    refute: tuple[str, ...] = ()  # Copies grouped by a refuted function.
     skip: tuple[str, ...] = ()
     supersede: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     switch: str | None = None
     build: str | None = None
-    stop: str | None = None  # A build to be broken off.
+    stop: str | None = None  # A build to stop.
     look_again_ms: int | None = None  # When time alone may change the decision.
 
     def __post_init__(self) -> None:
-        """Asserts that no two parts of it are about one version, and that at most one is built."""
+        """Assert that no two steps concern one version, and that at most one version is built."""
         gone = self.skip + self.supersede + self.remove
         assert len(set(gone)) == len(gone), self
         assert self.switch not in gone, self
@@ -107,9 +103,9 @@ def decide(
     now_ms: int,
     retire_after_ms: int,
 ) -> Decision:
-    """Decide what to do with a database's versions.
+    """Decide the next steps for a database's versions.
 
-    `active` is the version that was made active last, served or not; `hold` the one that is pinned, known or not.
+    `active` is the version that was made active last, served or not; `hold` is the held version, known or not.
     """
     ordered = sorted(lives, key=lambda life: life.name)
     shares = [(life, verdicts.share(life.name)) for life in ordered]
@@ -127,7 +123,8 @@ def decide(
         if life.state is VersionState.RETIRING and not life.is_building and life.name != switch
     ]  # fmt: skip
     quiet = [life.name for life in retiring if life.asked_ms + retire_after_ms <= now_ms]
-    lost = [life.name for life in retiring if not life.open and not verdicts.passed(life.name)]  # By all who had it.
+    # Every owner has lost these versions.
+    lost = [life.name for life in retiring if not life.open and not verdicts.passed(life.name)]
     remove = tuple(dict.fromkeys((*lost, *(name for name in quiet if verdicts.may_retire(name)))))
     waits = [life.asked_ms + retire_after_ms for life in retiring if life.name not in (*quiet, *lost)]
     build = stop = None
@@ -151,7 +148,7 @@ def decide(
 
 
 def _grown(copy: Copy | None, told: PartitionSet | None) -> PartitionSet | None:
-    """The share of a copy, if it is another than before; that of another source waits until the copy is built anew."""
+    """Return the share of a copy if it changed; a share of another source waits until the copy is built anew."""
     if copy is None or told is None or copy.state is CopyState.BUILDING:
         return None
     if copy.here is not None and not copy.damaged and copy.here.partitions != told.partitions:
@@ -162,14 +159,14 @@ def _grown(copy: Copy | None, told: PartitionSet | None) -> PartitionSet | None:
 
 
 def _is_refuted(copy: Copy | None, verdicts: Verdicts) -> bool:
-    """Whether what is here was grouped by relying on a function that a stray has refuted."""
+    """True if the copy was grouped by relying on a function that a stray has refuted."""
     if copy is None or copy.identity is None or copy.identity.regrouped or copy.state is CopyState.BUILDING:
         return False
     return copy.identity.function in verdicts.refuted(copy.identity.digest)
 
 
 def _is_skipped(life: Life, floor: str | None, hold: str | None) -> bool:
-    """Older than what is active, or vanished, and not open; a lost active version stays, to be built again."""
+    """True if a closed version is outdated or has vanished; a lost active version stays, to be built again."""
     if life.open or life.is_building or life.state is not VersionState.KNOWN:
         return False
     if floor is not None and life.name < floor and life.name != hold:
@@ -178,10 +175,10 @@ def _is_skipped(life: Life, floor: str | None, hold: str | None) -> bool:
 
 
 def check(lives: Iterable[Life], verdicts: Verdicts, active: str | None, *, switching: bool) -> None:
-    """Asserts what holds whenever nothing is left to do at once.
+    """Assert the invariants that hold whenever nothing is left to do at once.
 
-    One version is active, and it is the one that was made so last; at most one is built; every other that is built and
-    may be switched to retires, unless a switch is still to be done since the system refused to write it down.
+    The last version made active is ACTIVE, and at most one is built.  Every other built version that may be switched to
+    retires, unless a switch is pending because the system refused to write it down.
     """
     lives = tuple(lives)
     told = [(life.name, life.state, None if life.copy is None else life.copy.state) for life in lives]

@@ -1,9 +1,8 @@
-"""The open files of versions: closed when the last read of them is done, opened anew when their maps were lost.
+"""The open files of versions: closed after their last read, reopened if their maps were lost.
 
-A map is lost when its file was cut short under it, or when the disk failed to give a page: it answers nothing again,
-while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if that fails, after
-pauses.  From the first failure on the version is to be built again, as other damaged ones are; whichever is there first
-is served.
+A map is lost when its file was truncated under it, or when the disk failed to read a page.  A lost map answers nothing
+again, while the other files continue.  A disk may recover, so the file is reopened at once and then after pauses.  From
+the first failure on, the version is also rebuilt as other damaged ones are; the first to succeed is served.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ UNPIN_POLL_S = 0.05
 
 
 async def close(version: Version, threads: Threads) -> None:
-    """Close the files of a version that is served no longer, when the last read of it is done."""
+    """Close the files of a version that is no longer served, after the last read."""
     while True:
         try:
             await threads.run(version.close)
@@ -48,7 +47,7 @@ async def close(version: Version, threads: Threads) -> None:
 
 @final
 class Reopening:
-    """The lost maps of one database's versions, which are opened anew."""
+    """Reopens the lost maps of one database's versions."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class Reopening:
         wake: Callable[[], None],
         tell_whole: Callable[[Life], None],
     ) -> None:
-        """`tell_whole` is called with the life of what was damaged and is whole again."""
+        """Create it; `tell_whole` is called with the life of a version that was damaged and is whole again."""
         self._database = database
         self._lives = lives
         self._versions = versions
@@ -68,10 +67,10 @@ class Reopening:
         self._wake = wake
         self._tell_whole = tell_whole
         self._log = shared.log.bind(database=database)
-        self._lost: dict[Version, dict[int, int]] = {}  # By version: what is still to be seen to, as `Version.lost`.
+        self._lost: dict[Version, dict[int, int]] = {}  # By version: the lost files still to reopen, as `Version.lost`.
 
     def note(self, version: Version, error: Corrupt) -> None:
-        """A read met what was lost; many may, before it is there again."""
+        """Note that a read met a lost map; many reads may meet it before the file is open again."""
         if version not in self._lost:
             self._lost = {known: lost for known, lost in self._lost.items() if self._is_served(known)}
             self._lost[version] = version.lost
@@ -82,7 +81,7 @@ class Reopening:
             self._wake()
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """See to what was noted since the last time."""
+        """Reopen the files noted since the last call."""
         for version, lost in self._lost.items():
             if lost:
                 self._lost[version] = {}
@@ -116,7 +115,7 @@ class Reopening:
             self._wake()
 
     def _put_in_place(self, version: Version, opened: dict[int, SortedFile]) -> Version:
-        """Serve what was opened anew beside the other files; returns what is to be closed."""
+        """Serve the reopened files beside the others; return the version to close."""
         if not self._is_served(version):
             return replace(version, files=list(opened.values()))
         copy = self._copy_of(version)
@@ -125,7 +124,7 @@ class Reopening:
         )
         found = None if copy.trouble is None else copy.trouble.details.get("file")
         self._log.info("opened", version=version.name)
-        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with it.
+        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with the copy.
             if copy.state is CopyState.ERROR:
                 copy.opened(version.identity, self._versions[version.name].here)
                 self._tell_whole(self._lives[version.name])
@@ -138,7 +137,7 @@ class Reopening:
         )
 
     def _copy_of(self, version: Version) -> Copy:
-        """The copy of a version that is served."""
+        """Return the copy of a served version."""
         copy = self._lives[version.name].copy
         assert copy is not None, version.name
         return copy

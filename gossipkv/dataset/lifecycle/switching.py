@@ -1,7 +1,7 @@
 """The active version of a database, which clients get: read at the start, and switched durably.
 
 The order that keeps promise P2: the copy is open, or others hold it; the ACTIVE document is written and synced; only
-then what is served is changed, in one step, and the node is told.
+then the served version changes, in one step, and the node is told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.placement.ownership import Ownership
 
-# Between two attempts at what the system refused to write down.
+# Between two attempts that the system refused to write down.
 RETRY_MS = 1_000
 
 
@@ -33,36 +33,37 @@ def _now_ms() -> int:
 
 @final
 class Switching:
-    """The active version of one database, and those that retire."""
+    """The active version of one database, and the retiring versions."""
 
     def __init__(self, database: str, lives: Mapping[str, Life], verdicts: Verdicts, shared: SharedResources) -> None:
-        self.active: str | None = None  # The one that was made active last, served or not.
-        self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
+        self.active: str | None = None  # The version that was made active last, served or not.
+        # The newest version that was ever active; newer than `active` only after a hold.
+        self.newest: str | None = None
         self.trouble: str | None = None  # Why the last switch could not be written down.
-        self.not_before_ms = 0  # When it may be tried again.
-        self.switched_ms: int | None = None  # When that was, in this life of the node.
+        self.not_before_ms = 0  # When the switch may be tried again.
+        self.switched_ms: int | None = None  # When the last switch happened, since this node started.
         self._database = database
         self._lives = lives
         self._verdicts = verdicts
         self._shared = shared
         self._log = shared.log.bind(database=database)
-        self.remembered: Active | None = None  # What the ACTIVE document says.
+        self.remembered: Active | None = None  # The content of the ACTIVE document.
         self.rewriting = Rewriting(self._rewrite, shared.may_write, self._log)
         self._owners: dict[str, tuple[Ownership, ...]] = {}
         self._writing = trio.Lock()
-        self._counts: dict[str, int] = {}  # Requests of those that retire, when they were last looked at.
+        self._counts: dict[str, int] = {}  # Last seen request counts of retiring versions.
 
     async def read(self, built: Collection[str], hold: str | None) -> None:
-        """Read which version was active last; if that is not known, take the best guess among what is built.
+        """Read the version that was active last; if the document is damaged, guess among the built versions.
 
         Raises:
-            StorageError: the system refused to tell.
+            StorageError: the system refused the read.
         """
         store = self._shared.store
         try:
             found = await self._shared.threads.run(store.active, self._database)
         except Corrupt as error:
-            # Whatever was active, it was none of the versions newer than the newest that is built.
+            # The lost active version was none of those newer than the newest built version.
             self.newest = max(built, default=None)
             self.active = hold if hold in built else self.newest
             self._log.error("active_damaged", error=error.message, taken=self.active)
@@ -73,7 +74,7 @@ class Switching:
             self._owners[found.version] = found.owners
 
     def restore(self) -> None:
-        """Have the version active that was, and those retire that a hold had left behind."""
+        """Restore the active version, and retire the versions that a hold had left behind."""
         if self.active is None or self.newest is None:
             return
         if self.remembered is not None:
@@ -84,14 +85,14 @@ class Switching:
                 self.supersede(life)
 
     async def switch(self, name: str, hold: str | None) -> bool:
-        """Whether it is active now, durably; else it is to be decided anew."""
+        """Make the version active, durably; if False, the caller must decide anew."""
         assert self._verdicts.may_switch(name), f"{name} may not be switched to"
-        if self._writing.locked():  # Answers to the gate would grow old meanwhile.
+        if self._writing.locked():  # The gate's answers would grow old during the wait.
             async with self._writing:
                 return False
         assert hold == name or self.active is None or name >= self.active, (self.active, name)
         identity = self._lives[name].identity
-        if identity is not None:  # Those whose answers the gate has just counted.
+        if identity is not None:  # The gate has just counted the answers of these owners.
             self._owners[name] = self._verdicts.owners(identity) or self._owners.get(name, ())
         try:
             async with self._writing:
@@ -105,7 +106,7 @@ class Switching:
         self.trouble = None
         before, self.active, self.switched_ms = self.active, name, _now_ms()
         self.newest = max(name, self.newest or name)
-        if before != name:  # Else what was active was found to be of a wrong function, and is mended.
+        if before != name:  # If equal, the active version was of a wrong function, and is repaired.
             self._lives[name].take(VersionEvent.SWITCH)
             for life in self._lives.values():
                 if life.superseded(name, hold):
@@ -115,18 +116,18 @@ class Switching:
         return True
 
     def note_owners(self, name: str, owners: tuple[Ownership, ...]) -> None:
-        """Remember who has partitions of a version, for a restart that hears nobody: soon, if it is the active one."""
+        """Remember the owners of a version for a restart without peers; an active version is written soon."""
         self._owners[name] = owners
         self.note_change()
 
     def note_change(self) -> None:
-        """Have the ACTIVE document rewritten if it says no longer what holds."""
+        """Rewrite the ACTIVE document if its content has changed."""
         life = self._lives.get(self.active or "")
         if life is not None and life.identity is not None and self._told(life.name) != self.remembered:
             self.rewriting.note()
 
     def _told(self, name: str) -> Active:
-        """Return what the ACTIVE document is to say when this version is active."""
+        """Return the content of the ACTIVE document for this active version."""
         identity = self._lives[name].identity
         owners = tuple(
             each
@@ -141,20 +142,20 @@ class Switching:
         self.remembered = told
 
     async def _rewrite(self) -> None:
-        """Write down what holds of the active version when its turn has come: after a switch, another one's."""
+        """Write down the active version at the time of the write: a switch may have come between."""
         async with self._writing:
             told = self._told(self.active) if self.active is not None and self.active in self._lives else None
             if told is not None and told != self.remembered:
                 await self._write(told)
 
     def supersede(self, life: Life) -> None:
-        """Have a version retire."""
+        """Retire a version."""
         life.take(VersionEvent.SUPERSEDE)
         life.asked_ms = _now_ms()
         self._counts[life.name] = self._shared.requests(self._database, life.name)
 
     def count_requests(self) -> None:
-        """Note which of those that retire were asked for."""
+        """Note which retiring versions were requested."""
         for life in self._lives.values():
             if life.state is VersionState.RETIRING:
                 count = self._shared.requests(self._database, life.name)
@@ -169,7 +170,7 @@ class Switching:
         self._owners.pop(life.name, None)
 
     def _leave(self, life: Life) -> None:
-        """Another one is active: what can be answered retires."""
+        """Retire a version after a switch to another, or forget it if it cannot be answered."""
         if life.open or self._verdicts.passed(life.name):
             self.supersede(life)
         elif life.state is VersionState.ACTIVE:

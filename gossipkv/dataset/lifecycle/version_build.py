@@ -1,7 +1,7 @@
-"""The build of one version, from the source's listing to files that are published and open: a new copy, or an addition.
+"""The build of one version, from the source's listing to published and open files: a new copy, or an addition.
 
-The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
-second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
+The build itself runs in a child process (`build`).  This module provides the disk space, the directory, the second look
+at the source and the publication.  A build that ends before publication leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
 
 
-# A child says ten times a second how far it is, unless its source hangs; or a disk, which holds up the others anyway.
-# While it has no processor to say it with, `build_in_child` says it in its place: then it keeps its turn.
-# Counted in looks, each of which follows a turn of all other tasks: a node that stood still itself has missed nothing.
+# A child reports its progress ten times a second, unless its source or a disk hangs.  If the child lacks a processor,
+# `build_in_child` repeats its progress, so it keeps its turn.  Silence is counted in looks, each of which follows a
+# turn of all other tasks: a node that was suspended itself has missed nothing.
 SILENT_LOOKS = 30
 LOOK_PERIOD_S = 1.0
 
@@ -47,22 +47,22 @@ class Wanted:
     source: Source
     settings: DatabaseSettings
     version: SourceVersion
-    share: PartitionSet  # The partitions that are to be here,
-    lacks: PartitionSet  # and those that are to be built.
-    adds: bool  # They are added to what is here of the version; else they take its place.
+    share: PartitionSet  # The partitions that should be here.
+    lacks: PartitionSet  # The partitions to build.
+    adds: bool  # The built partitions are added to the copy; otherwise they replace it.
     refuted: tuple[str, ...]  # Functions that are not relied on.
-    follow: Identity | None  # What it is to come to, if the files allow it.
-    needed_bytes: int  # on the disk, at least
-    waits_since_s: float  # by Trio's clock
+    follow: Identity | None  # The identity to reach, if the files allow it.
+    needed_bytes: int  # The least disk space required.
+    waits_since_s: float  # By Trio's clock.
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """The result of a build, published and open."""
 
-    manifest: Manifest  # Of what was built: other partitions may be here beside them.
-    copy: Version | Mapping[int, SortedFile]  # All that is here; or what is added to it.
-    peak_bytes: int  # The most memory that the build has had.
+    manifest: Manifest  # The built files only; other partitions may be here beside them.
+    copy: Version | Mapping[int, SortedFile]  # The whole copy, or the added files.
+    peak_bytes: int  # The build's peak memory.
 
 
 class VersionBuilder:
@@ -71,15 +71,15 @@ class VersionBuilder:
     def __init__(self, database: str, shared: SharedResources, look_thread: trio.CapacityLimiter) -> None:
         self.progress: Progress | None = None
         self.began_ms = 0
-        self.changing = trio.Lock()  # Held while files enter a version, or leave it.
+        self.changing = trio.Lock()  # Held while files enter or leave a version.
         self._database = database
         self._shared = shared
         self._look_thread = look_thread
         self._scope = trio.CancelScope()
-        self._is_heard = False  # Since the last look.
+        self._is_heard = False  # True if the build reported since the last look.
 
     async def give_way(self, turn: Turn) -> None:
-        """Gives the turn up when the build has been silent for long: it goes on, but no other has to wait for it."""
+        """Give up the turn when the build has long been silent; the build goes on without delaying others."""
         silent_looks = 0
         while silent_looks < SILENT_LOOKS:
             self._is_heard = False
@@ -88,20 +88,20 @@ class VersionBuilder:
         turn.give_up()
 
     def stop(self) -> None:
-        """Breaks the build off; `build` returns None then."""
+        """Stop the build; `build` then returns False."""
         self._scope.cancel()
 
     async def build(self, wanted: Wanted, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
-        """Build, and have what was built put in its place; False when it was broken off.
+        """Build, and call `place` with the result; False if the build was stopped.
 
-        `removals` are the ends of what was here by the same name before.  `place` is called in the step in which it was
-        published and opened: until then no file enters or leaves the version.
+        `removals` are the ends of earlier removals under the same name.  `place` is called in the step that published
+        and opened the files: until then no file enters or leaves the version.
 
         Raises:
-            NoSpace: the disk has less, or less than the estimate, or was full in the middle.
-            SourceChanged: the source shows another version than it did.
-            AnotherIdentity: what was to be added does not fit what is here.
-            BuildError, StorageError: what the child or the system said.
+            NoSpace: the free space is below the estimate, or the disk filled up during the build.
+            SourceChanged: the source shows another version than before.
+            AnotherIdentity: the built partitions do not fit those of the copy.
+            BuildError, StorageError: the error of the child or of the system.
             OSError: no child can be started.
         """
         assert self.progress is None, "one at a time"
@@ -120,7 +120,7 @@ class VersionBuilder:
         """Return the free space on the disk.
 
         Raises:
-            StorageError: it does not tell.
+            StorageError: the system refused.
         """
         store = self._shared.store
         try:
@@ -178,7 +178,7 @@ class VersionBuilder:
                 waits_since_s=wanted.waits_since_s,
             )
             await self._check_source(wanted)
-            with trio.CancelScope(shield=True):  # What is published is opened, too.
+            with trio.CancelScope(shield=True):  # Published files must be opened, too.
                 async with self.changing:
                     place(await shared.threads.run(self._publish, wanted, peak_bytes))
         except BaseException:
@@ -197,10 +197,10 @@ class VersionBuilder:
         return Built(version.manifest, version, peak_bytes)
 
     async def _check_source(self, wanted: Wanted) -> None:
-        """A file that was added while the others were read is noticed here.
+        """Check that the source still shows the version; a file added during the build is noticed here.
 
         Raises:
-            SourceChanged: it shows another version now.
+            SourceChanged: the source shows another version now.
         """
         source, built = wanted.source, wanted.version
         try:
@@ -208,7 +208,7 @@ class VersionBuilder:
                 self._look_thread, partial(source.version, self._database, built.name)
             )
         except SourceError:
-            return  # It vanished after it was read whole, which is no reason to throw it away.
+            return  # The source vanished after it was read whole, which is no reason to discard the build.
         if now.fingerprint != built.fingerprint:
             raise SourceChanged(
                 f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "

@@ -1,22 +1,15 @@
-"""The life of a version towards clients, as a table; and both lives of a version together.
+"""The states of a version towards clients, as a table; and their combination with the states of its copy.
 
     KNOWN ──switch──► ACTIVE ──supersede──► RETIRING ──quiet──► GONE
 
     KNOWN       the source has it, or another node: requests that name no version do not get it
     ACTIVE      requests that name no version get it
-    RETIRING    another one is active; requests that name it are served
+    RETIRING    another version is active; requests that name this one are served
     GONE        forgotten
 
-`NEXT` has every other transition; `docs/operators/life-of-a-version.md` draws them all, and a test compares the two.
-
-The rules, and the invariant that they keep (promise P2: answers go from N-1 to N once and never back, but by a hold):
-
-* Versions are ordered as strings.  The newest one that may be switched to becomes active if it is newer than the active
-  one; versions between are skipped, built or not.
-* A hold names the one version that is to be active, older or newer, and is the only way back.
-* One that was left behind is switched to again only if it is still to be had: at the source, or from others.  One that
-  was withdrawn there, as bad versions are, does not come back.
-* What vanishes at the source stays as it is here, unless nothing of it can be answered.
+`NEXT` has the other transitions; a test compares it with `docs/operators/life-of-a-version.md`.  Promise P2: answers go
+from N-1 to N once, and back only by a hold.  Versions are ordered as strings, and the newest switchable one becomes
+active if it is above the active one.  A version left behind returns only while the source or a node has it.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class VersionState(enum.StrEnum):
-    """A state in the life of a version towards clients."""
+    """A state of a version towards clients."""
 
     KNOWN = "KNOWN"
     ACTIVE = "ACTIVE"
@@ -44,11 +37,11 @@ class VersionState(enum.StrEnum):
 class VersionEvent(enum.StrEnum):
     """An event in the life of a version towards clients."""
 
-    SWITCH = "switch"  # it became the active version, durably
-    SUPERSEDE = "supersede"  # another one did
-    QUIET = "quiet"  # nobody has asked for it for long enough, or nobody has anything of it any more
-    LOSE = "lose"  # another one became active, and nothing of it can be answered
-    SKIP = "skip"  # nothing of it can be answered, and it is older than the active one, or has vanished
+    SWITCH = "switch"  # The version became active, durably.
+    SUPERSEDE = "supersede"  # Another version became active.
+    QUIET = "quiet"  # No request has come for long enough, or no node has files of it any more.
+    LOSE = "lose"  # Another version became active, and this one cannot be answered.
+    SKIP = "skip"  # The version cannot be answered, and is older than the active one, or has vanished.
 
 
 NEXT: dict[tuple[VersionState, VersionEvent], VersionState] = {
@@ -63,7 +56,7 @@ NEXT: dict[tuple[VersionState, VersionEvent], VersionState] = {
 
 
 class Word(enum.StrEnum):
-    """What `status` says of a version: one word for both lives."""
+    """The one word of `status` for both states of a version."""
 
     SEEN = "SEEN"
     BUILDING = "BUILDING"
@@ -78,29 +71,30 @@ _WORDS = {CopyState.WANTED: Word.SEEN, CopyState.BUILDING: Word.BUILDING, CopySt
 
 @dataclass(slots=True)
 class Life:
-    """One version's two lives."""
+    """The two states of one version: of its copy, and towards clients."""
 
     name: str
     state: VersionState = VersionState.KNOWN  # Towards clients.
-    copy: Copy | None = None  # None: nothing of it is here, or is to be.
-    source: SourceVersion | None = None  # What the source shows now; None: nothing (any more).
-    heard: Identity | None = None  # What other nodes have by this name; None: nobody has it (any more).
-    asked_ms: int = 0  # When it began to retire, or was last asked for since.
+    copy: Copy | None = None  # None: no partition is here, and none should be.
+    source: SourceVersion | None = None  # The version at the source now; None: it is not there (any more).
+    # The identity that other nodes have under this name; None: no node has it (any more).
+    heard: Identity | None = None
+    asked_ms: int = 0  # When it began to retire, or was last requested since.
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether nothing of it is here, or is to be."""
+        """True if no partition is here, and none should be."""
         copy = self.copy
         return copy is None or (not copy.open and copy.share is not None and not copy.share)
 
     @property
     def identity(self) -> Identity | None:
-        """What it is: what is here of it, else what other nodes have."""
+        """Return the identity of the copy, else the one that other nodes have."""
         return self.heard if self.copy is None or self.copy.identity is None else self.copy.identity
 
     @property
     def word(self) -> Word:
-        """Both lives in one word: while a copy that is to be here is not whole, what becomes of that."""
+        """Return one word for both states; an incomplete copy determines the word."""
         if self.state is VersionState.RETIRING:
             return Word.RETIRING
         if self.copy is not None and self.copy.state in _WORDS and not self.is_elsewhere:
@@ -111,43 +105,43 @@ class Life:
 
     @property
     def open(self) -> bool:
-        """Whether files of it are."""
+        """True if files of the version are open."""
         return self.copy is not None and self.copy.open
 
     @property
     def is_building(self) -> bool:
-        """Whether a copy of it is being built."""
+        """True if a copy is being built."""
         return self.copy is not None and self.copy.state is CopyState.BUILDING
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that is to be here is."""
+        """True if the whole share is here."""
         return self.copy is not None and self.copy.state is CopyState.READY
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a copy is to be built, or is being built."""
+        """True if a copy should be built, or is being built."""
         return not self.is_elsewhere and self.word in _WORDS.values()
 
     @property
     def waiting_for(self) -> str | None:
-        """What its copy waits for, in words: the source, or the disk."""
+        """Return the cause for which the copy waits, in words: the source, or the disk."""
         if self.copy is None or self.word is not Word.SEEN or self.source is None:
             return None
         return self.source.waiting_for or (None if self.copy.shortage is None else str(self.copy.shortage))
 
     def take(self, event: VersionEvent) -> None:
-        """Goes where the table says; an event that the table does not have is a bug of ours."""
+        """Follow the transition of the table; a missing transition is a bug of ours."""
         self.state = NEXT[self.state, event]
 
     def buildable(self, now_ms: int) -> bool:
-        """Whether a build of what it lacks should be started, were it the only version."""
+        """True if a build of the lacking partitions should be started, were this the only version."""
         if self.copy is None or self.source is None or not self.copy.lacks:
             return False
         return self.copy.lacks.partitions == len(self.source.files) and self.copy.buildable(self.source, now_ms)
 
     def superseded(self, active: str | None, hold: str | None) -> bool:
-        """Whether it is to be left behind, once `active` is the active version."""
+        """True if the version should be left behind once `active` is the active version."""
         if self.state is VersionState.RETIRING or self.name == active:
             return False
         if self.state is VersionState.ACTIVE:
@@ -155,19 +149,19 @@ class Life:
         return self.name != hold and (hold is not None or (active is not None and self.name < active))
 
     def switchable(self, active: str | None, hold: str | None) -> bool:
-        """Whether it is one to be switched to, if it may be."""
+        """True if the version should be switched to once its gate allows it."""
         if self.state not in {VersionState.KNOWN, VersionState.RETIRING}:
             return False
         if hold is not None:
             return self.name == hold
         if active is not None and self.name < active:
             return False
-        # One that a hold left behind comes back only if it is still to be had.
+        # A version that a hold left behind returns only while the source or other nodes have it.
         return self.state is VersionState.KNOWN or self.is_shown
 
     @property
     def is_shown(self) -> bool:
-        """Whether the source shows it whole; if none of it is to be here, whether others have it."""
+        """True if the source shows the version whole, or if other nodes have it and no partition should be here."""
         if self.is_elsewhere:
             return self.heard is not None
         return self.source is not None and self.source.waiting_for is None
