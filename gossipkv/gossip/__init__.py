@@ -1,17 +1,15 @@
-"""What is probably true: who is alive, and what they published.
-
-Read in this order:
+"""Gossip: which members are alive, and the keys they have published.
 
     profile.py      the constants, by network
-    member.py       one member as others know it, which of two statements about it is newer, and what becomes of it
-    effects.py      what a core asks of its shell; protocols.py: what gossip needs of those around it
+    member.py       one member, and which of two statements about it is newer
+    effects.py      the requests of a core to its shell; protocols.py: the interfaces around both
     packets/        the messages byte by byte, plain and sealed
-    membership/     who is alive: SWIM with Lifeguard
-    tree/           what they published: branches, and what their readers see
-    anti_entropy/   two nodes that know different things make each other equal
-    inbox.py        what comes in: datagrams, and requests over TCP
-    core.py         all of it behind one object that is told bytes and the time; how the parts are wired
+    membership/     failure detection: SWIM with Lifeguard
+    tree/           the published keys: one branch for each member
+    anti_entropy/   two nodes with different knowledge make each other equal
+    inbox.py        incoming datagrams, and requests over TCP
+    core.py         the core: it takes bytes and the time, and returns effects
     shell/          the Trio shell: sockets, timers, files
 
-Nothing here decides: gossip may order and delay, never fence, count or lose data.
+Gossip may order and delay operations. It never fences, counts or loses data.
 """

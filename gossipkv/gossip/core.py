@@ -1,20 +1,16 @@
-"""Membership and tree behind one object: it is told bytes and the time, and leaves effects behind.
+"""Membership and tree behind one object: it takes bytes and the time, and leaves effects behind.
 
-    receive     a datagram                      wake     timers that are due, at `wakes_at_ms`
-    reply       answers an Ask of another node  answered, stored    what an Ask or a Store came to
-    news        an Ask that tells at once what was published, for whoever has connections anyway
-    pin         from now on this node takes no other cluster id
-    take        the effects, after each of these
+`Gossip.receive` takes a datagram, `reply` answers a request of another node, `answered` and `stored` take the results
+of an Ask or a Store, and `wake` runs due timers. After each of these calls, `take` returns the effects.
 
-How the parts are wired, by four rules:
+Four rules say how the parts are wired:
 
-    a part is given all it works with by its constructor, and whatever it works with was made before it
-    what it has to tell those made after it, it tells its one `Listener` (a Protocol beside it), which is `Gossip`
-    what comes later (a timer, a reply, a disk) calls what was handed to `Timers` or `Outbox` for it
-    nobody sets another's attribute, and what can be asked (news, silence, identity) is not told
+- A part gets all its collaborators by its constructor, so they are made before it.
+- A part notifies later parts through its one `Listener` (a Protocol beside the part), which is `Gossip`.
+- Later events (a timer, a reply, a disk) call the function that was passed to `Timers` or `Outbox` for them.
+- No part sets an attribute of another; state that can be queried (news, silence, identity) is not notified.
 
-So the constructor below read from the top is the order of the parts, and the methods `on_...` are all the arrows that
-point backwards.
+So the constructor lists the parts in their order, and the methods `on_...` are all the calls that go backwards.
 """
 
 from __future__ import annotations
@@ -54,25 +50,25 @@ if TYPE_CHECKING:
     from gossipkv.gossip.protocols import Random
 
 
-DUPLICATES: Final = "duplicates"  # Below it, where another node of the owner's name is: `duplicates/<host:port>`.
+DUPLICATES: Final = "duplicates"  # Parent path of keys for namesakes of the owner: `duplicates/<host:port>`.
 
 
 class Me(NamedTuple):
-    """Who this node is."""
+    """Identity of this node."""
 
     name: str
     uuid: bytes
-    epoch: int  # Higher than at any start before, and kept already, unless the node begins silent.
+    epoch: int  # Higher than at any earlier start, and durable already, unless the node begins silent.
     address: Address
     cluster: str
     cluster_id: bytes
-    pinned: bool  # It has a catalogue and never takes another cluster id; who has not may be pinned later.
-    is_first: bool = False  # It has never been of any cluster.
+    pinned: bool  # The node has a catalogue and never takes another cluster id; a node without one may be pinned later.
+    is_first: bool = False  # The node has never belonged to a cluster.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much others can make this node hold."""
+    """Bounds for the memory that other nodes can make this node use."""
 
     max_members: int = 1024
     tree: TreeLimits = field(default_factory=TreeLimits)
@@ -85,7 +81,7 @@ class Gossip:
     def __init__(
         self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope, silent: bool = False
     ) -> None:
-        """`silent`: the epoch of `me` is not kept yet, so nobody may hear of this node until `speak`."""
+        """`silent`: the epoch of `me` is not durable yet, so this node sends nothing until `speak`."""
         own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, State.ALIVE)
         self.members = Members(own, limits.max_members)
         self._profile = profile
@@ -127,15 +123,15 @@ class Gossip:
             joining=self._joining,
         )
 
-    # What the shell calls
+    # Methods that the shell calls
 
     def start(
         self, *, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int, lone: bool | None = None
     ) -> None:
-        """Begin.
+        """Start joining and exchanging.
 
-        `joins` are addresses that this node was told to join, `remembered` those of its last run; `lone`: nobody told
-        it to join anything (a name that stands for no address yet is no address, and still was told).
+        `joins` are addresses that this node was told to join, `remembered` are those of its last run. `lone`: the node
+        was told no name to join. A name that does not resolve yet gives no address, but the node is not lone.
         """
         joins = tuple(joins)
         self._contact.start(now_ms)
@@ -145,46 +141,46 @@ class Gossip:
         self._joining.start(joins, remembered, lone=not joins if lone is None else lone, now_ms=now_ms)
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Join these addresses from now on, all of them."""
+        """Join these addresses from now on, instead of those of earlier calls."""
         self._joining.join(addresses, now_ms)
 
     def pin(self) -> None:
-        """Never take another cluster id from now on; `pinned` once that is kept."""
+        """Take no other cluster id from now on; `pinned` becomes true once that is durable."""
         self._joining.pin()
 
     @property
     def pinned(self) -> bool:
-        """Whether this node never takes another cluster id, and that is kept."""
+        """True if this node never takes another cluster id, and that is durable."""
         return self._joining.pinned
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
-        """Take in a datagram."""
+        """Process a datagram."""
         self._inbox.receive(packet, source, now_ms)
 
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
-        """Return the reply to another node's Ask; None: refused."""
+        """Return the reply to another node's Ask; None if it is refused."""
         return None if self._outbox.silent else self._inbox.reply(request, now_ms)
 
     def news(self) -> bytes | None:
-        """Return an Ask that tells any member what this node has published since the last one; None: nothing."""
+        """Return an Ask that tells any member the keys published here since the last call; None if there are none."""
         news = None if self._outbox.silent else self._exchange.news()
         return None if news is None else self._outbox.envelope.wrap(news)
 
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
-        """Take in what came of an Ask."""
+        """Process the result of an Ask; `reply` is None if none came."""
         self._outbox.answered(token, reply, now_ms)
 
     def stored(self, token: int, *, now_ms: int) -> None:
-        """Take in that what a Store asked for is durable."""
+        """Process that the state of a Store is durable."""
         self._outbox.stored(token, now_ms)
 
     @property
     def silent(self) -> bool:
-        """Whether nobody may hear of this node yet."""
+        """True while this node must not be heard by others."""
         return self._outbox.silent
 
     def speak(self, *, now_ms: int) -> None:
-        """Take in that the epoch of this start is kept: from now on others may hear of this node."""
+        """Stop being silent: the epoch of this start is durable."""
         assert self._outbox.silent
         self._outbox.speak()
         for peer in self.members.ring(self._random):
@@ -193,11 +189,11 @@ class Gossip:
 
     @property
     def wakes_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Time at which to call `wake` next."""
         return min(self._detector.due_ms, self._timers.next_ms, self._spreading.due_ms)
 
     def wake(self, *, now_ms: int) -> None:
-        """Do what is due; early, late or doubled it does no harm."""
+        """Run due timers. An early, late or repeated call does no harm."""
         if now_ms - min(self._detector.due_ms, self._timers.next_ms) > self._profile.probe_interval_ms:
             self._contact.was_away(now_ms)
             self._detector.stalled(now_ms)
@@ -209,7 +205,7 @@ class Gossip:
             self._detector.wake(now_ms)
 
     def leave(self, *, now_ms: int) -> None:
-        """Say that this node goes for good; it takes a few rounds until everybody was told."""
+        """Tell members that this node leaves for good; the news needs a few rounds to reach all of them."""
         if self.members.own.state is not State.LEFT:
             self._detector.stop()
             self._identity.leave(now_ms)
@@ -220,40 +216,40 @@ class Gossip:
         return self._outbox.take()
 
     def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:
-        """Probe a member soon: a request to it failed elsewhere."""
+        """Probe a member soon, since a request to it failed elsewhere."""
         self._detector.hint(id_, now_ms)
 
     def isolated(self, *, now_ms: int) -> bool:
-        """Whether peers are known, and none was heard for half a suspicion time."""
+        """True if peers are known, and none was heard for half a suspicion time."""
         return self._contact.is_isolated(now_ms)
 
     def unheard(self, *, now_ms: int) -> list[str]:
-        """Members that seem to live, and that this node alone has not heard for two rounds of probes and a suspicion.
+        """Return names of reachable members that this node has not heard for two rounds of probes and a suspicion time.
 
-        In each round either of two members probes the other one once; who is isolated hears nobody, and names nobody.
+        In each round either of two members probes the other once. An isolated node hears nobody, and returns no names.
         """
         members, profile = self.members.reachable, self._profile
         patience_ms = 2 * members * profile.probe_interval_ms + profile.suspicion_least_ms(members)
         peers = () if self.isolated(now_ms=now_ms) else self.members.peers.values()
         return [peer.member.name for peer in peers if peer.reachable and now_ms - peer.heard_ms > patience_ms]
 
-    # What the parts tell
+    # Listener methods that the parts call
 
     def on_own(self, *, now_ms: int) -> None:
-        """This node is known in another way from now on."""
+        """Process a change of this node's own record."""
         self.tree.on_member(self.members.own)
         self._exchange.touch(self.members.own.id, now_ms=now_ms)
 
     def on_claimed_twice(self, other: Member | None) -> None:
-        """That other node claims this one's name, or no longer anybody does: all members shall see it."""
+        """Publish that another node claims this node's name; None if no node does any more."""
         for path in [path for path in self.tree.published() if path.startswith(f"{DUPLICATES}/")]:
             self.tree.withdraw(path)
         if other is not None:
-            with suppress(TooLarge):  # It was complained of, if nothing else.
+            with suppress(TooLarge):  # The warning to the operator was issued in any case.
                 self.tree.mark(f"{DUPLICATES}/{other.address}")
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
-        """A member is known in another way, or for the first time."""
+        """Process a new member, or a changed record or state of a member."""
         assert self.members.get(member.id) is member, member
         self.tree.on_member(member)
         self._exchange.touch(member.id, now_ms=now_ms)
@@ -264,20 +260,20 @@ class Gossip:
         self._outbox.effects.append(Changed(member, before))
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
-        """A member is known no longer."""
+        """Process that a member was forgotten."""
         self.tree.forget(member.id)
         self._reconnecting.on_forgotten(member, now_ms)
         self._exchange.touch(member.id, now_ms=now_ms)
 
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
-        """A member has been dead or gone for longer than it was known."""
+        """Process that a member was dead or gone for longer than known before."""
         self._exchange.touch(id_, now_ms=now_ms)
 
     def on_reply(self, reply: bytes, now_ms: int) -> None:
-        """A probe was answered over TCP.
+        """Process a reply over TCP to a probe.
 
         Raises:
-            Dropped: the packet is of nobody here.
-            Malformed: it is no ACK.
+            Dropped: the packet is not for this node.
+            Malformed: the packet is no ACK.
         """
         self._inbox.receive_ack(reply, now_ms)

@@ -1,7 +1,7 @@
-"""What a core asks of its shell: the whole vocabulary.
+"""Effects: everything that a core asks of its shell.
 
-A core is told what happened and the time, and leaves effects behind; the shell takes them at once and in order.  Time
-is milliseconds of a clock that only goes forward.
+A core is told events and the time, and leaves effects behind; the shell performs them at once and in order. Times are
+milliseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Send(NamedTuple):
-    """One datagram.  It may be lost, doubled, late."""
+    """One datagram. It may be lost, duplicated or late."""
 
     to: Address
     packet: bytes
 
 
 class Ask(NamedTuple):
-    """One request over TCP; the core is told the reply, or that there was none, with `token`, once."""
+    """One request over TCP. The core is told once, with `token`, the reply or that none came."""
 
     to: Address
     request: bytes
@@ -31,39 +31,39 @@ class Ask(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Make this durable; the core is told when it is, with `token`, and does not act on it before."""
+    """State to make durable. The core is told with `token` when it is durable, and does not act on it before."""
 
     epoch: int
     cluster_id: bytes
     token: int
-    pinned: bool = False  # That the node is pinned from now on, too; False: whether it is stays as it was.
-    drew: bool = False  # That this node drew the cluster id; False: what it drew before stays.
+    pinned: bool = False  # True: the node is pinned from now on. False: leave the kept value unchanged.
+    drew: bool = False  # True: this node drew the cluster id. False: leave the kept value unchanged.
 
 
 class Remember(NamedTuple):
-    """Keep these addresses for the next start; whether that succeeds is of no matter to the core."""
+    """Addresses to keep for the next start. The core does not depend on whether that succeeds."""
 
     peers: tuple[Address, ...]
 
 
 class Changed(NamedTuple):
-    """A member is known in another way than before; `before` is None for a newcomer."""
+    """A member changed state; `before` is None for a new member."""
 
     member: Member
     before: State | None
 
 
 class Complain(NamedTuple):
-    """Tell whoever runs this node; it goes on."""
+    """A warning for the operator; the node goes on."""
 
     error: GossipKVError
 
 
 class Stop(NamedTuple):
-    """This node must not go on under its name or in its cluster: end it, and say why."""
+    """An order to end this node: it must not go on under its name or in its cluster."""
 
     error: GossipKVError
-    forget: bool = False  # What is kept of it is another node's: keep it no more.
+    forget: bool = False  # The kept state belongs to another node: delete it.
 
 
 Effect = Send | Ask | Store | Remember | Changed | Complain | Stop

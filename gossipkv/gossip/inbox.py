@@ -1,6 +1,6 @@
-"""What comes in: datagrams, and requests of other nodes over TCP.
+"""Incoming packets: datagrams, and requests of other nodes over TCP.
 
-Nothing here raises on bytes of a peer: what is not understood is dropped and counted.
+No method for datagrams or requests raises on bytes of a peer: a packet that cannot be read is dropped and counted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
 
 @final
 class Inbox:
-    """Reads each message, and hands it and what rode on it to whom it concerns."""
+    """Reads each message, and passes it and its parts to the component in charge."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Inbox:
         self._joining = joining
 
     def receive(self, packet: bytes, source: Address, now_ms: int) -> None:
-        """Take in a datagram."""
+        """Process a datagram."""
         try:
             message = self._envelope.unwrap(packet)
             peer = self._contact.hear(message[SENDER], now_ms)
@@ -93,7 +93,7 @@ class Inbox:
             self._counters["dropped_malformed"] += 1
 
     def reply(self, request: bytes, now_ms: int) -> bytes | None:
-        """Return the reply to another node's Ask; None: refused."""
+        """Return the reply to another node's Ask; None if it is refused."""
         try:
             message = self._envelope.unwrap(request, any_cluster=True)
             answer = self._reply(message, cluster_id_of(request), now_ms)
@@ -111,11 +111,11 @@ class Inbox:
         return self._envelope.wrap(answer)
 
     def receive_ack(self, packet: bytes, now_ms: int) -> None:
-        """Take in an ACK that came over TCP.
+        """Process an ACK that came over TCP.
 
         Raises:
-            Dropped: it is of nobody here.
-            Malformed: it is none.
+            Dropped: the packet is not for this node.
+            Malformed: the packet is no ACK.
         """
         message = self._envelope.unwrap(packet)
         if message[KIND] != _ACK:
@@ -133,26 +133,27 @@ class Inbox:
 
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
         if len(message) != messages.PING_BYTES:
-            messages.read_ping(message)  # It is whole.
+            messages.read_ping(message)  # Checks that the message is complete.
             self._read_parts(message, messages.PING_BYTES, peer, now_ms)
         answer = self._detector.ack(message[SEQUENCE], bare=True)
         if peer is None:
-            return answer  # Anybody at all: no more than was sent, and no news that members should have.
+            # The sender may be anybody: send no more than was received, and no news that only members should have.
+            return answer
         is_there = source is None or source == peer.member.address
         if not (peer.alive and is_there):
-            # It must hear what is said of it; or that there is another of its name, at the address in the record.
+            # The sender must hear the statements about itself, or that a namesake runs at the address in the record.
             answer += messages.record(peer.member)
         return self._spreading.laden(answer) if is_there else answer
 
     def _on_ack(self, message: bytes, peer: Peer | None, now_ms: int) -> None:
         if len(message) != messages.ACK_BYTES:
-            messages.read_ack(message)  # It is whole.
+            messages.read_ack(message)  # Checks that the message is complete.
             self._read_parts(message, messages.ACK_BYTES, peer, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         self._compare(message[ACK_HASH], message[SENDER], peer, now_ms)
 
     def _compare(self, state_hash: bytes, sender: bytes, peer: Peer | None, now_ms: int) -> None:
-        """Find out whether the sender of a PING or an ACK knows what is known here."""
+        """Compare the state hash of a PING or an ACK with the hash of this node."""
         if state_hash != self._exchange.state_hash:
             if peer is not None:
                 self._exchange.differs(peer.member.address, now_ms=now_ms)
@@ -166,7 +167,7 @@ class Inbox:
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
         elif kind == _NACK:
-            messages.read_nack(message)  # It is whole.
+            messages.read_nack(message)  # Checks that the message is complete.
             self._detector.missed(message[SEQUENCE])
         elif kind == _PING_REQUEST:
             _, target, address, begin = messages.read_ping_request(message)
@@ -181,7 +182,7 @@ class Inbox:
             self._counters["dropped_kind"] += 1
 
     def _read_parts(self, message: bytes, begin: int, peer: Peer | None, now_ms: int) -> None:
-        """Read parts that rode on a message of that peer, or of a stranger: its address may be invented."""
+        """Read the parts of a message. `peer` is None for a stranger, since its address may be forged."""
         teller = None if peer is None else peer.member.address
         for part in messages.read_parts(message, begin):
             if isinstance(part, Verdict):

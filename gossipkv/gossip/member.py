@@ -1,11 +1,11 @@
 """One member as others know it, and which of two statements about it is newer.
 
-A member's *name* says who it is: it stands in the settings or is kept with the data.  Each start of a name has a higher
-*epoch*, kept with the data; within an epoch the *incarnation* counts the member's own refutations.  Only the member
-itself raises either, and only it says that it has left.
+A member's *name* is its identity: it comes from the settings or is kept with the data. Each start under a name has a
+higher *epoch*, kept with the data; within an epoch the *incarnation* counts the member's own refutations. Only the
+member itself raises either, and only the member says that it has left.
 
-Statements about one name are ordered by (epoch, left, incarnation, state), and the larger is believed.  So merging is
-commutative, associative and idempotent, nobody comes back from LEFT within an epoch, and DEAD never beats a higher
+Statements about one name are ordered by (epoch, left, incarnation, state), and the larger is believed. So merging is
+commutative, associative and idempotent, no member returns from LEFT within an epoch, and DEAD never beats a higher
 incarnation.
 """
 
@@ -29,7 +29,7 @@ MAX_INCARNATION = (1 << 32) - 1
 
 
 class State(enum.IntEnum):
-    """How a member is known; of two states in one incarnation the larger is believed."""
+    """State of a member; of two states in one incarnation the larger is believed."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -37,17 +37,17 @@ class State(enum.IntEnum):
     LEFT = 3
 
 
-REACHABLE = frozenset({State.ALIVE, State.SUSPECT})  # Probed, and told of what is new.
+REACHABLE = frozenset({State.ALIVE, State.SUSPECT})  # These members are probed and receive news.
 GONE = frozenset({State.DEAD, State.LEFT})
 
 
 def member_id(name: str) -> bytes:
-    """Eight bytes that stand for a name in packets."""
+    """Return the eight bytes that stand for a name in packets."""
     return blake2b(name.encode(), digest_size=ID_BYTES).digest()
 
 
 class Rank(NamedTuple):
-    """What orders statements about one name."""
+    """The order of statements about one name."""
 
     epoch: int
     left: bool
@@ -56,7 +56,7 @@ class Rank(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One statement about a member: everything that a newcomer must know about it."""
+    """One statement about a member: everything that a newcomer must know about the member."""
 
     id: bytes
     name: str
@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
     @property
     def rank(self) -> Rank:
-        """Rank of a statement: of two, the larger is believed."""
+        """Rank of this statement; of two statements the one with the larger rank is believed."""
         return Rank(self.epoch, self.state is State.LEFT, self.incarnation, self.state)
 
 
@@ -77,15 +77,15 @@ UNKNOWN: Final = None
 
 
 class Said(enum.Enum):
-    """A statement about a member, or what this node found out for itself: the automaton of `NEXT`.
+    """A statement about a member, or a local finding: the input of the automaton `NEXT`.
 
-    A statement counts only when its rank is larger than that of what is known; a VERDICT, which has no
-    address, only for an epoch that is known.  What is not in the table changes nothing.
+    A statement counts only if its rank is larger than the rank of the known one. A VERDICT has no address, so it counts
+    only for a known epoch. An input that is missing in the table changes nothing.
 
-    Two rules are in the table and not in the order of ranks.  A RECORD never kills: what a full exchange or a bystander
-    calls dead is suspected, and may refute within the least time.  And nobody is dead who was never seen alive: an
-    unknown member becomes known by a RECORD alone; one that is dead already is only remembered, so that it does not
-    come back.
+    Two rules are in the table and not in the order of ranks. First, a RECORD never kills: a member that a full exchange
+    or a bystander calls dead is only suspected, and may refute within the least suspicion time. Second, only a member
+    that was seen alive can die: an unknown member becomes known by a RECORD alone. An unknown member that is dead
+    already is only remembered, so that it does not come back.
     """
 
     ALIVE = "alive, by record or verdict"
@@ -122,7 +122,8 @@ NEXT: Final[Mapping[tuple[State | None, Said], State | None]] = MappingProxyType
         (DEAD, Said.DEAD_RECORD): DEAD,
         (DEAD, Said.LEFT): LEFT,
         (DEAD, Said.FORGOTTEN): UNKNOWN,
-        (LEFT, Said.ALIVE): ALIVE,  # Of a newer epoch, as all that follow: nobody comes back from LEFT within one.
+        # This row and the following need a newer epoch: no member returns from LEFT within an epoch.
+        (LEFT, Said.ALIVE): ALIVE,
         (LEFT, Said.SUSPECT): SUSPECT,
         (LEFT, Said.DEAD_RECORD): DEAD,
         (LEFT, Said.LEFT): LEFT,

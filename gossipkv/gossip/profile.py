@@ -1,8 +1,8 @@
 """The constants of membership and dissemination, by network.
 
-`LAN` has the values that memberlist's users have run for a decade, with the changes that measuring asked for (the floor
-of the retransmit bound, anti-entropy on a difference instead of by the clock alone).  `WAN` is for links of up to a
-second, `LOCAL` for one machine or one rack.  Times are in milliseconds.
+`LAN` has the values that memberlist's users have run for a decade. Two were changed after measuring: the floor of the
+retransmit bound, and anti-entropy after a difference instead of by the clock alone. `WAN` is for links with latencies
+of up to a second, `LOCAL` for one machine or one rack. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One set of constants."""
+    """The constants for one network."""
 
-    # The failure detector (SWIM): one member is probed in each interval.
+    # Failure detector (SWIM): each interval probes one member.
     probe_interval_ms: int
-    probe_timeout_ms: int  # Without an answer by then, others are asked to try, and TCP is tried.
+    probe_timeout_ms: int  # After this time without an answer, other members and TCP are tried.
     indirect_probes: int
 
-    # Suspicion (Lifeguard): from `most` down to the least as others confirm.
+    # Suspicion (Lifeguard): the time falls from the most to the least as other members confirm.
     suspicion_multiplier: int
     suspicion_most_multiplier: int
 
-    # Dissemination: rumours are told to so many members in each interval, besides riding on probes.
+    # Dissemination: each interval tells rumours to `gossip_members` members, besides those that ride on probes.
     gossip_interval_ms: int
     gossip_members: int
     retransmit_multiplier: int = 4
-    retransmit_floor: int = 12  # At 10 % loss 8 leave one node in 200 without a change (n=16), 12 none.
+    retransmit_floor: int = 12  # At 10 % loss, 8 leave one node in 200 without a change (n=16); 12 leave none.
 
-    # Lifeguard's local health: how far a node that seems to be the slow one stretches its probes.
+    # Lifeguard's local health: bounds how far a node that seems slow stretches its own probes.
     awareness_most: int = 8
-    lifeguard: bool = True  # Off only to measure what it is good for.
+    lifeguard: bool = True  # False only to measure the benefit of Lifeguard.
 
     # Anti-entropy.
-    exchange_interval_ms: int  # Between two full exchanges that no difference asked for; grows with the cluster.
-    reconnect_interval_ms: int  # Between two attempts to reach a dead member or a seed.
+    exchange_interval_ms: int  # Time between full exchanges without a difference; grows with the cluster.
+    reconnect_interval_ms: int  # Time between attempts to reach a dead member or a seed.
     ask_timeout_ms: int = 10_000
 
-    # In which what a node announces has reached everybody, by far: a member for so long is one that others count on.
+    # Ample time for an announcement to reach all members; a member this old is one that others rely on.
     converge_ms: int = 10_000
 
-    # How long a dead epoch is remembered: twice the longest partition that is tolerated, 24 hours.
+    # A dead epoch is remembered for twice the longest tolerated partition of 24 hours.
     dead_retention_ms: int = 48 * 3_600_000
 
-    packet_bytes: int = 1400  # Fits an Ethernet frame with IPv6, UDP and a tunnel's header.
+    packet_bytes: int = 1400  # Fits an Ethernet frame with the headers of IPv6, UDP and a tunnel.
 
     @property
     def nack_ms(self) -> int:
-        """When a helper that has no ACK yet says so: early enough to be heard within the interval of who asked."""
+        """Time until a helper without an ACK says so; its NACK arrives within the prober's interval."""
         return min(self.probe_timeout_ms, self.probe_interval_ms - self.probe_timeout_ms) * 4 // 5
 
     def suspicion_least_ms(self, members: int) -> int:
-        """The shortest time between suspicion and verdict in a cluster of so many."""
+        """Return the shortest time from suspicion to verdict in a cluster of so many members."""
         scale = max(1.0, math.log10(max(1, members)))
         return int(self.suspicion_multiplier * scale * self.probe_interval_ms)
 
     def suspicion_most_ms(self, members: int) -> int:
-        """The time that nobody confirms for."""
+        """Return the time from suspicion to verdict if no member confirms."""
         return self.suspicion_most_multiplier * self.suspicion_least_ms(members)
 
     def retransmits(self, members: int) -> int:
-        """How often each node sends one rumour."""
+        """Return the number of times that each node sends one rumour."""
         return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))
 
 

@@ -1,7 +1,7 @@
-"""What gossip needs of those around it: chance for its cores; for its shell the core it drives, a disk, a claim.
+"""Interfaces that gossip needs: randomness for its cores; a core, a disk and a shard claim for its shell.
 
-`random.Random`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer` are these in a node; a
-test has smaller ones.
+A node uses `random.Random`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer`; tests use
+smaller classes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Random(Protocol):
     """A `random.Random`, seeded in tests."""
 
     def random(self) -> float:
-        """Return a number from 0 up to, and not including, 1."""
+        """Return a number from 0 (included) to 1 (excluded)."""
 
 
 class Members(Protocol):
-    """The part of `membership.members.Members` that a shell looks at."""
+    """The part of `membership.members.Members` that a shell reads."""
 
     own: Member
 
@@ -58,7 +58,7 @@ class Core(Protocol):
 
 
 class Keeper(Protocol):
-    """Where a node keeps what must survive it; each may raise `StorageError`, and blocks."""
+    """Storage for the state of a node that must survive a restart. Each method blocks and may raise `StorageError`."""
 
     def keep(
         self,
@@ -75,9 +75,9 @@ class Keeper(Protocol):
 
 
 class Place(Protocol):
-    """A node's claim of a place in the ring: a second thing that has a time of its own."""
+    """A node's claim of a place in the ring, which has its own timer."""
 
-    wakes_at_ms: int  # When to call `step`; it becomes 0 when others claim.
+    wakes_at_ms: int  # When to call `step`; 0 after another node changed its claim.
 
     def start(self, *, now_ms: int) -> None: ...
     def step(self, *, now_ms: int) -> int | None: ...

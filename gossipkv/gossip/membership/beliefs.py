@@ -1,8 +1,8 @@
-"""What this node believes of others, and what it does when that changes.
+"""Beliefs of this node about others, and the actions when a belief changes.
 
-Everything said about a member, by whomever and in whatever packet, comes through `hear_record` or `hear_verdict`; what
-is said of this node goes on to its identity.  What it found out itself comes through `unanswered`.  All three ask the
-table `NEXT`.
+Every statement about a member, from any sender and in any packet, comes through `hear_record` or `hear_verdict`;
+statements about this node go on to its identity. Failed probes come through `unanswered`. All three use the table
+`NEXT`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.messages import Known
 
 ALIVE, SUSPECT, DEAD, LEFT = State
-MAX_AGE_S = 1 << 40  # What is told on, always a little older, must fit a packet for ever.
+MAX_AGE_S = 1 << 40  # Ages are forwarded and always grow a little; this bound fits a packet for ever.
 _BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, LEFT: Said.LEFT}
 _BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
 
 
 class Listener(Protocol):
-    """Who must know when a belief changes."""
+    """Receiver of changed beliefs."""
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
-        """A member is known in another way, or for the first time."""
+        """Process a new member, or a changed record or state of a member."""
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
-        """A member is known no longer."""
+        """Process that a member was forgotten."""
 
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
-        """A member has been dead or gone for longer than it was known."""
+        """Process that a member was dead or gone for longer than known before."""
 
 
 @final
@@ -55,11 +55,12 @@ class Beliefs:
         self._listener = listener
         self._silence_ms = silence_ms(state.profile)
         self._suspicions: dict[bytes, Suspicion] = {}
-        self._forgets_ms = 0  # When the oldest dead one is forgotten; 0 while nobody waits for that.
-        self._grace_until_ms = 0  # No verdict of my own before: I was away, and what I missed is still being read.
+        self._forgets_ms = 0  # When the oldest dead member is forgotten; 0 while no member is dead.
+        # No own verdicts before this time: after a stall, the missed packets are still being read.
+        self._grace_until_ms = 0
 
     def hear_record(self, record: Member, *, now_ms: int) -> None:
-        """Hear a RECORD; it does not say who accused, so it confirms no suspicion."""
+        """Process a RECORD. It names no accuser, so it confirms no suspicion."""
         own = self._members.own
         if record.uuid == own.uuid and self._identity.is_past(record):
             return
@@ -73,7 +74,7 @@ class Beliefs:
             self._turn(peer.member, record, _BY_RECORD[record.state], NOBODY, now_ms)
 
     def hear_verdict(self, said: Verdict, *, now_ms: int) -> None:
-        """Hear a VERDICT."""
+        """Process a VERDICT."""
         if said.id == self._members.own.id:
             self._identity.hear_verdict(said, now_ms)
             return
@@ -90,12 +91,12 @@ class Beliefs:
             self._confirm(known, said.accuser, now_ms)
 
     def hear_invention(self, epoch: int) -> None:
-        """Hear that others have of this node's branch what is not its own doing: it goes on in a new epoch."""
+        """Start a new epoch: other nodes have changes of this node's branch that it never made."""
         self._outbox.counters["branch_invented"] += 1
         self._identity.outlive(epoch)
 
     def unanswered(self, id_: bytes, *, now_ms: int) -> None:
-        """Take in that my probe of a peer failed."""
+        """Process a failed probe of a peer."""
         peer = self._members.peers.get(id_)
         if peer is None:
             return
@@ -146,7 +147,7 @@ class Beliefs:
         self._listener.on_changed(member, before, now_ms=now_ms)
 
     def _tell(self, member: Member, accuser: bytes, *, whole: bool) -> None:
-        """Tell it on: `whole` when others may not know the member, else in short."""
+        """Spread the change: as a RECORD (`whole`) if members may not know the member, else as a VERDICT."""
         if whole:
             part = messages.record(member)
         else:
@@ -160,7 +161,7 @@ class Beliefs:
 
     def _confirm(self, known: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = self._suspicions.get(known.id)
-        assert suspicion is not None, known  # Whoever is suspect has until its deadline.
+        assert suspicion is not None, known  # Every suspect member has a suspicion until its deadline.
         if suspicion.confirm(accuser):
             self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, known.id, suspicion))
             self._tell(known, accuser, whole=False)
@@ -171,11 +172,11 @@ class Beliefs:
             self._timers.at(suspicion.deadline_ms, partial(self._expire, id_, suspicion))
 
     def suspend_verdicts(self, until_ms: int) -> None:
-        """Find nobody dead before that time."""
+        """Declare no member dead before that time."""
         self._grace_until_ms = until_ms
 
     def accuse_again(self) -> None:
-        """Tell whom I suspect once more, after a silence: what was told in it may have reached nobody."""
+        """Spread this node's own suspicions again after a silence, in which the rumours may have reached nobody."""
         own = self._members.own.id
         for id_, suspicion in self._suspicions.items():
             if own in suspicion.accusers:
@@ -183,7 +184,7 @@ class Beliefs:
 
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
         if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
-            return  # Refuted, or the timer of an earlier life.
+            return  # The member refuted, or the timer belongs to an earlier suspicion.
         if now_ms < self._grace_until_ms:
             self._timers.at(self._grace_until_ms, partial(self._expire, id_, suspicion))
             return
@@ -192,7 +193,8 @@ class Beliefs:
         self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
         if now_ms - self._members.heard_ms > self._silence_ms:
-            # It may not have heard that I suspect it.  Others learn of this by exchange, and suspect it anew.
+            # The member may not have heard this node's suspicion. Others learn of the death by exchange, and suspect it
+            # anew.
             self._rumours.remove(id_)
 
     def _remember(self, now_ms: int) -> None:
@@ -201,7 +203,7 @@ class Beliefs:
             self._timers.at(self._forgets_ms, self._forget_old)
 
     def _forget_old(self, now_ms: int) -> None:
-        """Forget those that have been dead for long; all nodes do at about the same time, since ages travel."""
+        """Forget members that have been dead for long; ages are exchanged, so all nodes do so at about the same time."""
         if now_ms < self._forgets_ms:
             return
         retention = self._profile.dead_retention_ms
@@ -224,10 +226,11 @@ class Beliefs:
         self._listener.on_forgotten(member, now_ms=now_ms)
 
     def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
-        """Hear how old the last word of a peer is, or for how long it has been dead or gone.
+        """Process how long ago a peer was heard, or for how long it has been dead or gone.
 
-        Of a live one the latest that anybody heard is true, of a dead one the longest, so that all forget together.
-        With the `first` word of it only the teller's is known, who has not heard it since it found it dead.
+        For a live peer the latest time that any node heard it counts. For a dead peer the earliest time of death
+        counts, so that all nodes forget it together. If the peer is new here (`first`), only the teller's time is
+        known: the teller has not heard a dead peer since it found it dead.
         """
         peer = self._members.peers.get(known.id)
         if peer is None or peer.member.epoch != known.epoch:
@@ -251,7 +254,7 @@ def _rank(said: Verdict | Known) -> Rank:
 
 
 def _beats(record: Member, known: Member) -> bool:
-    """Whether a record is believed rather than what is known; two claims of one rank are told apart somehow."""
+    """Return True if a record replaces the known one; uuid and address decide between two claims of one rank."""
     if record == known:
         return False
     if record.rank != known.rank:

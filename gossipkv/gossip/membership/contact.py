@@ -1,8 +1,8 @@
-"""Whether anybody is heard at all, and what a silence means.
+"""Contact: when this node heard any other node, and its caution after a silence.
 
-A node that was cut off, its timers running, hears at one time what others who were suspect, finds its own suspicion
-confirmed and long run out, and would call them dead before they can speak.  So after a silence, or after this process
-stood still, all is read before anybody is judged.
+A node that was cut off while its timers ran hears many suspicions at once, and finds its own suspicions confirmed and
+long expired. Without a pause it would declare members dead before they can refute. So after a silence, or after a stall
+of this process, it reads everything before it judges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @final
 class Contact:
-    """When this node heard anybody, and how it goes on after it heard nobody."""
+    """Notes when this node heard others, and suspends its verdicts after a silence."""
 
     __slots__ = ("_beliefs", "_id", "_members", "_outbox", "_peers", "_profile", "_silence_ms")
 
@@ -34,14 +34,14 @@ class Contact:
         self._silence_ms = silence_ms(state.profile)
 
     def start(self, now_ms: int) -> None:
-        """Begin: a silence is counted from now on."""
+        """Start counting a silence."""
         self._members.hear(None, now_ms)
 
     def hear(self, sender: bytes, now_ms: int) -> Peer | None:
-        """Hear something of that peer, which is returned, or of a stranger."""
+        """Note a packet from `sender`; return that peer, or None for a stranger."""
         peer = self._peers.get(sender)
         if peer is None and sender == self._id:
-            return None  # I asked at an address that is mine as well: nobody else is heard by that.
+            return None  # This node asked itself at a second address: no other node was heard.
         if now_ms - self._members.heard_ms > self._silence_ms:
             self._beliefs.suspend_verdicts(now_ms + self._profile.probe_interval_ms)
             self._beliefs.accuse_again()
@@ -49,12 +49,12 @@ class Contact:
         return peer
 
     def was_away(self, now_ms: int) -> None:
-        """Take in that this process stood still: its own silence is no evidence against others."""
+        """Suspend verdicts after a stall of this process: a silence during the stall is no evidence against others."""
         self._outbox.counters["stalls"] += 1
         self._beliefs.suspend_verdicts(now_ms + self._profile.probe_interval_ms)
 
     def is_isolated(self, now_ms: int) -> bool:
-        """Whether peers are known, and none was heard for half a suspicion time."""
+        """True if peers are known, and none was heard for half a suspicion time."""
         if all(peer.member.state is State.LEFT for peer in self._peers.values()):
             return False
         return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2

@@ -1,11 +1,11 @@
-"""The failure detector: one member is probed in each interval, all of them in turn.
+"""The failure detector: each interval probes one member, all of them in turn.
 
-    0            PING to the next of the ring (a random order, drawn anew each time round)
-    timeout      no ACK: others are asked to try (PING_REQUEST), and TCP is tried
-    interval     nothing still: suspected
+    0            PING to the next peer of the ring (a random order, drawn anew for each round)
+    timeout      no ACK: other members are asked to try (PING_REQUEST), and TCP is tried
+    interval     still no ACK: the peer is suspected
 
-An ACK by any of these ways, however late within the interval, is an answer.  Helpers that could not reach the member
-either say so (NACK); those that say nothing speak against me (`lifeguard.py`), and the interval grows.
+An ACK on any of these ways within the interval counts, however late. Helpers that could not reach the member either say
+so (NACK). Helpers that say nothing speak against this node (`lifeguard.py`), and the interval grows.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 
 
 _SEQUENCES: Final = 1 << 32
-MAX_RELAYS: Final = 1024  # Members that I try to reach for others at a time; each is forgotten after an interval.
+# Members that this node tries to reach for others at a time; each is forgotten after an interval.
+MAX_RELAYS: Final = 1024
 MAX_HINTS: Final = 16
 
 
 class StateHash(Protocol):
-    """What this node knows, in eight bytes that ride on each PING and ACK."""
+    """The state hash of this node, in eight bytes, which rides on each PING and ACK."""
 
     @property
     def value(self) -> bytes: ...
 
 
 class Listener(Protocol):
-    """Who reads an ACK that came over TCP."""
+    """Receiver of ACKs that come over TCP."""
 
     def on_reply(self, reply: bytes, now_ms: int) -> None:
-        """A probe was answered over TCP.
+        """Process a reply over TCP to a probe.
 
         Raises:
-            Dropped: the packet is of nobody here.
-            Malformed: it is no ACK.
+            Dropped: the packet is not for this node.
+            Malformed: the packet is no ACK.
         """
 
 
@@ -110,20 +111,20 @@ class Detector:
         self._ring: list[Peer] = []
         self._place = 0
         self._hints: list[bytes] = []
-        self._was_hinted = False  # The last probe.
+        self._was_hinted = False  # True if the last probe was hinted.
         self._count = int(self._random.random() * _SEQUENCES)
-        self._sequence = b""  # Of the present probe.
-        self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
-        self._probed: Member = self._members.own  # The target as it was known when that began.
-        self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
-        self._period_ms = 0  # When the current probe began.
+        self._sequence = b""  # Sequence of the present probe.
+        self._target: Peer | None = None  # The probed peer, until it has answered.
+        self._probed: Member = self._members.own  # The record of the target at the start of the probe.
+        self._asked = self._nacks = -1  # Helpers asked to try (-1 before the timeout), and their NACKs.
+        self._period_ms = 0  # When the present probe began.
         self._relays: dict[bytes, tuple[Address, bytes, bool]] = {}
         self.due_ms = NEVER
 
     # The two messages of a probe
 
     def ping(self, sequence: bytes, target: bytes, *, bare: bool = False) -> bytes:
-        """Return a PING with what should ride on it; nothing on a bare one."""
+        """Return a PING with news; a bare PING carries none."""
         head = self._ping_head + sequence + target + self._state_hash.value
         if bare:
             return head
@@ -131,18 +132,18 @@ class Detector:
         return self._spreading.laden(head) if peer is None else self._spreading.laden_for(peer, head)
 
     def ack(self, sequence: bytes, *, bare: bool = False) -> bytes:
-        """Return an ACK likewise."""
+        """Return an ACK with news; a bare ACK carries none."""
         head = self._ack_head + sequence + self._state_hash.value
         return head if bare else self._spreading.laden(head)
 
     # Probes
 
     def stop(self) -> None:
-        """Probe nobody any more."""
+        """Stop probing."""
         self.due_ms = NEVER
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
-        """Probe this one too from now on: somewhere in what is left of this round, once however often it comes back."""
+        """Insert a peer at a random place in the rest of this round, unless it awaits its probe already."""
         if not peer.awaits_probe:
             peer.awaits_probe = True
             left = len(self._ring) - self._place
@@ -152,20 +153,20 @@ class Detector:
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
 
     def hint(self, id_: bytes, now_ms: int) -> None:
-        """Probe this one next, half an interval after the last, unless that was one of these as well."""
+        """Probe this peer next, half an interval after the last probe, unless the last probe was hinted too."""
         if id_ in self._members.peers and id_ not in self._hints and len(self._hints) < MAX_HINTS:
             self._hints.append(id_)
             if self._target is None and self.due_ms != NEVER:
                 self.due_ms = min(self.due_ms, max(now_ms, self._period_ms + self._profile.probe_timeout_ms))
 
     def stalled(self, now_ms: int) -> None:
-        """I was away: the answer to the present probe may be waiting to be read, so it is not held against anybody."""
+        """Drop the present probe after a stall of this process: the answer may still wait in the socket."""
         self._target = None
         if self.due_ms != NEVER:
             self.due_ms = min(now_ms, self.due_ms)
 
     def wake(self, now_ms: int) -> None:
-        """What is due at `due_ms`."""
+        """Do the step that is due at `due_ms`."""
         if self._target is None:
             self._probe(now_ms)
         elif self._asked < 0:
@@ -173,7 +174,8 @@ class Detector:
         else:
             self._give_up(now_ms)
             self._probe(now_ms)
-        assert (self._target is None) is (self.due_ms == NEVER), self.due_ms  # Else a probe would never end.
+        # A probe without a due time would never end.
+        assert (self._target is None) is (self.due_ms == NEVER), self.due_ms
 
     def _probe(self, now_ms: int) -> None:
         peer = self._next()
@@ -195,7 +197,7 @@ class Detector:
 
     def _next(self) -> Peer | None:
         peers = self._members.peers
-        # Every other probe is the ring's, however many requests fail.
+        # Every other probe belongs to the ring, however many requests fail.
         while self._hints and not self._was_hinted:
             peer = peers.get(self._hints.pop(0))
             if peer is not None and peer.reachable:
@@ -206,7 +208,7 @@ class Detector:
             while self._place < len(self._ring):
                 peer = self._ring[self._place]
                 self._place += 1
-                assert peer.awaits_probe, peer.member  # Once in a round.
+                assert peer.awaits_probe, peer.member  # Each peer is probed once in a round.
                 peer.awaits_probe = False
                 if peer.reachable:
                     return peer
@@ -242,7 +244,7 @@ class Detector:
             self._outbox.counters["probes_saved_by_tcp"] += 1
 
     def acknowledged(self, sequence: bytes, now_ms: int) -> None:
-        """An ACK came."""
+        """Process an ACK: end the present probe, or pass the ACK on to the node that asked for the relay."""
         if sequence == self._sequence and self._target is not None:
             self._target = None
             self._awareness.better()
@@ -254,7 +256,7 @@ class Detector:
             self._outbox.send(to, self.ack(theirs, bare=bare))
 
     def missed(self, sequence: bytes) -> None:
-        """A helper says that it did not reach the member either."""
+        """Count a NACK: a helper did not reach the member either."""
         if sequence == self._sequence and self._nacks < self._asked:
             self._nacks += 1
 
@@ -266,17 +268,20 @@ class Detector:
         self._awareness.worse(self._asked - self._nacks if self._asked else 1)
         before, known = self._probed, target.member
         if before._replace(state=known.state) == known:
-            # Else it has spoken since, in a new life perhaps, elsewhere.
+            # A changed record shows that the member has spoken since, perhaps in a new life or at another address.
             self._beliefs.unanswered(known.id, now_ms=now_ms)
 
     def greet(self, peer: Peer) -> None:
-        """Send a PING that is no probe: whether an answer comes is of no matter."""
+        """Send a PING that is no probe: a missing answer has no consequence."""
         self._outbox.send(peer.member.address, self.ping(self._draw(), peer.member.id))
 
     def relay(
         self, source: Address, sequence: bytes, target: bytes, address: Address, *, stranger: bool, now_ms: int
     ) -> None:
-        """Try to reach a member for another; news is for members that ask, about members where they are known to be."""
+        """Try to reach a member for another node.
+
+        The PING carries news only if the asking node is a member and the target is known at that address.
+        """
         if len(self._relays) >= MAX_RELAYS:
             self._outbox.counters["relays_full"] += 1
             return

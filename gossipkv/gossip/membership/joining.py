@@ -1,29 +1,13 @@
-"""Finding the others: at the start, and again whenever they are lost.
+"""Joining: finding members at the start, and again whenever they are lost.
 
-Addresses to join are asked at once, and from then on as long as none of the live members is at them: so two halves of
-a cluster that lost each other find each other again whatever happened.  Addresses remembered from the last run are
-asked until a member was seen at each, or for as long as the dead are remembered: of a cluster that was restarted all at
-once, every node asks several others, so no two groups stay apart, each content with itself.  Then they are *lost*, as
-are the dead that are forgotten: some of those are asked now and then for ever, since a partition may last longer.
+A node asks its *seeds*, the addresses that it was told to join, whenever no live member is at one: so separated halves
+of a cluster always reunite. It asks addresses remembered from its last run until a member was seen at each, or for as
+long as the dead are remembered: so after a restart of all nodes no groups stay apart. Then these addresses are *lost*,
+like those of forgotten dead members; some lost addresses are asked for ever, since a partition may last longer.
 
-Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.  A
-cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, which keeps
-that it did (who drew it founds what there is one of in a cluster), and every packet carries it.  Both ends of a meeting
-look at the same things and come to the same end:
-
-    one has no id      it takes the other's; if neither has one, the asked one draws it
-    the asker was told to join the other, and not both are pinned
-                       one takes the other's id: who is not pinned, else who is lone, else who has the larger
-    everything else    refused by both: who merely remembers an address may find another cluster there by now, and two
-                       that are pinned have a catalogue each
-
-A node can be pinned while it runs: from when it is asked for, no further id is taken, and when that is kept, after
-whatever was being kept, it is pinned, and says so.  Said earlier, another might stay behind for the sake of a node that
-forgets it.
-
-Being told is enough for both, whoever asks: those who were told to join a node that went over, and those whom it was
-told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of clusters only
-ever go down, so nobody goes to and fro.
+Asking is an exchange over TCP (`exchange.py`), and between different cluster ids only a *meeting* (`meet`). The cluster
+id keeps clusters of one name apart: it is random, and every packet carries it. The first node draws it and keeps that
+it did, since this node founds everything of which a cluster has one.
 """
 
 from __future__ import annotations
@@ -51,28 +35,28 @@ if TYPE_CHECKING:
 
 NOWHERE: Final = Address("", 0)
 MAX_SEEDS: Final = 256
-PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others waits for theirs before it draws an id.
-PATIENCE: Final = 2  # Refusals, or none at all, before anybody is told: the other may come to ask by itself, or later.
-MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
-MAX_LOST: Final = 16  # Likewise; the latest of them.
-MAX_REFUSED: Final = 16  # Ids of other clusters that ask and are told of; more are only counted.
+PATIENCE_INTERVALS: Final = 2  # Probe intervals for which a node with seeds waits for their id before it draws one.
+PATIENCE: Final = 2  # Failed attempts before a warning: the other node may ask by itself, or start later.
+MAX_REMEMBERED: Final = 16  # Addresses asked at a start: enough that a member is still at one of them.
+MAX_LOST: Final = 16  # Only the latest lost addresses are kept.
+MAX_REFUSED: Final = 16  # Foreign cluster ids with warnings; refusals of further ids are only counted.
 
 
 class Side(NamedTuple):
-    """One of the two."""
+    """One of the two nodes in a meeting."""
 
     cluster_id: bytes
     lone: bool
     pinned: bool
-    told: bool = False  # The asker: it was told to join the other, and does not only remember the address.
+    told: bool = False  # For the asker: it was told to join the other node, and does not merely remember the address.
 
     def yields_to(self, other: Side) -> bool:
-        """Whether of these two ids the other's is taken."""
+        """True if this side takes the cluster id of the other."""
         return (not self.pinned, self.lone, self.cluster_id) > (not other.pinned, other.lone, other.cluster_id)
 
 
 class Meeting(enum.Enum):
-    """What a meeting comes to."""
+    """Outcome of a meeting."""
 
     SAME = "both are of one cluster"
     DRAW = "neither has an id: the asked one draws one"
@@ -82,7 +66,17 @@ class Meeting(enum.Enum):
 
 
 def meet(asker: Side, asked: Side) -> Meeting:
-    """Return what a meeting comes to, the same on either end."""
+    """Return the outcome of a meeting, the same on both ends.
+
+    - If one side has no id, it takes the other's. If neither has one, the asked node draws one.
+    - If the asker was told to join and at least one side is not pinned, one side takes the other's id: the side that is
+      not pinned, else the lone one, else the one with the larger id.
+    - Otherwise both refuse. A remembered address may belong to another cluster by now, and two pinned nodes have a
+      catalogue each.
+
+    The direction of asking does not matter, and the other members of a node that went over follow by the same rule. So
+    two clusters that were told of each other become one. Among equals ids only go down, so no node goes to and fro.
+    """
     if asker.cluster_id == asked.cluster_id:
         return Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
@@ -101,26 +95,26 @@ class Seed:
     def __init__(self, *, remembered: bool) -> None:
         self.remembered = remembered
         self.asking = False
-        self.due_ms = 0  # When to ask again; a timer that runs before is outlived.
+        self.due_ms = 0  # When to ask again; a timer that runs earlier is ignored.
         self.failures = 0
         self.met = NO_CLUSTER  # The cluster id under which it answered last.
-        self.member = b""  # Whose address it was when it was looked at last.
+        self.member = b""  # Id of the member that had this address at the last check.
 
 
 class Exchange(Protocol):
-    """What is asked, and what is done with the answer of a node of this cluster."""
+    """Makes the requests, and processes the answers of nodes of this cluster."""
 
     def request(self, flags: int, *, now_ms: int) -> bytes:
-        """Return a request that tells all that is known here, and asks what is known there."""
+        """Return a request that tells all local knowledge, and asks for the knowledge of the other node."""
 
     def request_anonymously(self, flags: int) -> bytes:
         """Return a request that tells nothing."""
 
     def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
-        """Take in a reply.
+        """Process a reply.
 
         Raises:
-            Malformed: it is none.
+            Malformed: the message is no reply.
         """
 
 
@@ -169,16 +163,16 @@ class Joining:
         self._contact = contact
         self._exchange = exchange
         self._cluster = cluster
-        self._pinned = self._pinning = pinned  # That it is; that it shall be, which is being kept.
+        self._pinned = self._pinning = pinned  # Pinned durably; asked to be pinned, and perhaps not durable yet.
         self._seeds: dict[Address, Seed] = {}
-        self._lost: dict[Address, None] = {}  # In the order in which they were.
-        self._taking = NO_CLUSTER  # The cluster id that is being kept.
+        self._lost: dict[Address, None] = {}  # In the order in which they were lost.
+        self._taking = NO_CLUSTER  # The cluster id that is being made durable.
         self._complained: set[Address] = set()
-        self._refusals: dict[bytes, int] = {}  # By the id of the cluster that asked.
+        self._refusals: dict[bytes, int] = {}  # Counts by the id of the cluster that asked.
         self._started_ms = 0
 
     def start(self, joins: Iterable[Address], remembered: Iterable[Address], *, lone: bool, now_ms: int) -> None:
-        """Ask all of them; `lone`: nobody ever told this node to join anything, so it may form a cluster."""
+        """Ask all addresses. `lone`: this node was never told to join any node, so it may form a cluster."""
         self._started_ms = now_ms
         self.join(joins, now_ms)
         others = [address for address in dict.fromkeys(remembered) if address not in self._seeds]
@@ -192,7 +186,7 @@ class Joining:
             self._identity.introduce(now_ms)
 
     def join(self, addresses: Iterable[Address], now_ms: int) -> None:
-        """Ask these from now on, and no longer what was to be joined before: a name stands for other addresses now."""
+        """Ask these seeds from now on, and no earlier ones: a name may stand for other addresses now."""
         addresses = tuple(addresses)
         for address in [address for address, seed in self._seeds.items() if not seed.remembered]:
             if address not in addresses:
@@ -202,17 +196,22 @@ class Joining:
 
     @property
     def pinned(self) -> bool:
-        """Whether this node never takes another cluster id, and that is kept."""
+        """True if this node never takes another cluster id, and that is durable."""
         return self._pinned
 
     def pin(self) -> None:
-        """Never take another cluster id from now on, but for the one that is being kept; again does nothing."""
+        """Take no cluster id from now on, except one that is being made durable. Repeated calls do nothing.
+
+        The node is pinned, and says so, only once that is durable. If it said so earlier, another node might stay
+        behind for the sake of a node that forgets its pin.
+        """
         if self._pinning:
             return
         self._pinning = True
 
         def kept(_now_ms: int) -> None:
-            assert NO_CLUSTER in {self._taking, self._outbox.envelope.cluster_id}, self._taking  # What was kept before.
+            # Earlier changes of the id are durable by now.
+            assert NO_CLUSTER in {self._taking, self._outbox.envelope.cluster_id}, self._taking
             self._pinned = True
 
         self._outbox.store(kept, pinned=True)
@@ -227,7 +226,7 @@ class Joining:
         self._ask(address, seed, now_ms)
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
-        assert not seed.asking, address  # One question at a time.
+        assert not seed.asking, address  # An address gets one question at a time.
         seed.asking = True
         flags = flags_of(self.as_asker(seed))
         if self._identity.announced:
@@ -237,21 +236,21 @@ class Joining:
         self._outbox.ask(address, request, self._profile.ask_timeout_ms, partial(self._answered, address, seed))
 
     def look(self, address: Address, now_ms: int) -> None:
-        """Ask once whether a member that was lost is back where it was: with a new disk it may not even have an id."""
+        """Ask once whether a lost member is back at its address; with a new disk it may not even have a cluster id."""
         if address not in self._seeds:
             self._ask(address, Seed(remembered=True), now_ms)
 
     def lose(self, address: Address) -> None:
-        """Keep where somebody was who is known no longer."""
+        """Keep the address of a member that was forgotten."""
         if address == self._members.own.address:
-            return  # An older name at this place.
+            return  # An older name of this node had this address.
         self._lost.pop(address, None)
         self._lost[address] = None
         if len(self._lost) > MAX_LOST:
             del self._lost[next(iter(self._lost))]
 
     def look_for_lost(self, now_ms: int) -> None:
-        """Ask where one of the lost was, when it is this node's turn: all nodes together ask one at a time."""
+        """Ask one lost address if it is this node's turn: all nodes together ask one at a time."""
         if not self._lost or self._random.random() * self._members.reachable >= 1:
             return
         address = list(self._lost)[int(self._random.random() * len(self._lost))]
@@ -261,23 +260,23 @@ class Joining:
             self.look(address, now_ms)
 
     def lone(self, *, asked: bool) -> bool:
-        """Whether I may take another cluster's id without leaving anybody behind."""
+        """True if this node may take another cluster's id without leaving any member behind."""
         if self._members.reachable > 1:
             return False
         return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
 
     @property
     def unseen(self) -> list[Address]:
-        """Remembered addresses where nobody was found yet, and the lost."""
+        """Remembered addresses without a member seen so far, and lost addresses."""
         return [*(address for address, seed in self._seeds.items() if seed.remembered), *self._lost]
 
     def as_asker(self, seed: Seed) -> Side:
-        """What a meeting must know of me when I ask."""
+        """Return this node's side of a meeting in which it asks."""
         cluster_id = self._outbox.envelope.cluster_id
         return Side(cluster_id, self.lone(asked=False), self._pinned, not seed.remembered)
 
     def as_asked(self) -> Side:
-        """What a meeting must know of me when I am asked."""
+        """Return this node's side of a meeting in which it is asked."""
         return Side(self._outbox.envelope.cluster_id, self.lone(asked=True), self._pinned)
 
     def _answered(self, address: Address, seed: Seed, reply: bytes | None, now_ms: int) -> None:
@@ -294,7 +293,7 @@ class Joining:
             seed.failures = 0
             seed.met = self._outbox.envelope.cluster_id
             if seed.remembered and self._seeds.get(address) is seed and not self._outbox.silent:
-                del self._seeds[address]  # Who is silent goes on asking: it hears nothing else.
+                del self._seeds[address]  # A silent node goes on asking, since it hears nothing otherwise.
         elif outcome is Meeting.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
             if reply is None and seed.failures == PATIENCE and not seed.remembered:
@@ -306,7 +305,7 @@ class Joining:
             self._ask_later(address, seed, self._state.later(now_ms, again_ms))
         nobody_asked = not any(seed.asking for seed in self._seeds.values())
         if outcome is Meeting.SAME or (outcome is Meeting.REFUSED and nobody_asked):
-            # Not where ids met only: what they know of my name I hear at the next answer.
+            # After a mere meeting, the next answer first says what members know of this node's name.
             self._identity.introduce(now_ms)
 
     def _ask_later(self, address: Address, seed: Seed, due_ms: int) -> None:
@@ -321,14 +320,15 @@ class Joining:
             self.lose(address)
             return
         if not (self._identity.announced and self._is_reached(address, seed)):
-            self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.
+            # A member there may know this node's name, and must be heard before the name is announced.
+            self._ask(address, seed, now_ms)
         elif seed.remembered:
-            del self._seeds[address]  # Who is seen once is looked for when it is lost.
+            del self._seeds[address]  # A member that was seen once is looked for when it is lost.
         else:
             self._ask_later(address, seed, self._state.later(now_ms, self._profile.reconnect_interval_ms))
 
     def _is_reached(self, address: Address, seed: Seed) -> bool:
-        """Whether a member of my present cluster that is alive or suspect is at an address."""
+        """Return True if an alive or suspect member of the present cluster has this address."""
         if seed.met != self._outbox.envelope.cluster_id and not seed.remembered:
             return False
         peer = self._members.peers.get(seed.member)
@@ -358,7 +358,7 @@ class Joining:
         return outcome
 
     def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Meeting:
-        """Be asked by a node of another cluster id; what comes of it."""
+        """Process a question of a node with another cluster id, and return the outcome."""
         outcome = meet(_side(theirs, flags), self.as_asked())
         if outcome is Meeting.DRAW:
             self._draw_for(asker, now_ms)
@@ -373,7 +373,7 @@ class Joining:
         return outcome
 
     def _count_refusal(self, mine: Side, other: Side, who: str, *, before: int, address: Address) -> None:
-        """Count that two ids do not become one, and say so once it has gone on for a while."""
+        """Count that two cluster ids stay apart, and warn the operator after some repetitions."""
         self._outbox.counters["cluster_id_refused"] += 1
         if before == PATIENCE:
             if mine.pinned and other.pinned:
@@ -387,7 +387,7 @@ class Joining:
             )
 
     def _draw_for(self, asker: bytes, now_ms: int) -> None:
-        """Draw an id if nobody who was told nothing comes up with one; of many who wait not all do at once."""
+        """Draw an id if no other node provides one; of many waiting nodes not all draw at once."""
         waited_ms = now_ms - self._started_ms
         patience_ms = PATIENCE_INTERVALS * self._profile.probe_interval_ms * bool(self._seeds)
         if waited_ms >= (1 if self._members.own.id < asker else 2) * patience_ms:
@@ -404,7 +404,7 @@ class Joining:
         mine = self._outbox.envelope.cluster_id
         assert mine == NO_CLUSTER or not self._pinned, (mine, cluster_id)
         if self._pinning and mine != NO_CLUSTER:
-            return  # They ask again, and hear by then that this node is pinned.
+            return  # The other node asks again, and hears by then that this node is pinned.
         self._taking = cluster_id
 
         def kept(now_ms: int) -> None:
@@ -438,7 +438,7 @@ class Joining:
 
 
 def flags_of(side: Side) -> int:
-    """What of a side goes with a SYNC."""
+    """Return the flags of a side in a SYNC."""
     return messages.LONE * side.lone | messages.PINNED * side.pinned | messages.TOLD * side.told
 
 

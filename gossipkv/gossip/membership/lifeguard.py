@@ -1,13 +1,13 @@
 """Lifeguard: how a node doubts itself before it accuses others.
 
-*Local health*: probes that fail although nobody confirms it, helpers that do not even answer that they failed, being
-suspected oneself, each says that the slow one may be me.  Then my probes wait longer before they accuse.
+*Local health*: failed probes that no other member confirms, helpers that do not even send a NACK, and a suspicion of
+this node each suggest that this node is the slow one. Then its probes wait longer before they accuse.
 
-*Dynamic suspicion*: how long a suspected member has to refute.  Nobody but me has missed it: then it has long, since
-the fault may be mine.  Each further accuser shortens the time, down to the least; so does hearing that it is dead to
-others.  A deadline only ever moves in.
+*Dynamic suspicion*: a suspected member gets a long time to refute while this node is the only accuser, since the fault
+may be here. Each further accuser shortens the time, down to the least; so does a report that the member is dead. A
+deadline only moves to an earlier time.
 
-*Silence*: who has heard nobody at all for two intervals is itself the one that is cut off.
+*Silence*: a node that has heard no packet at all for two intervals is itself the one that is cut off.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
 
 CONFIRMATIONS: Final = 2  # Accusers beyond the first that shorten the time.
-SILENT_INTERVALS: Final = 2  # Of the detector, without a packet from anybody: in each a PING and an ACK are due.
-NOBODY: Final = bytes(ID_BYTES)  # The accuser where none is named: the first who is may be the one that was meant.
+SILENT_INTERVALS: Final = 2  # Detector intervals without any packet; each interval should bring a PING and an ACK.
+# Stands for an unnamed accuser. The first named accuser may be the same node, so it shortens nothing.
+NOBODY: Final = bytes(ID_BYTES)
 
 
 @final
 class Awareness:
-    """A score from 0, healthy, to `most - 1`."""
+    """A health score from 0 (healthy) to `most - 1`."""
 
     __slots__ = ("_last", "score")
 
@@ -37,29 +38,29 @@ class Awareness:
         self.score = 0
 
     def worse(self, by: int) -> None:
-        """Take in that something speaks against this node."""
+        """Raise the score: something speaks against this node."""
         assert by >= 0, by
         self.score = min(self._last, self.score + by)
 
     def better(self) -> None:
-        """Take in that a probe was answered."""
+        """Lower the score: a probe was answered."""
         if self.score:
             self.score -= 1
 
     def stretched(self, time_ms: int) -> int:
-        """Return a time, longer the less healthy this node is."""
+        """Return `time_ms` stretched by the score."""
         return time_ms * (self.score + 1)
 
 
 @final
 class Suspicion:
-    """One member under suspicion, in one incarnation."""
+    """Suspicion of one member in one incarnation."""
 
     __slots__ = ("_least_ms", "_most_ms", "_started_ms", "_wanted", "accusers", "deadline_ms")
 
     def __init__(self, accuser: bytes, profile: Profile, members: int, now_ms: int) -> None:
         self.accusers = {accuser} - {NOBODY}
-        # In a cluster of three nobody is left to confirm.
+        # In a cluster of three, no member is left to confirm.
         enough = members - 2 >= CONFIRMATIONS and profile.lifeguard
         self._wanted = CONFIRMATIONS if enough else 0
         self._started_ms = now_ms
@@ -68,7 +69,8 @@ class Suspicion:
         self.deadline_ms = now_ms + (self._most_ms if enough else self._least_ms)
 
     def found_dead(self, now_ms: int) -> bool:
-        """Hear that others waited in vain already: the least time is left, however often it is said; is that sooner?"""
+        """Shorten the deadline to the least time from now, since others declared the member dead; True if that is
+        sooner."""
         deadline_ms = now_ms + self._least_ms
         if deadline_ms >= self.deadline_ms:
             return False
@@ -76,7 +78,7 @@ class Suspicion:
         return True
 
     def confirm(self, accuser: bytes) -> bool:
-        """Hear of one more accuser; whether that was worth telling on."""
+        """Count one more accuser; return True if the news is worth spreading."""
         counts = accuser != NOBODY and accuser not in self.accusers
         if not (counts and self._wanted) or len(self.accusers) > self._wanted:
             return False
@@ -88,5 +90,5 @@ class Suspicion:
 
 
 def silence_ms(profile: Profile) -> int:
-    """Return the time without a packet from anybody after which the fault may be this node's."""
+    """Return the time without any packet after which the fault may be this node's."""
     return SILENT_INTERVALS * profile.probe_interval_ms if profile.lifeguard else NEVER

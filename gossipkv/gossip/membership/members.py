@@ -1,4 +1,4 @@
-"""The table: every member that this node knows, and what it alone knows about each."""
+"""The table of members, with the local observations of this node about each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.protocols import Random
 
-    Listed = list[Member]  # Within the class `list` is the method.
+    Listed = list[Member]  # Within the class, `list` is the method.
     Drawn = list["Peer"]
 
 ALIVE = State.ALIVE
@@ -27,15 +27,15 @@ class Peer:
     def __init__(self, member: Member, now_ms: int) -> None:
         self.member = member
         self.alive = member.state is ALIVE
-        self.reachable = False  # Alive or suspect, and in the table: `Members` says so.
-        self.awaits_probe = False  # In the present round of the detector.
-        self.heard_ms = now_ms  # When a packet of it, or the first word of it, arrived.
-        self.since_ms = now_ms  # When it came into its present state, as far as anybody told.
+        self.reachable = False  # True if alive or suspect, and in the table; `Members` maintains it.
+        self.awaits_probe = False  # True until the detector has probed this peer in the present round.
+        self.heard_ms = now_ms  # When its last packet, or the first statement about it, arrived.
+        self.since_ms = now_ms  # When its present state began, by the earliest report.
 
 
 @final
 class Members:
-    """This node and its peers; `peers` does not have this node."""
+    """This node and its peers; `peers` excludes this node."""
 
     __slots__ = ("_gone", "_places", "_reachable", "heard_ms", "most", "own", "peers")
 
@@ -43,8 +43,8 @@ class Members:
         self.own = own
         self.most = most
         self.peers: dict[bytes, Peer] = {}
-        self.heard_ms = 0  # When a packet of anybody arrived.
-        self._reachable: list[Peer] = []  # Alive or suspect, in no order, so that one is drawn in one step.
+        self.heard_ms = 0  # When a packet of any sender arrived last.
+        self._reachable: list[Peer] = []  # Alive or suspect peers, in no order, so that drawing one takes one step.
         self._places: dict[bytes, int] = {}
         self._gone: dict[bytes, Peer] = {}
 
@@ -58,37 +58,37 @@ class Members:
 
     @property
     def reachable(self) -> int:
-        """How many are alive or suspect, with this node: the n of every formula."""
+        """Number of alive or suspect members including this node: the n of every formula."""
         return len(self._reachable) + 1
 
     def get(self, id_: bytes) -> Member | None:
-        """The member of an id, if it is known."""
+        """Return the member of an id, or None if it is unknown."""
         if id_ == self.own.id:
             return self.own
         peer = self.peers.get(id_)
         return None if peer is None else peer.member
 
     def list(self) -> Listed:
-        """All of them by name, this node too."""
+        """Return all members, including this node, by name."""
         return sorted(self, key=lambda member: member.name)
 
     def live(self) -> Listed:
-        """Those that are alive, this node too, by name."""
+        """Return the alive members, including this node, by name."""
         return [member for member in self.list() if member.state is ALIVE]
 
     def put_own(self, own: Member) -> None:
-        """Know this node from now on like this; only it raises its rank, and it never lowers it."""
+        """Replace this node's own record; its rank only rises, and only this node raises it."""
         assert own.rank > self.own.rank, (own.rank, self.own.rank)
         self.own = own
 
     def hear(self, peer: Peer | None, now_ms: int) -> None:
-        """A packet of a peer, or of a stranger, has arrived."""
+        """Note the arrival of a packet; `peer` is None for a stranger."""
         self.heard_ms = now_ms
         if peer is not None:
             peer.heard_ms = now_ms
 
     def put(self, member: Member, now_ms: int) -> State | None:
-        """Know a peer from now on like this; returns its state before."""
+        """Replace the record of a peer, and return the state before."""
         assert member.id != self.own.id, member
         peer = self.peers.get(member.id)
         before = None
@@ -100,7 +100,7 @@ class Members:
             if member.rank != peer.member.rank:
                 peer.since_ms = now_ms
             if member.epoch != peer.member.epoch:
-                peer.heard_ms = now_ms  # The first word of this life.
+                peer.heard_ms = now_ms  # This is the first statement about this epoch.
             peer.member = member
             peer.alive = member.state is ALIVE
         reachable = member.state in REACHABLE
@@ -116,13 +116,13 @@ class Members:
         return before
 
     def forget(self, id_: bytes) -> None:
-        """Know it no longer."""
+        """Remove a peer from the table."""
         self._lose(self.peers.pop(id_))
         self._gone.pop(id_, None)
         self._assert_counted()
 
     def _assert_counted(self) -> None:
-        """Hold that every peer is either reachable, and has a place, or gone."""
+        """Check that every peer is either reachable with a place, or gone."""
         counts = len(self.peers), len(self._reachable), len(self._gone)
         assert counts[0] == counts[1] + counts[2], counts
         assert len(self._places) == counts[1], (len(self._places), counts)
@@ -138,11 +138,11 @@ class Members:
                 self._places[last.member.id] = place
 
     def unreachable(self) -> Iterable[Peer]:
-        """Those that are dead or have left."""
+        """Return the peers that are dead or have left."""
         return self._gone.values()
 
     def draw(self, random: Random, most: int, but: bytes = b"") -> Drawn:
-        """Some reachable peers at random, each once, without the one of the id `but`."""
+        """Return up to `most` distinct reachable peers at random, without the peer of the id `but`."""
         reachable = self._reachable
         here = len(reachable) - (but in self._places)
         if here <= most:
@@ -155,7 +155,7 @@ class Members:
         return chosen
 
     def ring(self, random: Random) -> Drawn:
-        """All reachable peers in a new random order."""
+        """Return all reachable peers in a new random order."""
         order = self._reachable.copy()
         for last in range(len(order) - 1, 0, -1):
             other = int(random.random() * (last + 1))

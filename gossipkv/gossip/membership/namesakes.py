@@ -1,16 +1,14 @@
-"""Other nodes of my name: whether there is one, who of the two stops, and what is done while both go on.
+"""Namesakes: other nodes of this node's name, and which of the two stops.
 
-A RECORD of my name at another place was said by my own past there, or by another node, or is a lie.  So I ask there
-(WHO).  Nobody answers: it was my past, and I outdo its epoch.  Somebody does: the *younger* of the two stops, by the
-time since each announced itself.  Whoever has not is younger than who has; between ages that a question's way may have
-turned round, uuid and address decide.
+A RECORD of this name at another place comes from this node's past there, from another node, or from a liar. So the node
+asks there (WHO). Without an answer it takes an epoch above the claim's. With an answer the *younger* of the two stops,
+by the time since each announced itself, or by uuid and address if the delay of the question could reverse the order.
 
-But a packet that is not sealed is anybody's word, and must not end a node that others count on: who is *established*,
-announced for as long as an announcement takes to reach everybody, is stopped by sealed answers alone.  So two
-established nodes of one name may both go on (a cut that healed, a copied directory), and a claim that comes again after
-it was outdone has somebody behind it, even if I cannot reach it.  Then the name is *claimed twice*: I say so to whoever
-runs me and to all members, and look again after rests that double up to an hour, since each such look may end with an
-epoch that has to be made durable.
+Plain packets can be forged, so only sealed answers stop an *established* node: one that announced itself so long ago
+that all members know it. Two established nodes of one name may thus both go on (a healed partition, a copied
+directory), and a claim that returns after it was outdone has a live node behind it. Then the name is *claimed twice*:
+the node warns its operator and all members. It looks again after rests that double up to an hour, since each look may
+cost a durable epoch.
 """
 
 from __future__ import annotations
@@ -29,27 +27,27 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.shared_state import SharedState
 
-TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
-MOST_REST_MS: Final = 3_600_000  # Between two looks at claims of the name.
+TRIES: Final = 2  # Questions to an address before it counts as abandoned.
+MOST_REST_MS: Final = 3_600_000  # Longest rest between two looks at claims of the name.
 
 
 class Listener(Protocol):
-    """Who must know what came of a claim."""
+    """Receiver of the results of claims."""
 
     def on_looked(self, epoch: int, *, now_ms: int) -> None:
-        """A claim of my name in that epoch was looked into: mine shall be above it."""
+        """Process the result of a look at a claim in `epoch`: this node's epoch must become higher."""
 
     def on_claimed_twice(self, other: Member | None) -> None:
-        """That other node claims the name, or no longer anybody does."""
+        """Process that another node claims the name; None if no node does any more."""
 
 
 def must_stop(asked: Who, other: Who, waited_ms: int, *, slack_ms: int, loses: bool) -> bool:
-    """Whether who asked is the younger of two of a name, `waited_ms` after its question.
+    """Return True if the asker is the younger of two nodes of one name, `waited_ms` after its question.
 
-    What the asker knows of the ages' difference is off by no more than it waited, so it compares with its age when the
-    answer was there: its own are never too few.  With a slack that no question waits longer than, not both stop: who
-    stops by its age finds itself more than the slack younger, then the other finds itself more than that older, and
-    goes on whatever its uuid is.  `loses`: by uuid and address.
+    The asker knows the difference of the ages to within its waiting time. It compares with its own age at the arrival
+    of the answer, so that it never underestimates its age. No question waits longer than `slack_ms`, so not both nodes
+    stop. A node that stops by age is younger by more than the slack. Hence the other finds itself older by more than
+    the slack, and goes on whatever its uuid. `loses`: True if the asker loses by uuid and address.
     """
     if not (asked.age_ms and other.age_ms):
         return bool(other.age_ms) or (not asked.age_ms and loses)
@@ -89,30 +87,31 @@ class Namesakes:
         self._outbox = state.outbox
         self._listener = listener
         self._announced_ms: int | None = None
-        self._claim: Member | None = None  # The latest that was not looked into yet, or is just now.
-        self._asking = self._waits = False  # A question is under way; a look waits until the rest is over.
+        self._claim: Member | None = None  # The latest claim that was not looked into yet, or is just now.
+        self._asking = self._waits = False  # A question is under way; a look waits for the end of the rest.
         self._rest_ms = self._rests_until_ms = 0
-        self._outdone = 0  # The epoch up to which claims were outdone; one above it is of somebody who lives.
-        self._twin: Member | None = None  # The other one while the name is claimed twice.
+        # This node's epoch above earlier claims; a later claim of at least this epoch has a live node behind it.
+        self._outdone = 0
+        self._twin: Member | None = None  # The other node while the name is claimed twice.
         self._twin_until_ms = 0
-        self._sequence = -1  # Of my last question.
-        self._is_me = False  # It came back to me.
+        self._sequence = -1  # Sequence of the last question.
+        self._is_me = False  # True if the last question came back to this node.
 
     @property
     def claim(self) -> Member | None:
-        """What is said of the name and not looked into yet."""
+        """The claim of the name that was not looked into yet."""
         return self._claim
 
     def announced(self, now_ms: int) -> None:
-        """Begin to count this node's age."""
+        """Start to count this node's age."""
         self._announced_ms = now_ms
 
     def _age_ms(self, now_ms: int) -> int:
-        """How long ago this node announced itself; 0: it has not."""
+        """Return the time since this node announced itself; 0 if it has not."""
         return 0 if self._announced_ms is None else max(1, now_ms - self._announced_ms)
 
     def hear_claim(self, record: Member, now_ms: int) -> None:
-        """Look into a RECORD of my name at another place, now or after a rest."""
+        """Look into a RECORD of this name at another place, now or after a rest."""
         known = self._claim
         if known is None or (record.epoch, record.address) > (known.epoch, known.address):
             self._claim = record
@@ -130,7 +129,7 @@ class Namesakes:
     def _rested(self, now_ms: int) -> None:
         self._waits = False
         if self._claim is not None and self._claim.epoch < self._members.own.epoch:
-            self._claim = None  # Outdone meanwhile.
+            self._claim = None  # This node's epoch outdid the claim in the meantime.
         self._look(now_ms)
 
     def _look(self, now_ms: int) -> None:
@@ -159,14 +158,14 @@ class Namesakes:
                 self._timers.at(
                     now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms)
                 )
-            else:  # Nobody; or I asked myself, and the other address is mine too.
+            else:  # No node answered, or this node asked itself at a second address of its own.
                 self._conclude(record, None, now_ms)
 
         question = messages.who(messages.WHO, own.id, asked)
         self._outbox.ask(record.address, question, self._profile.probe_interval_ms, answered)
 
     def _read(self, reply: bytes | None) -> Who | None:
-        """What the one at the other address says, if it is one of my name."""
+        """Return the statement of a node of this name at the other address; None if there is none."""
         if reply is None:
             return None
         try:
@@ -188,7 +187,7 @@ class Namesakes:
             why = "this one is the younger and stops. Give each node a name and a data directory of its own"
             self._outbox.effects.append(Stop(self._error(record, why)))
         else:
-            # If the other one has to stop, it finds that out by itself: it asks when it hears of my epoch.
+            # The other node finds out by itself if it must stop: it asks when it hears of this node's epoch.
             self._conclude(record, other, now_ms)
 
     def _conclude(self, record: Member, other: Who | None, now_ms: int) -> None:
@@ -196,16 +195,18 @@ class Namesakes:
         epoch = max(record.epoch, 0 if other is None else other.epoch)
         has_ended = self._twin is not None and now_ms >= self._twin_until_ms
         if other is not None:
-            self._mark(record, until_ms=now_ms)  # It answers the next time too, or it has ended.
+            self._mark(record, until_ms=now_ms)  # A live node answers the next time too.
         elif has_ended:
             self._twin = None
             self._listener.on_claimed_twice(None)
         elif 0 < self._outdone <= record.epoch:
-            self._mark(record, until_ms=now_ms + 3 * MOST_REST_MS)  # Its rest, mine, and a delay.
+            # Allow for the other node's rest, this node's rest and a delay.
+            self._mark(record, until_ms=now_ms + 3 * MOST_REST_MS)
         if self._claim is not None and self._claim.epoch <= epoch:
             self._claim = None
         if epoch >= self._members.own.epoch:
-            # By one or two: two that outdid each other at the same time by the same number would do so for ever.
+            # Raise the epoch by one or two: two nodes that outdo each other in step by the same number would never
+            # stop.
             epoch += self._outdone > 0 and self._random.random() < 1 / 2
             self._outdone = epoch + 1
         self._listener.on_looked(epoch, now_ms=now_ms)
@@ -233,7 +234,7 @@ class Namesakes:
         )
 
     def answer_who(self, message: bytes, now_ms: int) -> bytes | None:
-        """Answer one that may have my name."""
+        """Answer a question of a node that may have this node's name."""
         own = self._members.own
         asked = messages.read_who(message)
         if message[SENDER] != own.id:

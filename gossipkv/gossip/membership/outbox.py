@@ -1,8 +1,9 @@
-"""Effects on their way to the shell, and who waits for what comes back.
+"""Effects on their way to the shell, and the callbacks that wait for results.
 
-A node whose epoch could not be kept at its start is *silent* until it is (`Gossip.speak`): no datagram leaves it, of
-whatever part.  An answer to a ping would keep alive what others believe of its last life; and what it said in an epoch
-that is not kept it might say again in another life, differently.  It hears, and may ask over TCP.
+A node whose epoch could not be made durable at its start is *silent* until it is (`Gossip.speak`): none of its parts
+sends a datagram. An answer to a ping would confirm what others believe of its last life. Besides, the node might
+contradict its own statements of an epoch that is not durable in a later life. A silent node hears, and may ask over
+TCP.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.packets.envelope import Envelope
 
-    Answer = Callable[[bytes | None, int], None]  # The reply's packet, or None; now_ms.
-    Done = Callable[[int], None]  # now_ms.
+    Answer = Callable[[bytes | None, int], None]  # Called with the packet of the reply, or None, and now_ms.
+    Done = Callable[[int], None]  # Called with now_ms.
 
 
 @final
 class Outbox:
-    """Where every part of the core leaves what it wants done."""
+    """Collects the effects of all parts of the core."""
 
     __slots__ = ("_asked", "_cluster_id", "_epoch", "_storing", "_token", "counters", "effects", "envelope", "silent")
 
@@ -34,7 +35,7 @@ class Outbox:
         self.silent = silent
         self.effects: list[Effect] = []
         self.counters: Counter[str] = Counter()
-        self._epoch, self._cluster_id = epoch, envelope.cluster_id  # What is kept, or on its way there.
+        self._epoch, self._cluster_id = epoch, envelope.cluster_id  # The values that are durable or on their way there.
         self._token = 0
         self._asked: dict[int, Answer] = {}
         self._storing: dict[int, Done] = {}
@@ -51,7 +52,7 @@ class Outbox:
         self.effects.append(Send(to, self.envelope.wrap(message)))
 
     def speak(self) -> None:
-        """Be silent no longer."""
+        """End the silence of this node."""
         self.silent = False
 
     def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer) -> None:
@@ -61,7 +62,7 @@ class Outbox:
         self.effects.append(Ask(to, self.envelope.wrap(message), self._token, timeout_ms))
 
     def answered(self, token: int, reply: bytes | None, now_ms: int) -> None:
-        """Hand a reply to whoever asked; a second one for the same question is nobody's."""
+        """Pass a reply to the callback of its question; ignore a second reply."""
         then = self._asked.pop(token, None)
         if then is not None:
             then(reply, now_ms)
@@ -75,8 +76,8 @@ class Outbox:
         pinned: bool = False,
         drew: bool = False,
     ) -> None:
-        """Keep these beside what was to be kept before; `then` is called once they are safe."""
-        assert epoch is None or epoch > self._epoch, (epoch, self._epoch)  # Nobody lives through one twice.
+        """Make these values durable beside those of earlier calls; `then` is called once they are."""
+        assert epoch is None or epoch > self._epoch, (epoch, self._epoch)  # An epoch is never lived twice.
         self._epoch = self._epoch if epoch is None else epoch
         self._cluster_id = self._cluster_id if cluster_id is None else cluster_id
         self._token += 1
@@ -84,7 +85,7 @@ class Outbox:
         self.effects.append(Store(self._epoch, self._cluster_id, self._token, pinned, drew))
 
     def stored(self, token: int, now_ms: int) -> None:
-        """Take in that they are safe."""
+        """Run the callback of a Store that is durable."""
         then = self._storing.pop(token, None)
         if then is not None:
             then(now_ms)

@@ -1,4 +1,4 @@
-"""Coming together again: addresses are kept for the next start, and some of the dead and the lost are spoken to."""
+"""Reconnecting: addresses are kept for the next start, and some dead and lost members are greeted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.joining import Joining
     from gossipkv.gossip.membership.shared_state import SharedState
 
-REMEMBERED: Final = 64  # Addresses kept for the next start: one of them will do.
-GREETED: Final = 64  # Dead members spoken to at a time, at most.
+REMEMBERED: Final = 64  # Addresses kept for the next start, of which one suffices.
+GREETED: Final = 64  # Bounds the dead members greeted at a time.
 
 
 @final
@@ -34,23 +34,23 @@ class Reconnecting:
         self._is_remembering = False
 
     def start(self, now_ms: int) -> None:
-        """Begin to speak to the dead now and then."""
+        """Start to greet dead members from time to time."""
         self._state.timers.at(self._state.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
 
     def on_forgotten(self, member: Member, now_ms: int) -> None:
-        """A dead member is known no longer; it may live behind a partition that lasts so long."""
+        """Keep the address of a forgotten dead member, which may live behind a long partition."""
         if member.state is State.DEAD:
             self._joining.lose(member.address)
             self.remember_soon(now_ms)
 
     def remember_soon(self, now_ms: int) -> None:
-        """Keep the addresses of peers for the next start, when some more may be known."""
+        """Keep the addresses of peers for the next start, after a delay in which more may become known."""
         if not self._is_remembering:
             self._is_remembering = True
             self._state.timers.at(now_ms + self._profile.probe_interval_ms, self._remember)
 
     def _remember(self, _now_ms: int) -> None:
-        """Keep addresses: of those who are there, then of whoever may be found again."""
+        """Keep addresses: first of reachable peers, then of peers that may be found again."""
         self._is_remembering = False
         peers = [peer.member.address for peer in self._members.draw(self._random, REMEMBERED)]
         if peers:
@@ -59,9 +59,10 @@ class Reconnecting:
             self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
     def _greet_the_dead(self, now_ms: int) -> None:
-        """Speak to some who are dead: they may live behind a partition that is healed by now.
+        """Greet some dead members, which may live behind a partition that has healed.
 
-        All nodes together send each about three pings in an interval, and ask it once over TCP, however many are dead.
+        Whatever the number of dead members, all nodes together send each about three pings in an interval, and ask it
+        once over TCP.
         """
         self.start(now_ms)
         if self._members.own.state is State.LEFT:

@@ -1,14 +1,14 @@
-"""News on its way: on every packet that goes out anyway, and in packets of its own while there is news.
+"""News in flight: on every outgoing packet, and in packets of its own while there is news.
 
-What is new to a node that had nothing to tell goes out at once, and from then on to a few members in each interval
-until it was told often enough.  So news crosses the cluster in a few hops, and a flood of it costs no more packets.
+A rumour at a node that had none goes out at once, and then to a few members in each interval until it was sent often
+enough. So news crosses the cluster in a few hops, and a flood of news costs no more packets.
 
-One rumour a subject: the newer statement takes the place of the older and begins anew.  What was told the fewest times
-goes first, of those the newest: in a flood of news everything gets out once before anything gets out twice.  A subject
-has one rumour and there are no more subjects than members (or keys), so the queue is bounded by what it speaks of.
+There is one rumour for each subject: a newer statement replaces the older and starts anew, so the queue is bounded by
+the number of members or keys. The rumour sent the fewest times goes first, of those the newest. So in a flood every
+rumour goes out once before any goes out twice.
 
-Membership and tree share a packet: each has half of it, and what one leaves the other may use.  So neither a flood of
-suspicions nor a flood of published keys can keep the other waiting.
+Membership and tree get half of a packet each, and may use the room that the other leaves. So neither a flood of
+suspicions nor a flood of published keys delays the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 0
 
-# A part that does not fit is passed by for smaller ones behind it, so far and no further.
+# Up to this many parts that do not fit are skipped in favour of smaller ones.
 _PASSED_BY: Final = 8
 
 
@@ -35,9 +35,9 @@ class Rumours:
     __slots__ = ("_told", "_waiting", "size")
 
     def __init__(self) -> None:
-        self._waiting: list[dict[bytes, bytes]] = []  # By how often it was told; newest last.
+        self._waiting: list[dict[bytes, bytes]] = []  # Indexed by the number of times sent; the newest is last.
         self._told: dict[bytes, int] = {}
-        self.size = 0  # In bytes, of all together.
+        self.size = 0  # Total size in bytes.
 
     def __len__(self) -> int:
         return len(self._told)
@@ -46,7 +46,7 @@ class Rumours:
         return subject in self._told
 
     def add(self, subject: bytes, part: bytes) -> None:
-        """Tell this from now on, and no longer what was told about the same subject."""
+        """Start to spread this part, instead of an older part about the same subject."""
         self.remove(subject)
         if not self._waiting:
             self._waiting.append({})
@@ -55,13 +55,13 @@ class Rumours:
         self.size += len(part)
 
     def remove(self, subject: bytes) -> None:
-        """Tell nothing about this any more."""
+        """Stop spreading the part about this subject."""
         told = self._told.pop(subject, None)
         if told is not None:
             self.size -= len(self._waiting[told].pop(subject))
 
     def take(self, room: int, limit: int) -> list[bytes]:
-        """Take parts for one packet of at most `room` bytes together; what was now told `limit` times is done with."""
+        """Take parts for a packet, of at most `room` bytes together; drop those that were now sent `limit` times."""
         chosen: list[tuple[bytes, bytes, int]] = []
         passed_by = 0
         for told, rumours in enumerate(self._waiting):
@@ -94,16 +94,16 @@ class Rumours:
 
 
 class Speaker(Protocol):
-    """This node's identity."""
+    """The identity of this node."""
 
     @property
     def speaks(self) -> bool:
-        """Whether others may hear what hangs on it."""
+        """True if others may hear statements that depend on the identity."""
 
 
 @final
 class Spreading:
-    """Puts rumours on messages, and sends packets while there are rumours."""
+    """Adds rumours to messages, and sends packets while there are rumours."""
 
     __slots__ = ("_first", "_members", "_next_ms", "_outbox", "_profile", "_random", "_room", "_second", "_speaker")
 
@@ -116,11 +116,11 @@ class Spreading:
         self._speaker = speaker
         self._first = first
         self._second = second
-        self._next_ms = NEVER  # When to tell some members again; never while there was nothing to tell.
+        self._next_ms = NEVER  # When to send to some members again; never while there is no news.
 
     @property
     def due_ms(self) -> int:
-        """When to call `wake`: at once when there is news, and none was told in the last interval."""
+        """Time at which to call `wake`: at once if news is new after an interval without any."""
         if self._next_ms == NEVER and (self._first.size or self._second.size) and self._has_news():
             return AT_ONCE
         return self._next_ms
@@ -129,7 +129,7 @@ class Spreading:
         return bool(self._first.size or self._second.size) and self._members.reachable > 1 and self._speaker.speaks
 
     def laden(self, message: bytes) -> bytes:
-        """Return a message with as much news on it as fits."""
+        """Return a message with as much news as fits."""
         first, second = self._first, self._second
         if not (first.size or second.size) or not self._speaker.speaks:
             return message
@@ -144,13 +144,13 @@ class Spreading:
         return laden
 
     def laden_for(self, peer: Peer, message: bytes) -> bytes:
-        """Return a message to a peer likewise; one that is not alive here must hear that first."""
+        """Return a message to a peer with news; a peer that is not alive here first gets its own record."""
         if not peer.alive and self._profile.lifeguard:
             message += messages.record(peer.member)
         return self.laden(message)
 
     def wake(self, now_ms: int) -> None:
-        """Tell some members what there is."""
+        """Send the news to some members."""
         if self._has_news():
             self.tell(self._profile.gossip_members)
             self._next_ms = now_ms + self._profile.gossip_interval_ms
@@ -158,7 +158,7 @@ class Spreading:
             self._next_ms = NEVER
 
     def tell(self, members: int) -> None:
-        """Tell so many members now."""
+        """Send the news to so many members now."""
         head = messages.gossip(self._members.own.id)
         for peer in self._members.draw(self._random, members):
             message = self.laden(head)

@@ -1,13 +1,13 @@
-"""Who I am, and what I do when others say something about my name.
+"""This node's own identity, and its reactions to statements about its name.
 
-What is said of my name was said by my own past (I restarted, was suspected, lost my data), by someone's mistake about
-me, or by another node of that name.  In my present epoch and place I refute, by a higher incarnation.  If it is from
-an epoch that I have not lived, I take a higher one, kept before it is used.  If it is from another place, that is
-looked into first (`namesakes.py`).
+Such a statement comes from this node's past (it restarted, was suspected or lost its data), from another node's error,
+or from a namesake. In its present epoch and place the node refutes by a higher incarnation. For a statement of an epoch
+that it has not lived, it takes a higher epoch, which is durable before use. Statements from another place are looked
+into first (`namesakes.py`).
 
-A node that joins looks before it *announces* itself, so a second node of a name harms nobody.  Nor does one that has
-lost its data, and has its uuid from a certificate that it had before: what is said of that uuid under any name ends a
-node that was never of a cluster.  What it has promised to others as that node it does not know any more.
+A joining node looks before it *announces* itself, so a second node of a name does no harm. A node that was never in a
+cluster ends if its uuid is known there under any name: it lost its data and kept only its certificate, so it does not
+know the promises that it made as that node.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ALIVE, SUSPECT, DEAD, LEFT = State
 
 
 class Listener(Protocol):
-    """Who must know when this node is something else than before."""
+    """Receiver of changes of this node's identity."""
 
     def on_own(self, *, now_ms: int) -> None:
-        """This node is known in another way from now on."""
+        """Process a change of this node's own record."""
 
     def on_claimed_twice(self, other: Member | None) -> None:
-        """That other node claims this one's name, or no longer anybody does."""
+        """Process that another node claims this node's name; None if no node does any more."""
 
 
 @final
@@ -65,27 +65,27 @@ class SelfIdentity:
         self._rumours = rumours
         self._awareness = awareness
         self._listener = listener
-        self._born = self._members.own.epoch if is_first else 0  # My first epoch; 0: I have lived before.
-        self._storing = 0  # The epoch that is being kept.
+        self._born = self._members.own.epoch if is_first else 0  # First epoch of this node; 0 if it has lived before.
+        self._storing = 0  # The epoch that is being made durable.
         self._namesakes = Namesakes(state, self)
-        self._waiting = False  # `announce` was asked for while something was unsettled.
+        self._waiting = False  # True if `announce` was asked for while a claim or an epoch was pending.
         self.announced = False
-        self._shown = False  # Somebody may know me in my present epoch: what is said of it may be an echo.
+        self._shown = False  # True if some node may know the present epoch, so that statements about it may be echoes.
 
     @property
     def settled(self) -> bool:
-        """Whether nothing about my name is to be looked into or kept."""
+        """True if no claim of the name and no epoch is pending."""
         return not self._storing and self._namesakes.claim is None and not self._outbox.silent
 
     @property
     def speaks(self) -> bool:
-        """Whether others may hear what I publish: this epoch of my name is nobody else's."""
+        """True if others may hear published keys: no other node claims this epoch of the name."""
         claim = self._namesakes.claim
         is_mine = claim is None or claim.epoch != self._members.own.epoch
         return self.announced and not self._storing and is_mine
 
     def introduce(self, now_ms: int) -> None:
-        """Announce me as soon as nothing speaks against it; again and again does no harm."""
+        """Announce this node as soon as no claim or epoch is pending; repeated calls do no harm."""
         if self.announced:
             return
         if not self.settled:
@@ -96,11 +96,11 @@ class SelfIdentity:
         self._tell_change(now_ms)
 
     def speak(self, now_ms: int) -> None:
-        """Announce me, if that waited for the epoch of this start to be kept."""
+        """Announce this node, if the announcement waited for a durable epoch."""
         self._settle(now_ms)
 
     def show(self) -> None:
-        """Somebody is told of me although I have not announced myself: I may hear of that from others."""
+        """Note that a node hears of this one before the announcement, so that its statements may come back."""
         self._shown = True
 
     def _settle(self, now_ms: int) -> None:
@@ -109,19 +109,18 @@ class SelfIdentity:
             self.introduce(now_ms)
 
     def leave(self, now_ms: int) -> None:
-        """Go for good."""
+        """Leave the cluster for good."""
         self._members.put_own(self._members.own._replace(state=LEFT))
         self._tell_change(now_ms)
 
     def _tell_change(self, now_ms: int) -> None:
-        """Tell that this node is something else than before."""
         self._listener.on_own(now_ms=now_ms)
         if self.announced:
             own = self._members.own
             self._rumours.add(own.id, messages.record(own))
 
     def is_past(self, record: Member) -> bool:
-        """Whether a RECORD that has my uuid is of a life that I cannot have lived: then I end."""
+        """Return True, and stop this node, if a RECORD with its uuid is of a life that it cannot have lived."""
         own = self._members.own
         if self.announced or not self._born or (record.id == own.id and self._born <= record.epoch <= own.epoch):
             return False
@@ -136,7 +135,7 @@ class SelfIdentity:
         return True
 
     def hear_record(self, record: Member, now_ms: int) -> None:
-        """Hear a RECORD of my own name."""
+        """Process a RECORD of this node's name."""
         own = self._members.own
         if record.epoch < own.epoch and (self.announced or record.state in GONE):
             return
@@ -153,7 +152,7 @@ class SelfIdentity:
         return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
 
     def hear_verdict(self, said: Verdict, now_ms: int) -> None:
-        """Hear a VERDICT about my own name; one of another epoch comes with a record sooner or later."""
+        """Process a VERDICT about this node's name; for another epoch a RECORD follows sooner or later."""
         own = self._members.own
         if said.epoch != own.epoch or own.state is LEFT or not self._shown:
             return
@@ -163,13 +162,13 @@ class SelfIdentity:
             self._refute(said.state, said.incarnation, now_ms)
 
     def outlive(self, epoch: int) -> None:
-        """Hear that this epoch of mine cannot be saved."""
+        """Take a new epoch, since this epoch of the node cannot be saved."""
         own = self._members.own
         if own.epoch == epoch and own.state is not LEFT and self.announced:
             self._renew(epoch)
 
     def _refute(self, state: State, incarnation: int, now_ms: int) -> None:
-        """Refute what was said of me in my epoch, if it would be believed."""
+        """Refute a statement about this node in its epoch, if others would believe the statement."""
         own = self._members.own
         if (incarnation, state) <= (own.incarnation, own.state):
             return
@@ -182,7 +181,7 @@ class SelfIdentity:
         self._tell_change(now_ms)
 
     def _renew(self, epoch: int) -> None:
-        """Live on in an epoch above this one."""
+        """Continue in an epoch above this one."""
         if epoch >= MAX_EPOCH:
             self._outbox.counters["epoch_at_its_end"] += 1
             return
@@ -193,8 +192,8 @@ class SelfIdentity:
         def kept(now_ms: int) -> None:
             if self._storing == new:
                 self._storing = 0
-                self._shown = True  # Nobody has heard of this epoch but from me.
-                # In the state that it was in: who has left goes on leaving.
+                self._shown = True  # Others hear of this epoch from this node alone.
+                # The state stays: a node that has left goes on leaving.
                 self._members.put_own(self._members.own._replace(epoch=new, incarnation=0))
                 self._outbox.counters["epochs_renewed"] += 1
                 self._tell_change(now_ms)
@@ -203,15 +202,15 @@ class SelfIdentity:
         self._outbox.store(kept, epoch=new)
 
     def on_looked(self, epoch: int, *, now_ms: int) -> None:
-        """A claim of my name was looked into, and did not end me: I live on above it."""
+        """Continue above the epoch of a claim that was looked into and did not end this node."""
         if epoch >= self._members.own.epoch:
             self._renew(epoch)
         self._settle(now_ms)
 
     def on_claimed_twice(self, other: Member | None) -> None:
-        """That other node claims my name, or no longer anybody does."""
+        """Pass on that another node claims this name; None if no node does any more."""
         self._listener.on_claimed_twice(other)
 
     def answer_who(self, message: bytes, now_ms: int) -> bytes | None:
-        """Answer one that may have my name."""
+        """Answer a question of a node that may have this node's name."""
         return self._namesakes.answer_who(message, now_ms)

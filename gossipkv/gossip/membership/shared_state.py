@@ -1,4 +1,4 @@
-"""What every part of membership stands on."""
+"""State that every part of membership uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The table, the constants, chance, time and the way out: one of each in a node."""
+    """The table, the constants, randomness, timers and the outbox of one node."""
 
     members: Members
     profile: Profile
@@ -26,9 +26,9 @@ class SharedState:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of a message in a datagram, at most."""
+        """Size limit in bytes of a message in a datagram."""
         return self.profile.packet_bytes - self.outbox.envelope.overhead
 
     def later(self, now_ms: int, wait_ms: int) -> int:
-        """Return a time about so much later, not the same on all nodes."""
+        """Return a time about `wait_ms` later, randomised so that nodes do not act in step."""
         return now_ms + int(wait_ms * (0.75 + self.random.random() / 2))
