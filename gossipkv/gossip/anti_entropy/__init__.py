@@ -1,8 +1,8 @@
-"""Two nodes that know different things make each other equal.
+"""Anti-entropy: two nodes with different knowledge make each other equal.
 
 Read in this order:
 
-    state_hash.py   eight bytes that are equal where the same is known
-    differences.py  what each tells of what it knows, what each lacks, and how it is told
-    exchange.py     when, with whom, on what way, and what becomes of it
+    state_hash.py   eight bytes that are equal on nodes with equal knowledge
+    differences.py  digests of knowledge, their comparison, and the replies
+    exchange.py     when, with which node and over which transport differences are exchanged
 """

@@ -1,8 +1,8 @@
-"""What two nodes tell each other of what they know, what each lacks, and how it is told to the one that lacks it.
+"""Differences between two nodes: digests of knowledge, their comparison, and the replies.
 
-A digest says all that its sender knows of a range of ids, so that what it leaves out is unknown there; ranges fit
-messages, and one that is lost costs only itself.  Who reads it finds what the sender lacks, and tells it as records
-and deltas, in a few datagrams or over TCP, and what it lacks itself, and says so: a want.
+A digest lists all members that its sender knows in a range of ids, so a missing id is unknown there. Ranges fit
+messages, and a lost one costs only itself. The receiver finds the sender's gaps and fills them by records and deltas,
+in a few datagrams or over TCP. It names its own gaps in a *want*.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ FIRST: Final = bytes(ID_BYTES)
 LAST: Final = b"\xff" * ID_BYTES
 
 _RANGE_BYTES: Final = PART_HEAD_BYTES + 2 * ID_BYTES
-DATAGRAMS: Final = 4  # So many make an answer; what is more goes faster and surer over TCP.
-MOST_KNOWN_BYTES: Final = 40  # Of one member in a want.
-# Changes of branches that are looked at for an answer and do not fit; one branch may have more.
+DATAGRAMS: Final = 4  # Datagrams in an answer; a larger answer is faster and safer over TCP.
+MOST_KNOWN_BYTES: Final = 40  # Bounds one member in a want.
+# Bounds the changes of branches that are examined for an answer and do not fit; one branch may have more.
 MOST_UNSENT_CHANGES: Final = 4096
-MOST_REPLY_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply over TCP; the asker comes again for the rest.
+MOST_REPLY_BYTES: Final = MAX_UNPACKED_BYTES // 2  # Bounds one reply over TCP; the asker comes again for the rest.
 
-# Near its end a memory of the dead is not told: who has forgotten it just now would learn it anew.
+# The memory of a dead member is not told near its end: a node that has just forgotten it would learn it anew.
 _NOT_TOLD_MS: Final = 60_000
 
 
 class Differences(NamedTuple):
-    """What a comparison found, by id."""
+    """Result of a comparison, by id."""
 
-    records: list[Member]  # The other lacks these.
-    branches: list[tuple[bytes, int, int]]  # And of these what is after an epoch and a version.
-    wanted: list[Known]  # What this node has of what it lacks.
+    records: list[Member]  # Records that the other node lacks.
+    branches: list[tuple[bytes, int, int]]  # Branches of which the other lacks all after an epoch and a version.
+    wanted: list[Known]  # State of this node, of which the other has a newer one.
 
 
 @final
 class Knowledge:
-    """What this node knows, as others are told it."""
+    """The knowledge of this node, in the form in which it is told."""
 
     def __init__(self, members: Members, tree: Tree, profile: Profile) -> None:
         self._members = members
@@ -56,7 +56,7 @@ class Knowledge:
         self._profile = profile
 
     def known(self, id_: bytes, now_ms: int) -> Known:
-        """What is known of one member as far as others should care; epoch 0 for nothing."""
+        """Return the knowledge about one member as far as it matters to others; epoch 0 if it is unknown."""
         member = self._members.get(id_)
         if member is None:
             return Known(id_, State.ALIVE, 0, 0, 0, 0)
@@ -65,7 +65,7 @@ class Knowledge:
         return Known(id_, member.state, member.incarnation, member.epoch, version, self._age_s(member, now_ms))
 
     def digest(self, most_bytes: int, now_ms: int) -> list[bytes]:
-        """All of it, as parts of at most `most_bytes`."""
+        """Return the knowledge about all members, as parts of at most `most_bytes`."""
         most = min(most_bytes, MAX_PART_BYTES) - _RANGE_BYTES
         parts: list[bytes] = []
         first, size = FIRST, 0
@@ -82,14 +82,14 @@ class Knowledge:
         return parts
 
     def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
-        """A digest of each of these alone, for how old what is said of it is."""
+        """Yield a digest of each of these members alone, which tells the age of the statement about it."""
         for member in members:
             yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
 
     def compare(self, digests: Iterable[Digest], now_ms: int) -> Differences:
-        """What the sender of these lacks, and what this node does.
+        """Return the differences to the sender of these digests.
 
-        They are those of one message, in order: no id is compared twice, however often a message speaks of it.
+        The digests are those of one message, in order. No id is compared twice, however often a message names it.
         """
         found = Differences([], [], [])
         ids = self._ids_to_tell(now_ms)
@@ -108,10 +108,10 @@ class Knowledge:
         return found
 
     def contradicting(self, records: Iterable[Member]) -> Iterable[Member]:
-        """What this node says instead of these, each once.
+        """Return this node's records that contradict these by another uuid, each once.
 
-        Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
-        of that.
+        Digests do not show the uuid: a node that lost its disk may be in the very epoch of its past, and must hear of
+        that.
         """
         found: dict[bytes, Member] = {}
         for record in records:
@@ -121,11 +121,11 @@ class Knowledge:
         return found.values()
 
     def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
-        """What a sender of these wants lacks; of several wants of one id the last counts."""
+        """Return the state that the sender of these wants lacks; of several wants of one id the last counts."""
         found = Differences([], [], [])
         for known in {known.id: known for known in wanted}.values():
             self._compare(known, found, now_ms)
-        found.wanted.clear()  # It asked.
+        found.wanted.clear()  # The sender has asked for these itself.
         return found
 
     def _compare(self, theirs: Known, found: Differences, now_ms: int) -> None:
@@ -138,7 +138,7 @@ class Knowledge:
             found.records.append(member)
         head = self._tree.head(theirs.id)
         here, there = (head.epoch, head.version), (theirs.epoch, theirs.version)
-        # Of the dead with the record only: the shard id that one of them claimed is not free.
+        # The branch of a dead member goes with its record only: its shard id is not free.
         told = member.state not in GONE or not theirs.epoch
         if told and head.version and here > there:
             found.branches.append((theirs.id, theirs.epoch, theirs.version))
@@ -162,7 +162,7 @@ class Knowledge:
         return max(0, now_ms - (peer.since_ms if member.state in GONE else peer.heard_ms))
 
     def _age_s(self, member: Member, now_ms: int) -> int:
-        """Never told too young what lives, nor too old what is dead, however often it is told on."""
+        """Round the age so that forwarding makes no live member look younger and no dead one older."""
         age_ms = self._age_ms(member, now_ms)
         if member.id == self._members.own.id or member.state in GONE:
             return age_ms // 1000
@@ -182,7 +182,7 @@ class DatagramBodies:
         self.bodies: list[list[bytes]] = []
 
     def add(self, part: bytes) -> bool:
-        """Put this in behind all others; false: it does not fit."""
+        """Append a part; return False if it does not fit."""
         size = len(part)
         if size > self._left:
             if size > self._body_bytes or len(self.bodies) == self._most:
@@ -198,23 +198,23 @@ class DatagramBodies:
 
 @final
 class Replies:
-    """The parts that tell differences."""
+    """Encodes differences as parts."""
 
     def __init__(self, knowledge: Knowledge, tree: Tree, body_bytes: int) -> None:
-        """`body_bytes`: for the parts of a SYNC in a datagram."""
+        """`body_bytes`: room for the parts of a SYNC in a datagram."""
         self._knowledge = knowledge
         self._tree = tree
         self._body_bytes = body_bytes
 
     def datagrams(self, found: Differences, now_ms: int) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """Flags and parts of a few SYNCs: what another lacks, and what is wanted."""
+        """Yield flags and parts of a few SYNCs: the state that the other node lacks, and wants."""
         datagrams = DatagramBodies(self._body_bytes, DATAGRAMS)
         ages = self._knowledge.ages(found.records, now_ms)
-        # Together: an age that comes later, or is lost, is not the one of the first word.
+        # A record and its age go together: an age that comes later does not count as the first statement.
         fit = all(datagrams.add(messages.record(member) + age) for member, age in zip(found.records, ages, strict=True))
         heads = []
         unsent = 0
-        # Those with few changes first: what may not fit must not keep out what does.
+        # Send short branches first, so that one that may not fit does not displace those that do.
         for behind, owner, epoch, version in sorted((self._behind(*branch), *branch) for branch in found.branches):
             if unsent <= MOST_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, self._body_bytes):
                 delta, *rest = islice(self._tree.deltas(owner, epoch, version, part_bytes=self._body_bytes), 2)
@@ -231,24 +231,24 @@ class Replies:
             yield REPLY, (part,)
 
     def over_tcp(self, found: Differences, now_ms: int) -> tuple[list[bytes], bool]:
-        """What another lacks, as parts of one message over TCP; and whether there is more."""
+        """Return the state that the other node lacks, as parts of one message over TCP, and True if there is more."""
         parts: list[bytes] = []
         size = 0
         for together in self._lacking(found, now_ms):
             size += sum(map(len, together))
             if size > MOST_REPLY_BYTES:
-                assert parts, size  # Or it would never come.
+                assert parts, size  # An empty reply would never make progress.
                 return parts, True
             parts += together
         return parts, False
 
     def _behind(self, owner: bytes, epoch: int, version: int) -> int:
-        """How many changes of a branch are after these, at most."""
+        """Return an upper bound of the changes of a branch after this position."""
         head = self._tree.head(owner)
         return head.version - version if head.epoch == epoch else head.version
 
     def _lacking(self, found: Differences, now_ms: int) -> Iterator[Sequence[bytes]]:
-        """All of it; the pieces of a branch, which mean nothing without each other, together."""
+        """Yield all parts; the pieces of a branch come together, since a piece alone is useless."""
         for member in found.records:
             yield (messages.record(member),)
         for age in self._knowledge.ages(found.records, now_ms):
@@ -258,7 +258,7 @@ class Replies:
 
 
 def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
-    """These as parts."""
+    """Return these as WANT parts."""
     each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
     return [
         messages.want([messages.known(known) for known in wanted[begin : begin + each]])
@@ -267,7 +267,7 @@ def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
 
 
 def _rank(said: Member | Known) -> tuple[int, bool, int, bool]:
-    """What counts in an exchange: a suspicion does not."""
+    """Return the rank without a suspicion, which does not count in an exchange."""
     return said.epoch, said.state is State.LEFT, said.incarnation, said.state is State.DEAD
 
 

@@ -1,21 +1,15 @@
-"""Anti-entropy: two nodes that know different things make each other equal.
+"""Anti-entropy: two nodes with different knowledge make each other equal.
 
-Rumours reach almost everybody; this reaches the rest.  A hash of all that a node knows rides on each ping and its
-answer (`state_hash.py`).  When two differ, and this node's own has been still for about as long as a rumour takes to
-everybody, they exchange digests (`differences.py`): in a few datagrams while they fit, else, or when that did not make
-them equal, over TCP.
+Rumours reach almost every node; exchanges reach the rest. Each ping and ACK carries a state hash. If two hashes differ
+after the local one was still for about the spreading time of a rumour, the nodes exchange digests (`differences.py`):
+in a few datagrams if these suffice, else, or if the nodes still differ afterwards, over TCP.
 
     asker                              asked
     SYNC  DIGEST of all ranges  ->           compares
-                                <-     SYNC  REPLY  RECORD, DELTA: what the asker lacks; WANT: what the asked lacks
+                                <-     SYNC  REPLY  RECORD, DELTA: gaps of the asker; WANT: gaps of the asked
     SYNC  REPLY  RECORD, DELTA  ->
 
-A SYNC without a part says only the hash, and who knows something else begins an exchange.  Datagrams of a reply are
-few, and one has all that a branch lacks or nothing of it; what does not fit is named by HEADs under the flag MORE, and
-who gets that asks over TCP.  Over TCP each arrow to the right is a request and the one below it the reply, which has
-as many whole branches as fit.
-
-What is learned is told on, as news of members and as HEADs of branches.
+Over TCP each arrow to the right is a request and the arrow below it the reply, with as many whole branches as fit.
 """
 
 from __future__ import annotations
@@ -58,31 +52,31 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.messages import Part
     from gossipkv.gossip.tree.tree import Tree
 
-    Answered = Callable[[bytes | None, int], None]  # The reply's message, or None; now_ms.
+    Answered = Callable[[bytes | None, int], None]  # Called with the reply's message, or None, and now_ms.
 
-PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
-LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
-LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
-MOST_ASKED: Final = 3  # Requests at once.
-KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule.
+PAUSE_MS: Final = 1000  # Pause between two exchanges that this node begins.
+LONGEST_PAUSE_MS: Final = 8000  # Pause while exchanges change nothing here, as during a suspicion.
+LONGEST_WAIT_MS: Final = 5000  # Longest wait for stillness, on a node that always changes.
+MOST_ASKED: Final = 3  # Requests in flight.
+KNOWN_BYTES: Final = 18  # Typical size of one member in a digest.
 
 
 class Hearer(Protocol):
-    """Membership: who believes what it hears in an exchange, or not."""
+    """Membership, which judges the statements of an exchange."""
 
     def hear_record(self, record: Member, *, now_ms: int) -> None:
-        """Hear a statement about a member, this node perhaps."""
+        """Process a statement about a member, which may be this node."""
 
     def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
-        """Hear for how long a member was silent, dead or gone; `first`: nothing was known of it before."""
+        """Process for how long a member was silent, dead or gone; `first`: the member was unknown before."""
 
     def hear_invention(self, epoch: int) -> None:
-        """Hear that this node's branch is somewhere at a version that it never had."""
+        """Process that a node has a version of this node's branch that never existed."""
 
 
 @final
 class Transport:
-    """The way of an exchange's messages: in envelopes, and only while it is clear who this node is."""
+    """Sends the messages of an exchange in envelopes, and only while this node's identity is undisputed."""
 
     __slots__ = ("_contact", "_identity", "_members", "_outbox", "_profile", "_timers")
 
@@ -100,11 +94,11 @@ class Transport:
             self._outbox.send(to, message)
 
     def ask(self, to: Address, message: bytes, then: Answered) -> None:
-        """Ask over TCP; `then` gets the reply, or None if there is none, and may raise `Malformed`."""
+        """Ask over TCP. `then` gets the reply or None, and may raise `Malformed`."""
         if self._identity.speaks:
             self._outbox.ask(to, message, self._profile.ask_timeout_ms, partial(self._answered, then))
         else:
-            self._timers.at(self._members.heard_ms, partial(then, None))  # As soon as timers run.
+            self._timers.at(self._members.heard_ms, partial(then, None))  # The timer runs as soon as possible.
 
     def _answered(self, then: Answered, reply: bytes | None, now_ms: int) -> None:
         try:
@@ -124,7 +118,12 @@ class Transport:
 
 @final
 class Exchange:
-    """Finds differences, and ends them."""
+    """Finds differences, and ends them.
+
+    A SYNC without a part tells only the hash; a receiver with another hash begins an exchange. A datagram of a reply
+    holds all changes of a branch or none; branches that do not fit are named by HEADs under the flag MORE, and the
+    receiver asks for them over TCP. New knowledge spreads on, as news of members and as HEADs of branches.
+    """
 
     def __init__(self, state: SharedState, tree: Tree, hearer: Hearer, transport: Transport) -> None:
         self._members = members = state.members
@@ -139,37 +138,38 @@ class Exchange:
         self._knowledge = Knowledge(members, tree, state.profile)
         self._replies = Replies(self._knowledge, tree, self._body_bytes)
         self.hash = StateHash(members, tree)
-        self._seen = b""  # The hash when it was last looked at, and since when it is that.
+        self._seen = b""  # The hash at the last check, and since when it has this value.
         self._still_since_ms = 0
         self._last_ms: int | None = None
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
-        self._was_answered = True  # What this node began last.
-        self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
+        self._was_answered = True  # True if the last exchange that this node began was answered.
+        # Whether the next exchange with an address uses TCP, if not decided by the digest's size.
+        self._over_tcp: dict[Address, bool] = {}
         self._asked: set[Address] = set()
-        self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
+        self._more: set[Address] = set()  # Addresses to ask again after the present request.
         self._wanted_ms: dict[bytes, int] = {}
-        self._told = tree.head(self._own)  # Where this node's branch was at the last `news`.
+        self._told = tree.head(self._own)  # Position of this node's branch at the last `news`.
         self.hash.touch(self._own)
 
     def start(self, *, now_ms: int) -> None:
-        """Begin to exchange now and then unasked."""
+        """Start regular exchanges."""
         self._timers.at(now_ms + int(self._interval_ms() * self._random.random()), self._regularly)
 
-    # What rides on pings
+    # State that rides on pings
 
     @property
     def state_hash(self) -> bytes:
-        """What this node knows, in eight bytes."""
+        """The state hash of this node, in eight bytes."""
         return self.hash.value
 
     def touch(self, id_: bytes, *, now_ms: int) -> None:
-        """Something is known of a member in another way, or it is forgotten."""
+        """Note a change of a member, or that it was forgotten."""
         self.hash.pass_time(now_ms)
         self.hash.touch(id_)
 
     def differs(self, source: Address, *, now_ms: int) -> None:
-        """A ping or its answer had another hash."""
+        """Process that a ping or its answer had another hash."""
         if self._last_ms is None:
             self._last_ms = now_ms
         self.hash.pass_time(now_ms)
@@ -177,7 +177,8 @@ class Exchange:
             self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
-            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)  # What changed nothing before may do so now.
+            # An exchange that changed nothing before may change something now.
+            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)
         if now_ms < self._next_ms:
             return
         still_ms = now_ms - self._still_since_ms
@@ -187,12 +188,12 @@ class Exchange:
     # Parts of any message
 
     def on_delta(self, delta: Delta, teller: Address | None, *, now_ms: int) -> None:
-        """Changes of a branch, as a rumour; the teller's address, if it is a member, is where more can be asked for."""
+        """Process changes of a branch, as a rumour; ask `teller` for missing ones, unless it is no member (None)."""
         if self._tree.apply(delta) is DeltaOutcome.GAP and teller is not None:
             self._want(delta.owner, teller, now_ms)
 
     def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
-        """Where a branch is, likewise."""
+        """Process the position of a branch; newer changes are asked of `teller`, unless it is no member (None)."""
         if head.owner == self._own:
             self._look_at_own(head.epoch, head.version)
         elif teller is not None and head > self._tree.head(head.owner):
@@ -201,10 +202,12 @@ class Exchange:
     # SYNC as a datagram
 
     def receive(self, message: bytes, source: Address, *, stranger: bool = False, now_ms: int) -> None:
-        """Part of an exchange; a stranger, who may have invented its address, is answered at length over TCP alone.
+        """Process a message of an exchange.
+
+        A stranger may have forged its address, so it gets long answers over TCP alone.
 
         Raises:
-            Malformed: it is none.
+            Malformed: the message is no SYNC.
         """
         state_hash, flags = messages.read_sync(message)
         if flags & PACKED:
@@ -224,7 +227,8 @@ class Exchange:
             found = self._newer(parts, now_ms)
         elif digests:
             found = self._knowledge.compare(digests, now_ms)
-            self._last_ms, self._next_ms = now_ms, max(self._next_ms, now_ms + self._pause_ms)  # This is one.
+            # The sender's digest began an exchange, too.
+            self._last_ms, self._next_ms = now_ms, max(self._next_ms, now_ms + self._pause_ms)
         else:
             if state_hash != self.state_hash and now_ms >= self._next_ms:
                 self._begin(source, now_ms)
@@ -235,28 +239,29 @@ class Exchange:
     # SYNC over TCP
 
     def request_anonymously(self, flags: int) -> bytes:
-        """Return a request that tells nothing: who asks knows nothing, and may not be the only one of its name."""
+        """Return a request that tells nothing: this node knows nothing, and its name may be taken."""
         return messages.sync(self._own, self.state_hash, flags) + messages.digest(FIRST, LAST, ())
 
     def request(self, flags: int = 0, *, now_ms: int) -> bytes:
-        """Return a request that tells all that is known here, and asks what is known there."""
+        """Return a request that tells all local knowledge, and asks for the knowledge of the other node."""
         parts = [messages.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
         return pack(self._own, self.state_hash, flags, b"".join(parts))
 
     def news(self) -> bytes | None:
-        """Return a request that tells what this node has published since the last one, and asks nothing; None: nothing.
+        """Return a request that tells the keys published here since the last call; None if there are none.
 
-        Who misses an older one passes it over, and hears all of it as ever.
+        It asks nothing. A receiver that missed an earlier request ignores this one, and learns the changes by an
+        exchange.
         """
         before, self._told = self._told, self._tree.head(self._own)
         parts = b"".join(self._tree.deltas(self._own, before.epoch, before.version, part_bytes=MAX_PART_BYTES))
         return pack(self._own, self.state_hash, REPLY, parts) if parts else None
 
     def reply(self, message: bytes, *, now_ms: int) -> bytes:
-        """The answer to a request of this kind.
+        """Return the reply to a SYNC.
 
         Raises:
-            Malformed: it is none.
+            Malformed: the message is no SYNC.
         """
         _, asked = messages.read_sync(message)
         parts = list(messages.read_parts(unpack(message), 0))
@@ -271,10 +276,10 @@ class Exchange:
         return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(told))
 
     def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
-        """What came of a request; None: nothing.
+        """Process the reply to a request; None if there is none.
 
         Raises:
-            Malformed: it is no reply.
+            Malformed: the message is no reply.
         """
         self._asked.discard(source)
         goes_on = source in self._more
@@ -290,7 +295,7 @@ class Exchange:
         self._hear(parts, now_ms)
         moved = self.state_hash != before
         told, _ = self._replies.over_tcp(self._newer(parts, now_ms), now_ms)
-        # Who says more and brings nothing new is not asked for it again, or it would go on for ever.
+        # A peer that claims to have more but brings nothing new is not asked again, since that would never end.
         more = bool(flags & MORE) and (moved or not goes_on)
         if more or (told and goes_on):
             self._more.add(source)
@@ -305,17 +310,17 @@ class Exchange:
         self.answered(source, message, now_ms=now_ms)
 
     def _begin(self, address: Address, now_ms: int) -> None:
-        """Compare everything with the node at an address."""
+        """Compare all knowledge with the node at an address."""
         self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
         was_answered, self._was_answered = self._was_answered, False
-        if was_answered:  # And changed nothing. What was lost on the way is tried again as soon, and over TCP.
+        if was_answered:  # The last exchange changed nothing. An unanswered one is repeated as soon, and over TCP.
             self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
         if self._over_tcp.get(address, self._is_large() or not was_answered):
             self._request(address, self.request(now_ms=now_ms))
             return
         if len(self._over_tcp) >= len(self._members):
             self._over_tcp.clear()
-        self._over_tcp[address] = True  # If they still differ after this.
+        self._over_tcp[address] = True  # Use TCP if the nodes still differ after this exchange.
         self._sync(address, 0, ([part] for part in self._knowledge.digest(self._body_bytes, now_ms)))
 
     def _regularly(self, now_ms: int) -> None:
@@ -324,7 +329,7 @@ class Exchange:
             self._sync(peer.member.address, 0, ([],))
 
     def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
-        """Believe what is new among the parts of an exchange: records before what hangs on them."""
+        """Process the new statements of an exchange: records come before state that depends on them."""
         parts = tuple(parts)
         first: set[bytes] = set()
         for part in parts:
@@ -347,7 +352,7 @@ class Exchange:
                 self._hearer.hear_age(known, first=known.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
-        """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
+        """Report a version of this node's own branch that this epoch has not reached: it was invented."""
         head = self._tree.head(self._own)
         if epoch == head.epoch and version > head.version:
             self._hearer.hear_invention(epoch)
@@ -360,7 +365,7 @@ class Exchange:
         return self._knowledge.newer(wanted, now_ms)
 
     def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
-        """Ask who spoke of a branch for what is missing here, unless somebody was just asked."""
+        """Ask `source` for missing changes of a branch, unless a node was just asked."""
         pause_ms = 2 * self._profile.gossip_interval_ms
         if now_ms - self._wanted_ms.get(owner, -pause_ms) < pause_ms:
             return
@@ -371,7 +376,7 @@ class Exchange:
         self._sync(source, REPLY, ([messages.want((messages.known(wanted),))],))
 
     def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
-        """Ask over TCP for the branches named, or for everything."""
+        """Ask over TCP for the named branches, or for all knowledge."""
         heads = [part for part in parts if isinstance(part, Head)]
         if not heads:
             self._request(source, self.request(now_ms=now_ms))
@@ -394,13 +399,13 @@ class Exchange:
             self._transport.send(address, head + b"".join(body))
 
     def _is_large(self) -> bool:
-        """Whether a digest is more than a few datagrams."""
+        """Return True if a digest takes more than a few datagrams."""
         return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._body_bytes
 
     def _spread_ms(self) -> float:
         return (math.log2(self._members.reachable) / 2 + 2) * self._profile.gossip_interval_ms
 
     def _interval_ms(self) -> int:
-        """Longer in large clusters, so that the whole of them exchanges no more."""
+        """Return the interval, longer in large clusters so that the whole cluster exchanges no more."""
         grown = max(0, math.ceil(math.log2(self._members.reachable)) - 5)
         return self._profile.exchange_interval_ms * (grown + 1)

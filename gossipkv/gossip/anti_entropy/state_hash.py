@@ -1,9 +1,9 @@
-"""Eight bytes that are equal where the same is known.
+"""The state hash: eight bytes that are equal on nodes with equal knowledge.
 
-The exclusive or, over the members, of a hash of what is known of each: its uuid, epoch, incarnation, whether it is
-dead or has left, and how far its branch is here.  A suspicion does not count: it is each node's own.  Of a dead member
-no branch counts, and it does for a while only: what some have forgotten already and others not must not look like a
-difference.  Kept up to date by what changes, so that a ping costs nothing.
+The hash is the exclusive or, over the members, of a hash of the knowledge about each: uuid, epoch, incarnation, DEAD or
+LEFT, and the local version of its branch. A suspicion does not count, since it is local to a node. A dead member counts
+without its branch, and only for a while: members that only some nodes have forgotten must not look like a difference.
+The hash is updated by changes, so a ping costs nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.tree.tree import Tree
 
-DEAD_COUNTS_MS: Final = 600_000  # Long after everybody has heard of it, and much shorter than it is remembered.
+# Long after every node has heard of a death, and much shorter than a dead member is remembered.
+DEAD_COUNTS_MS: Final = 600_000
 
 _KNOWN: Final = struct.Struct(">8s16sQIBQ")
 
 
 @final
 class StateHash:
-    """The fold over what `members` and `tree` know."""
+    """The hash over the knowledge in `members` and `tree`."""
 
     __slots__ = ("_dirty", "_fades", "_fading", "_folded", "_hash", "_members", "_now_ms", "_of", "_tree")
 
@@ -36,7 +37,7 @@ class StateHash:
         self._tree = tree
         self._of: dict[bytes, int] = {}
         self._dirty: set[bytes] = set()
-        self._fades: list[tuple[int, bytes]] = []  # When to look whether a dead one counts no more,
+        self._fades: list[tuple[int, bytes]] = []  # When to check whether a dead member stops counting,
         self._fading: dict[bytes, int] = {}  # and the next of these times, by member.
         self._now_ms = 0
         self._folded = 0
@@ -44,17 +45,17 @@ class StateHash:
 
     @property
     def value(self) -> bytes:
-        """The hash now."""
+        """The current hash."""
         if self._dirty or self._tree.moved:
             self._fold()
         return self._hash
 
     def touch(self, id_: bytes) -> None:
-        """Take in that something is known of this member in another way; how far its branch is, the tree says."""
+        """Note a change of a member; changes of its branch come from the tree."""
         self._dirty.add(id_)
 
     def pass_time(self, now_ms: int) -> None:
-        """Let dead members count no more whose time is over."""
+        """Stop counting dead members after their time."""
         self._now_ms = max(now_ms, self._now_ms)
         while self._fades and self._fades[0][0] <= now_ms:
             at_ms, id_ = heapq.heappop(self._fades)
@@ -69,7 +70,7 @@ class StateHash:
             if hash_:
                 self._of[id_] = hash_
         self._dirty.clear()
-        assert self._of or not self._folded, self._folded  # Nothing known, nothing folded.
+        assert self._of or not self._folded, self._folded  # An empty table has an empty hash.
         self._hash = self._folded.to_bytes(HASH_BYTES, "big")
 
     def _hash_of(self, id_: bytes) -> int:
@@ -84,7 +85,8 @@ class StateHash:
             fades_ms = self._members.peers[id_].since_ms + DEAD_COUNTS_MS
             if fades_ms <= self._now_ms:
                 return 0
-            if id_ not in self._fading or fades_ms < self._fading[id_]:  # Else it is looked at before: often enough.
+            # An earlier check is scheduled otherwise, which is often enough.
+            if id_ not in self._fading or fades_ms < self._fading[id_]:
                 self._fading[id_] = fades_ms
                 heapq.heappush(self._fades, (fades_ms, id_))
         known = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)

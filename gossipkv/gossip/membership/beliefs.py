@@ -203,7 +203,7 @@ class Beliefs:
             self._timers.at(self._forgets_ms, self._forget_old)
 
     def _forget_old(self, now_ms: int) -> None:
-        """Forget members that have been dead for long; ages are exchanged, so all nodes do so at about the same time."""
+        """Forget members dead for long; ages are exchanged, so all nodes forget them at about the same time."""
         if now_ms < self._forgets_ms:
             return
         retention = self._profile.dead_retention_ms

@@ -69,8 +69,7 @@ class Suspicion:
         self.deadline_ms = now_ms + (self._most_ms if enough else self._least_ms)
 
     def found_dead(self, now_ms: int) -> bool:
-        """Shorten the deadline to the least time from now, since others declared the member dead; True if that is
-        sooner."""
+        """Shorten the deadline to the least time from now, since others found the member dead; True if sooner."""
         deadline_ms = now_ms + self._least_ms
         if deadline_ms >= self.deadline_ms:
             return False

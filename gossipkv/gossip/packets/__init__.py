@@ -2,10 +2,10 @@
 
 Read in this order:
 
-    fields.py       how fields are read and written
+    fields.py       reading and writing of fields
     messages.py     the messages, byte by byte
-    compression.py  parts on their way over TCP
-    prefix.py       how each packet begins: whose it is
-    key_ring.py     the keys that packets are sealed with; sealing.py seals
-    envelope.py     around each message, sealed or not: whether it arrived whole
+    compression.py  parts of messages over TCP
+    prefix.py       the first bytes of each packet: its cluster and form
+    key_ring.py     the keys that seal packets; sealing.py seals them
+    envelope.py     the frame around each message, sealed or not, with its checksum
 """

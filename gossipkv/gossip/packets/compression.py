@@ -1,4 +1,4 @@
-"""Parts on their way over TCP: compressed when that pays, never unpacked beyond a bound."""
+"""Compression of parts over TCP: used if it pays; unpacking is bounded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import PACKED, SYNC_BYTES
 
-PACK_BYTES: Final = 1024  # Less fits a segment or two as it is.
-# What a peer may make this node hold and look at in one go: the smallest parts of so many bytes take about a second.
+PACK_BYTES: Final = 1024  # Fewer bytes fit a segment or two uncompressed.
+# Bounds the bytes that a peer can make this node hold and process at once: the smallest parts of this size take about a
+# second.
 MAX_UNPACKED_BYTES: Final = 2 << 20
 _SIZE_BYTES: Final = 4
 
 
 def pack(sender: bytes, state_hash: bytes, flags: int, parts: bytes) -> bytes:
-    """A SYNC of these parts."""
+    """Return a SYNC of these parts."""
     if len(parts) < PACK_BYTES:
         return messages.sync(sender, state_hash, flags) + parts
     block: bytes = lz4.block.compress(parts, store_size=False)
@@ -25,10 +26,10 @@ def pack(sender: bytes, state_hash: bytes, flags: int, parts: bytes) -> bytes:
 
 
 def unpack(message: bytes) -> bytes:
-    """The parts of a SYNC.
+    """Return the parts of a SYNC.
 
     Raises:
-        Malformed: they cannot be unpacked, or are too large.
+        Malformed: the parts cannot be unpacked, or are too large.
     """
     _, flags = messages.read_sync(message)
     if not flags & PACKED:

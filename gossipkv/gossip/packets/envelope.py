@@ -1,12 +1,12 @@
-"""What is around each message: whose it is, and whether it arrived whole.
+"""The envelope around each message: its cluster, and a check that it arrived whole.
 
     offset size field
     0      15   as in every packet (`prefix.py`), form 0
     15     4    CRC-32 (zlib's) of all other bytes
     19     n    message
 
-Both forms are opened and made here, so that a core sees one object.  Which of them goes out and which is let in is the
-*seal*: a cluster gets its keys while it runs in three rolling steps, `accept`, `send`, `require`.
+Plain and sealed packets are both opened and made here, so that a core uses one object. The *seal* says which form is
+sent and which are accepted: a running cluster gets its keys in three rolling steps, `accept`, `send`, `require`.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 19
 
-_NOTHING: Final = b""  # The prefix of no packet.
+_NOTHING: Final = b""  # Matches the prefix of no packet.
 
 
 class Seal(enum.StrEnum):
-    """What a node with a key ring does with it."""
+    """Use of the key ring by a node."""
 
-    ACCEPT = "accept"  # Opens both forms, sends plain.
-    SEND = "send"  # Opens both forms, seals what it sends.
-    REQUIRE = "require"  # Only sealed packets, both ways.
+    ACCEPT = "accept"  # Opens both forms, sends plain packets.
+    SEND = "send"  # Opens both forms, sends sealed packets.
+    REQUIRE = "require"  # Opens and sends sealed packets only.
 
 
 @final
 class Envelope:
-    """Wraps and unwraps: plain without a `sealing`, else as `seal` says."""
+    """Wraps and unwraps messages: plain without a `sealing`, else as `seal` says."""
 
     __slots__ = ("_mark", "_opens", "_prefix", "_prefix_sum", "_seal", "_sealing", "_seals", "cluster_id", "overhead")
 
     cluster_id: bytes
-    overhead: int  # What `wrap` adds to a message.
+    overhead: int  # Bytes that `wrap` adds to a message.
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Envelope:
         self.adopt(cluster_id)
 
     def adopt(self, cluster_id: bytes) -> None:
-        """Go over to another cluster id."""
+        """Change to another cluster id."""
         self.cluster_id = cluster_id
         form = PLAIN if self._seals is None else SEALED
         self._prefix = bytes((MAGIC, PROTOCOL, form)) + self._mark + cluster_id
-        # The one slice that is compared for a plain packet; with `require` there is none that fits.
+        # A plain packet is compared with this one slice; with `require` no packet fits.
         plain = bytes((MAGIC, PROTOCOL, PLAIN)) + self._prefix[3:]
         self._opens = _NOTHING if self._only_sealed else plain
         self._prefix_sum = zlib.crc32(plain)
@@ -81,16 +81,16 @@ class Envelope:
         return self._sealing is not None and self._seal is Seal.REQUIRE
 
     def wrap(self, message: bytes) -> bytes:
-        """The packet of a message."""
+        """Return the packet of a message."""
         if self._seals is not None:
             return self._seals.seal(self._prefix, message)
         return self._prefix + zlib.crc32(message, self._prefix_sum).to_bytes(4, "big") + message
 
     def unwrap(self, packet: bytes, *, any_cluster: bool = False) -> bytes:
-        """The message of a packet of this very cluster; with `any_cluster`, of any cluster of this name.
+        """Return the message of a packet of this cluster; with `any_cluster`, of any cluster of this name.
 
         Raises:
-            Dropped: it is not.
+            Dropped: the packet is of another cluster, broken, or of a form that is not accepted.
         """
         if packet[:PREFIX_BYTES] != self._opens:
             return self._other(packet, any_cluster=any_cluster)
@@ -100,7 +100,6 @@ class Envelope:
         return message
 
     def _other(self, packet: bytes, *, any_cluster: bool) -> bytes:
-        """The message of a packet that is sealed or carries another id."""
         why = self._foreign(packet)
         if why is None and not any_cluster and packet[ID_AT:PREFIX_BYTES] != self.cluster_id:
             why = "cluster_id"
@@ -119,7 +118,7 @@ class Envelope:
         return message
 
     def _foreign(self, packet: bytes) -> str | None:
-        """Why a packet is of no cluster of this name and protocol."""
+        """Return the reason why a packet is of no cluster of this name and protocol."""
         if len(packet) < HEADER_BYTES:
             return "short"
         if packet[0] != MAGIC:

@@ -1,7 +1,7 @@
-"""How the fields of a packet are read and written.
+"""Reading and writing of the fields of a packet.
 
-Whole numbers of no fixed width are LEB128: seven bits a byte, least first, the top bit set on all but the last.
-Reading never goes beyond the end: bytes from a peer raise `Malformed`.
+Whole numbers of variable width are LEB128: seven bits a byte, least significant first, the top bit set on all but the
+last. Reading never goes beyond the end: bytes from a peer raise `Malformed`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import final
 from gossipkv.address import Address
 
 MAX_VARINT_BYTES = 9  # 63 bits.
-_FOLLOWED = 0x80  # Another byte of this number comes.
+_FOLLOWED = 0x80  # Another byte of this number follows.
 
 _FAMILY_BYTES = {4: 4, 6: 16}
 
 
-class Malformed(Exception):  # What it is called in counters.
-    """Bytes of a peer that are not what the protocol says."""
+class Malformed(Exception):  # Counters use this name.
+    """Bytes of a peer break the protocol."""
 
 
 def varint(number: int) -> bytes:
-    """A whole number of at most 63 bits."""
+    """Return the encoding of a whole number of at most 63 bits."""
     if number < _FOLLOWED:
         return bytes((number,))
     out = bytearray()
@@ -34,12 +34,12 @@ def varint(number: int) -> bytes:
 
 
 def text(value: bytes) -> bytes:
-    """Bytes with their length before them."""
+    """Return bytes with their length before them."""
     return varint(len(value)) + value
 
 
 def address(value: Address) -> bytes:
-    """One byte family (4 or 6), the IP address, two bytes port."""
+    """Return one byte family (4 or 6), the IP address, and two bytes port."""
     ip = ipaddress.ip_address(value.host)
     return bytes((ip.version,)) + ip.packed + value.port.to_bytes(2, "big")
 
@@ -57,11 +57,11 @@ class FieldReader:
 
     @property
     def left(self) -> int:
-        """How many bytes are left."""
+        """Number of bytes left."""
         return self._end - self._at
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         begin, end = self._at, self._at + size
         if end > self._end:
             raise Malformed(f"{size} bytes are wanted at {begin}, {self._end - begin} are left")
@@ -69,15 +69,15 @@ class FieldReader:
         return self._data[begin:end]
 
     def byte(self) -> int:
-        """The next byte."""
+        """Return the next byte."""
         return self.take(1)[0]
 
     def number(self, size: int) -> int:
-        """An unsigned number of a fixed width, most significant byte first."""
+        """Return an unsigned number of a fixed width, most significant byte first."""
         return int.from_bytes(self.take(size), "big")
 
     def varint(self) -> int:
-        """A number of no fixed width."""
+        """Return a number of variable width."""
         number = shift = 0
         for _ in range(MAX_VARINT_BYTES):
             byte = self.byte()
@@ -88,14 +88,14 @@ class FieldReader:
         raise Malformed("a number is longer than 63 bits")
 
     def text(self, most: int) -> bytes:
-        """Bytes behind their length, which is at most `most`."""
+        """Return bytes behind their length, which is at most `most`."""
         size = self.varint()
         if size > most:
             raise Malformed(f"{size} bytes where at most {most} may stand")
         return self.take(size)
 
     def address(self) -> Address:
-        """An address; IP addresses only."""
+        """Return an IP address with its port."""
         family = self.byte()
         if family not in _FAMILY_BYTES:
             raise Malformed(f"address family {family}")

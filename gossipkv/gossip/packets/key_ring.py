@@ -1,15 +1,13 @@
-"""The keys that packets are sealed with, in a file that people edit and copy from node to node.
+"""The keys that seal packets, in a file that people edit and copy from node to node.
 
     # rack keys, 2026
     4mCAJJ8TcbgZoRq0B4yIRgRTBcSTVQvNPrBQQVCbs3U=
     9y0hH0JrJ5Ff0WZ0rjtOmfUh4v2G9Xn0D2Uq0m0dR1s=
 
-One key of 32 bytes a line, in base64; empty lines and what follows `#` do not count.  The first key seals, every key
-opens.  So keys change while a cluster runs, in three steps, each on every node before the next: *install* adds a key
-behind the others, *use* moves it to the front, *remove* takes the old one out.  A node reads the file at its start and
-at SIGHUP.
-
-A key is named by its id, four bytes of its hash, which is also what packets carry.  No message of ours shows a key.
+A line is one key of 32 bytes in base64; empty lines and comments after `#` do not count. The first key seals, every key
+opens. Keys change in a running cluster by three steps, each on every node before the next: *install* appends a key,
+*use* moves it to the front, *remove* deletes the old one. A node reads the file at its start and at SIGHUP. A key is
+named by its id, four bytes of its hash, which packets carry. No message of ours shows a key.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ if TYPE_CHECKING:
 
 KEY_BYTES: Final = 32
 KEY_ID_BYTES: Final = 4
-MAX_KEYS: Final = 16  # A change of keys needs two; more only cost whoever lost count.
+MAX_KEYS: Final = 16  # A change of keys needs two; more are a mistake.
 SESSION_BYTES: Final = 16
 
 
 class Key(NamedTuple):
-    """One key."""
+    """A secret and its id."""
 
     id: bytes
     secret: bytes
@@ -41,15 +39,15 @@ class Key(NamedTuple):
 
 
 def key(secret: bytes) -> Key:
-    """A key with its id."""
+    """Return a key with its id."""
     return Key(blake2b(secret, digest_size=KEY_ID_BYTES, person=b"gossipkv key").digest(), secret)
 
 
 def parse(text: str, name: str) -> tuple[Key, ...]:
-    """The keys of a file; `name` is what errors call it.
+    """Return the keys of a file; errors call the file `name`.
 
     Raises:
-        ConfigError: a line is no key, stands twice, or there are none or too many.
+        ConfigError: a line is no key, a key occurs twice, or there are none or too many.
     """
     keys: list[Key] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -68,7 +66,7 @@ def parse(text: str, name: str) -> tuple[Key, ...]:
 
 
 def key_of_line(line: str) -> str:
-    """What a line has before its comment."""
+    """Return the part of a line before its comment."""
     return line.partition("#")[0].strip()
 
 
@@ -83,24 +81,24 @@ def _secret(written: str, where: str) -> bytes:
 
 
 def line_of(one: Key) -> str:
-    """A key as it stands in the file, its id behind it."""
+    """Return the line of a key in the file, with its id as a comment."""
     return f"{base64.b64encode(one.secret).decode()}  # {one.id.hex()}\n"
 
 
-# Changes of the text.  Other lines stay as they are: people write comments.
+# Changes of the text keep other lines as they are, since people write comments.
 
 
 def installed(text: str, added: Sequence[Key], name: str) -> str:
-    """The text with more keys behind the others; those that it has are passed over."""
+    """Return the text with more keys at the end; keys that it has already are skipped."""
     there = {one.id for one in parse(text, name)}
     changed = text if text.endswith("\n") else f"{text}\n"
     changed += "".join(line_of(one) for one in added if one.id not in there)
-    parse(changed, name)  # Not more than fit.
+    parse(changed, name)  # Checks that there are not too many keys.
     return changed
 
 
 def used(text: str, chosen: bytes, name: str) -> str:
-    """The text with this key before the others."""
+    """Return the text with this key before the others."""
     lines = text.splitlines(keepends=True)
     places = _places(lines, name)
     line = lines.pop(_place(places, chosen, name))
@@ -109,7 +107,7 @@ def used(text: str, chosen: bytes, name: str) -> str:
 
 
 def removed(text: str, chosen: bytes, name: str) -> str:
-    """The text without this key, which must not be the first."""
+    """Return the text without this key, which must not be the first."""
     lines = text.splitlines(keepends=True)
     places = _places(lines, name)
     place = _place(places, chosen, name)

@@ -8,26 +8,26 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     NACK        4 sequence
     PING_REQUEST  4 sequence, 8 target's id, target's address
     GOSSIP      nothing
-    SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
-                where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it was
-                told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
-    WHO         4 sequence, 16 uuid, number epoch, number age in ms: who is at your address?
-    ME          as WHO: I am
-    REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
+    SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; about the
+                sender if cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it
+                was told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
+    WHO         4 sequence, 16 uuid, number epoch, number age in ms: asks for the node at the address
+    ME          as WHO: the answer
+    REFUSAL     text cluster's name: the asker is of another cluster (over TCP, in an envelope of this cluster)
 
     part        1 kind, 2 length, body
     RECORD      a member: 1 state, 4 incarnation, 16 uuid, number epoch, address, name behind its length
-    VERDICT     what a member was found to be: 8 id, 1 state, 4 incarnation, number epoch, 8 id of who says so
+    VERDICT     a finding about a member: 8 id, 1 state, 4 incarnation, number epoch, 8 accuser's id
     DELTA       changes of a branch: 8 owner's id, 1 flags (1: a reset), numbers epoch, floor, since, reach, target,
                 then per change: number version minus `since`, 1 kind (1 put, 2 tombstone), path and value behind
                 their lengths (a tombstone has no value)
-    HEAD        where a branch is: 8 owner's id, numbers epoch and version
-    DIGEST      all that the sender knows of ids from 8 first to 8 last: per member 8 id, 1 state, 4 incarnation,
-                numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone (the
-                ranges of one message ascend; one that overlaps those before it is not compared)
-    WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
+    HEAD        position of a branch: 8 owner's id, numbers epoch and version
+    DIGEST      all members that the sender knows, with ids from 8 first to 8 last: per member 8 id, 1 state,
+                4 incarnation, numbers epoch, branch's version, seconds since the owner was last heard, or found dead
+                or gone (the ranges of one message ascend; a range that overlaps earlier ones is not compared)
+    WANT        as DIGEST without a range: the sender has this and wants newer state (the last of a member counts)
 
-A state hash is the fold of what the sender knows (`anti_entropy/state_hash.py`): equal hashes, equal knowledge.
+Nodes with equal state hashes have equal knowledge (`anti_entropy/state_hash.py`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ MORE, REPLY, LONE, PINNED, PACKED, TOLD = 1, 2, 4, 8, 16, 32  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
-_KEPT_PARTS = 8192  # Read RECORDs and VERDICTs that are remembered: 3 MiB of each kind at most.
+_KEPT_PARTS = 8192  # Bounds the decoded RECORDs and VERDICTs that are cached: 3 MiB of each kind at most.
 MAX_RECORD_BYTES = 1 + 4 + UUID_BYTES + MAX_VARINT_BYTES + 1 + 16 + 2 + 1 + MAX_NAME_BYTES
 MAX_VERDICT_BYTES = ID_BYTES + 1 + 4 + MAX_VARINT_BYTES + ID_BYTES
-MAX_CLUSTER_BYTES = 255  # Of a name in a refusal.
+MAX_CLUSTER_BYTES = 255  # Bounds a cluster name in a refusal.
 MAX_PATH_BYTES = 1024
 MAX_VALUE_BYTES = 32 * 1024
 
@@ -71,22 +71,22 @@ _SYNC = struct.Struct(f">B{ID_BYTES}s{HASH_BYTES}sB")
 PING_BYTES, ACK_BYTES, NACK_BYTES, SYNC_BYTES = _PING.size, _ACK.size, _NACK.size, _SYNC.size
 GOSSIP_BYTES = 1 + ID_BYTES
 
-# Where fields of PING and ACK stand, for the one path on which a call for each would be felt.
+# Positions of fields in PING and ACK, for the one path on which function calls would be noticeable.
 KIND, SENDER, SEQUENCE = slice(0, 1), slice(1, 9), slice(9, 13)
 TARGET, PING_HASH, ACK_HASH = slice(13, 21), slice(21, 29), slice(13, 21)
 
 
 class Who(NamedTuple):
-    """Who a node is, told to one that may have the same name."""
+    """Identity of a node, sent to a node that may have the same name."""
 
     sequence: int
     uuid: bytes
     epoch: int
-    age_ms: int  # Since it announced itself; 0: it has not.
+    age_ms: int  # Time since the node announced itself; 0 if it has not.
 
 
 class Verdict(NamedTuple):
-    """What a member was found to be, and by whom."""
+    """A finding about a member, and its accuser."""
 
     id: bytes
     state: State
@@ -104,10 +104,10 @@ class Change(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Changes of one branch after version `since` up to `reach`, on the way to the state at `target`.
+    """Changes of one branch after version `since` up to `reach`, a step to the state at `target`.
 
-    The tombstones up to `floor` are no longer among them, so either `since >= floor`, or `reset` and `since` counts
-    from an empty branch.
+    Tombstones up to `floor` were dropped. So either `since >= floor`, or `reset` is set and `since` counts from an
+    empty branch.
     """
 
     owner: bytes
@@ -121,7 +121,7 @@ class Delta(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Where a branch is."""
+    """Position of a branch."""
 
     owner: bytes
     epoch: int
@@ -129,7 +129,7 @@ class Head(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a node knows of one member: its rank, how far its branch is here, when it was heard last."""
+    """Knowledge of one member: its rank, the local version of its branch, and when it was heard last."""
 
     id: bytes
     state: State
@@ -140,7 +140,7 @@ class Known(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """All that a node knows of the ids from `first` to `last`, both included; ordered by id."""
+    """All members that a node knows with ids from `first` to `last`, both included; ordered by id."""
 
     first: bytes
     last: bytes
@@ -148,7 +148,7 @@ class Digest(NamedTuple):
 
 
 class Want(NamedTuple):
-    """What a node has, and wants newer."""
+    """State that a node has, and of which it wants a newer one."""
 
     known: tuple[Known, ...]
 
@@ -160,84 +160,84 @@ Part = Member | Verdict | Delta | Head | Digest | Want
 
 
 def ping(sender: bytes, sequence: int, target: bytes, state_hash: bytes) -> bytes:
-    """Are you there?"""
+    """Return a PING, the probe of a member."""
     return _PING.pack(PING, sender, sequence, target, state_hash)
 
 
 def read_ping(message: bytes) -> tuple[int, bytes, bytes]:
-    """Sequence, target's id, state hash."""
+    """Return sequence, target's id and state hash."""
     _, _, sequence, target, state_hash = _PING.unpack_from(_whole(message, PING_BYTES))
     return sequence, target, state_hash
 
 
 def ack(sender: bytes, sequence: int, state_hash: bytes) -> bytes:
-    """I am here."""
+    """Return an ACK, the answer to a PING."""
     return _ACK.pack(ACK, sender, sequence, state_hash)
 
 
 def read_ack(message: bytes) -> tuple[int, bytes]:
-    """Sequence, state hash."""
+    """Return sequence and state hash."""
     _, _, sequence, state_hash = _ACK.unpack_from(_whole(message, ACK_BYTES))
     return sequence, state_hash
 
 
 def nack(sender: bytes, sequence: int) -> bytes:
-    """I tried for you, and have not heard of it yet."""
+    """Return a NACK: the helper has no answer of the target yet."""
     return _NACK.pack(NACK, sender, sequence)
 
 
 def read_nack(message: bytes) -> int:
-    """Sequence."""
+    """Return the sequence."""
     sequence: int = _NACK.unpack_from(_whole(message, NACK_BYTES))[2]
     return sequence
 
 
 def ping_request(sender: bytes, sequence: int, target: bytes, address: Address) -> bytes:
-    """Try to reach `target` for me."""
+    """Return a PING_REQUEST, which asks a helper to reach `target`."""
     return _NACK.pack(PING_REQUEST, sender, sequence) + target + fields.address(address)
 
 
 def read_ping_request(message: bytes) -> tuple[int, bytes, Address, int]:
-    """Sequence, target's id and address, where the parts begin."""
+    """Return sequence, target's id and address, and the offset of the parts."""
     reader = FieldReader(message, NACK_BYTES)
     target, address = reader.take(ID_BYTES), reader.address()
     return read_nack(message), target, address, len(message) - reader.left
 
 
 def gossip(sender: bytes) -> bytes:
-    """The head of a message that has nothing but parts."""
+    """Return the head of a message that has nothing but parts."""
     return bytes((GOSSIP,)) + sender
 
 
 def sync(sender: bytes, state_hash: bytes, flags: int) -> bytes:
-    """Parts of an exchange."""
+    """Return the head of a message of an exchange."""
     return _SYNC.pack(SYNC, sender, state_hash, flags)
 
 
 def read_sync(message: bytes) -> tuple[bytes, int]:
-    """State hash, flags."""
+    """Return state hash and flags."""
     _, _, state_hash, flags = _SYNC.unpack_from(_whole(message, SYNC_BYTES))
     return state_hash, flags
 
 
 def who(kind: int, sender: bytes, asked: Who) -> bytes:
-    """WHO or ME."""
+    """Return a WHO or ME."""
     return _NACK.pack(kind, sender, asked.sequence) + asked.uuid + varint(asked.epoch) + varint(asked.age_ms)
 
 
 def read_who(message: bytes) -> Who:
-    """What WHO and ME say."""
+    """Return the content of a WHO or ME."""
     reader = FieldReader(message, NACK_BYTES)
     return Who(read_nack(message), reader.take(UUID_BYTES), reader.varint(), reader.varint())
 
 
 def refusal(sender: bytes, cluster: str) -> bytes:
-    """You are of another cluster than I."""
+    """Return a REFUSAL: the asker is of another cluster than `cluster`."""
     return bytes((REFUSAL,)) + sender + fields.text(cluster.encode()[:MAX_CLUSTER_BYTES])
 
 
 def read_refusal(message: bytes) -> str:
-    """The cluster's name, for a person to read."""
+    """Return the cluster's name, for display only."""
     reader = FieldReader(message, 1 + ID_BYTES)
     return reader.text(MAX_CLUSTER_BYTES).decode(errors="replace")
 
@@ -252,14 +252,14 @@ def _whole(message: bytes, size: int) -> bytes:
 
 
 def part(kind: int, body: bytes) -> bytes:
-    """A part as it stands in a message."""
+    """Return a part as it stands in a message."""
     assert len(body) <= MAX_PART_BYTES
     return bytes((kind,)) + len(body).to_bytes(2, "big") + body
 
 
 @lru_cache(maxsize=_KEPT_PARTS)
 def record(member: Member) -> bytes:
-    """The part RECORD."""
+    """Return the part RECORD."""
     return part(
         RECORD,
         bytes((member.state,))
@@ -272,20 +272,20 @@ def record(member: Member) -> bytes:
 
 
 def verdict(said: Verdict) -> bytes:
-    """The part VERDICT."""
+    """Return the part VERDICT."""
     head = said.id + bytes((said.state,)) + said.incarnation.to_bytes(4, "big")
     return part(VERDICT, head + varint(said.epoch) + said.accuser)
 
 
 def delta(sent: Delta) -> bytes:
-    """The part DELTA."""
+    """Return the part DELTA."""
     numbers = (sent.epoch, sent.floor, sent.since, sent.reach, sent.target)
     head = sent.owner + bytes((RESET if sent.reset else 0,)) + b"".join(map(varint, numbers))
     return part(DELTA, head + b"".join(change(made, sent.since) for made in sent.changes))
 
 
 def change(made: Change, since: int) -> bytes:
-    """One change as it stands in a DELTA."""
+    """Return one change as it stands in a DELTA."""
     version, path = varint(made.version - since), fields.text(made.path.encode())
     if made.value is None:
         return version + bytes((TOMBSTONE,)) + path
@@ -293,31 +293,31 @@ def change(made: Change, since: int) -> bytes:
 
 
 def head(where: Head) -> bytes:
-    """The part HEAD."""
+    """Return the part HEAD."""
     return part(HEAD, where.owner + varint(where.epoch) + varint(where.version))
 
 
 def known(one: Known) -> bytes:
-    """One member as it stands in a DIGEST or a WANT."""
+    """Return one member as it stands in a DIGEST or a WANT."""
     fixed = one.id + bytes((one.state,)) + one.incarnation.to_bytes(4, "big")
     return fixed + varint(one.epoch) + varint(one.version) + varint(one.age_s)
 
 
 def digest(first: bytes, last: bytes, members: Sequence[bytes]) -> bytes:
-    """The part DIGEST, of members as `known` writes them."""
+    """Return the part DIGEST, with members as `known` encodes them."""
     return part(DIGEST, first + last + b"".join(members))
 
 
 def want(members: Sequence[bytes]) -> bytes:
-    """The part WANT, of members as `known` writes them."""
+    """Return the part WANT, with members as `known` encodes them."""
     return part(WANT, b"".join(members))
 
 
 def read_parts(message: bytes, begin: int) -> Iterator[Part]:
-    """The parts of a message; those of kinds that this version does not know are passed by.
+    """Yield the parts of a message; skip parts of kinds that this version does not know.
 
     Raises:
-        Malformed: from there on nothing can be read.
+        Malformed: the rest of the message cannot be read.
     """
     end = len(message)
     while begin < end:
@@ -333,8 +333,8 @@ def read_parts(message: bytes, begin: int) -> Iterator[Part]:
             yield reading(message[body:begin])
 
 
-# A rumour comes a dozen times, from all sides, in the same bytes: what was read once is remembered.  A body may go on
-# behind what this version knows; one that is longer than any of this version's is read each time.
+# The same bytes of a rumour come a dozen times, from all sides, so decoded parts are cached. A newer version may append
+# fields to a body; a body longer than the maximum of this version is decoded each time.
 
 
 def _read_record(body: bytes) -> Member:

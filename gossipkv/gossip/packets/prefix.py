@@ -1,4 +1,4 @@
-"""How each packet begins, sealed or not, and why one is dropped.
+"""The first bytes of each packet, sealed or not, and the reasons to drop one.
 
     offset size field
     0      1    0x47, the letter G
@@ -8,7 +8,7 @@
     7      8    cluster id, zeros for none yet
     15     n    by form
 
-What does not fit is dropped and counted under the reason that `Dropped` names.
+A packet that does not fit is dropped and counted under the reason in `Dropped`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ PREFIX_BYTES = 15
 
 ID_AT: Final = 3 + MARK_BYTES
 
-# Every reason, in the order in which they are looked for.
+# The reasons, in the order in which they are checked.
 REASONS: Final = (
-    "short",  # Fewer bytes than the form has before the message.
-    "foreign",  # Not of this protocol at all.
-    "protocol_version",  # Of another version of it.
-    "cluster_name",  # Of a cluster of another name.
-    "form",  # Neither plain nor sealed.
-    "cluster_id",  # Of another cluster of the same name.
-    "not_sealed",  # Plain, where only sealed packets are let in.
-    "no_keys",  # Sealed, and there is no key ring here.
-    "own",  # Sealed by this very session: somebody sends our packets back.
-    "unknown_key",  # Sealed with a key that the ring does not have.
-    "replayed",  # Sealed and heard before, or too long ago to tell.
-    "not_authentic",  # Sealed with another key of that id, or changed on the way.
-    "checksum",  # Plain and changed on the way.
+    "short",  # The packet is shorter than the header of its form.
+    "foreign",  # The packet is of another protocol.
+    "protocol_version",  # The packet is of another version of this protocol.
+    "cluster_name",  # The packet is of a cluster with another name.
+    "form",  # The form is neither plain nor sealed.
+    "cluster_id",  # The packet is of another cluster with the same name.
+    "not_sealed",  # The packet is plain, and only sealed ones are accepted.
+    "no_keys",  # The packet is sealed, and this node has no key ring.
+    "own",  # The packet was sealed by this very session: somebody sends our packets back.
+    "unknown_key",  # The packet was sealed with a key that is not in the ring.
+    "replayed",  # The packet was opened before, or is too old to tell.
+    "not_authentic",  # The packet was sealed with another key of that id, or changed in transit.
+    "checksum",  # The packet is plain and changed in transit.
 )
 
 
-class Dropped(Exception):  # It is no error of ours, and ends in a counter.
-    """A packet that is not for us; `reason` is the name of its counter."""
+class Dropped(Exception):  # Ends in a counter, and is no error of ours.
+    """A packet is not for this node; `reason` is the name of its counter."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -53,15 +53,15 @@ class Dropped(Exception):  # It is no error of ours, and ends in a counter.
 
 
 def cluster_mark(name: str) -> bytes:
-    """Four bytes that stand for a cluster's name."""
+    """Return four bytes that stand for a cluster's name."""
     return blake2b(name.encode(), digest_size=MARK_BYTES).digest()
 
 
 def is_sealed(packet: bytes) -> bool:
-    """Whether somebody with a key made a packet; true only of a packet that was unwrapped."""
+    """Return True if a holder of a key made a packet; only meaningful after unwrapping."""
     return packet[2] == SEALED
 
 
 def cluster_id_of(packet: bytes) -> bytes:
-    """The cluster id that a packet carries; true only of a packet that was unwrapped."""
+    """Return the cluster id that a packet carries; only meaningful after unwrapping."""
     return packet[ID_AT:PREFIX_BYTES]

@@ -1,4 +1,4 @@
-"""Sealed packets: AES-256-GCM under keys of a ring, and never the same packet twice.
+"""Sealed packets: AES-256-GCM under the keys of a ring, with protection against replay.
 
     offset size field
     0      15   as in every packet (`prefix.py`), form 1
@@ -8,19 +8,14 @@
     43     n    message, enciphered
     43+n   16   tag: of the enciphered message and all bytes before it
 
-A sender's key is derived from the ring's key and its session (HKDF-SHA256), and its nonce is its counter, so no nonce
-is used twice under one key whatever the clocks, the disk or the number of nodes do: a new start is a new key.
+A sender's key is derived from the ring's key and its session (HKDF-SHA256), and its nonce is its counter. So no nonce
+is used twice under one key, regardless of clocks, disks or the number of nodes: a new start is a new key.
 
-A receiver keeps, for each session it has opened a packet of, the highest counter and which of the `WINDOW` below it it
-has opened.  What it has opened, or what is older than that, is dropped.  Sessions are bounded in number; the one that
-was silent longest is forgotten first.  A session is remembered only once a packet of it was authentic, so that nobody
-without a key can push others out.
+Limits: packets name no receiver, and a node that starts, or has forgotten a session, opens its old packets once more.
+Gossip tolerates that: an old statement loses against the newer one, whatever its source.
 
-What this does not do: packets name no receiver, and a node that starts, or has forgotten a session, opens old packets
-of it once more.  What gossip says survives that: an old statement loses against the newer one, wherever it comes from.
-
-Rejected: one key for all with random nonces (96 bits of luck for each packet ever sent); a handshake between every
-two nodes (a probe would need one more round trip, and state for all pairs).
+Rejected: one key for all with random nonces (96 bits of luck for each packet ever sent); a handshake between every two
+nodes (a probe would need one more round trip, and state for all pairs).
 """
 
 from __future__ import annotations
@@ -47,11 +42,11 @@ SESSION_AT: Final = PREFIX_BYTES + KEY_ID_BYTES
 COUNTER_AT: Final = SESSION_AT + SESSION_BYTES
 MESSAGE_AT: Final = COUNTER_AT + COUNTER_BYTES
 
-# A session's counter goes up with every packet to whomever, and a TCP reply may come seconds after a datagram that
-# was sent behind it: at 400 packets a second this is ten seconds.  Half a kilobyte for each session.
+# A session's counter grows with every packet to any node, and a TCP reply may arrive seconds after a datagram that was
+# sent later. At 400 packets a second this window covers ten seconds, and takes half a kilobyte for each session.
 WINDOW: Final = 4096
-# A cluster has as many sessions as members, and one more for each restart and change of keys.  Measured with full
-# windows: 26 MiB, 3 KiB each, most of it the library's.
+# A cluster has as many sessions as members, and one more for each restart and change of keys. Measured with full
+# windows: 26 MiB, 3 KiB each, most of it in the library.
 MAX_SESSIONS: Final = 8192
 
 _INFO: Final = b"gossipkv packets 1"
@@ -60,7 +55,7 @@ _KEPT: Final = (1 << WINDOW) - 1
 
 @final
 class _Heard:
-    """A sender's session as a receiver knows it."""
+    """A sender's session at a receiver: the highest counter, and which of the `WINDOW` below it were opened."""
 
     __slots__ = ("cipher", "highest", "opened")
 
@@ -70,12 +65,11 @@ class _Heard:
         self.opened = 0  # Bit n: the packet with counter `highest - n` was opened.
 
     def is_fresh(self, counter: int) -> bool:
-        """Whether a packet with this counter was surely not opened yet."""
+        """Return True if a packet with this counter was surely not opened yet."""
         behind = self.highest - counter
         return behind < 0 or (behind < WINDOW and not self.opened >> behind & 1)
 
     def note(self, counter: int) -> None:
-        """Remember that a packet was opened."""
         ahead = counter - self.highest
         if ahead <= 0:
             self.opened |= 1 << -ahead
@@ -86,7 +80,11 @@ class _Heard:
 
 @final
 class Sealing:
-    """Seals with the first of its keys and opens with any."""
+    """Seals with the first of its keys and opens with any.
+
+    Sessions are bounded in number; the session that was silent longest is forgotten first. A session is remembered only
+    once a packet of it was authentic, so nobody without a key can displace others.
+    """
 
     overhead: Final = MESSAGE_AT + TAG_BYTES
 
@@ -102,7 +100,7 @@ class Sealing:
         """Use these keys from now on, and no others."""
         first = keys[0]
         self._keys = dict(keys)
-        # The counter goes on: under a key that comes back, none is used twice.
+        # The counter goes on, so no nonce is used twice under a key that comes back.
         self._head = first.id + self._session
         self._cipher = _cipher(first.secret, self._session)
         for sender in [sender for sender in self._heard if sender[:KEY_ID_BYTES] not in self._keys]:
@@ -120,24 +118,24 @@ class Sealing:
 
     @property
     def sessions(self) -> int:
-        """How many sessions are remembered."""
+        """Number of remembered sessions."""
         return len(self._heard)
 
     def seal(self, prefix: bytes, message: bytes) -> bytes:
-        """The packet of a message."""
+        """Return the packet of a message."""
         self._counter += 1
         counter = self._counter.to_bytes(NONCE_BYTES, "big")
-        assert not any(counter[:-COUNTER_BYTES]), self._counter  # Or a nonce would be used twice.
+        assert not any(counter[:-COUNTER_BYTES]), self._counter  # A larger counter would use a nonce twice.
         head = prefix + self._head + counter[-COUNTER_BYTES:]
         packet = head + self._cipher.encrypt(counter, message, head)
         assert len(packet) == len(message) + self.overhead, len(packet)
         return packet
 
     def open(self, packet: bytes) -> bytes:
-        """The message of a packet whose prefix was looked at.
+        """Return the message of a packet whose prefix was checked.
 
         Raises:
-            Dropped: no key fits, it was changed on the way, or it was opened before.
+            Dropped: no key fits, the packet changed in transit, or it was opened before.
         """
         if len(packet) < self.overhead:
             raise Dropped("short")

@@ -4,7 +4,7 @@ Read in this order:
 
     driver.py       the order in which a core is called, in a node and in the simulated world
     agent.py        datagrams and timers; one request to another node over TCP
-    persistence.py  what must survive the node, on its way to the disk
+    persistence.py  state that must survive the node, on its way to the disk
     seeds.py        the names of the members to join
-    key_file.py     the file that a key ring stands in
+    key_file.py     the file of a key ring
 """

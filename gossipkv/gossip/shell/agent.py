@@ -1,10 +1,9 @@
 """The Trio shell of gossip: a socket, a clock and a disk for a core that has none.
 
-One task waits until a datagram is there or the core wants to be woken.  It hands over everything that was waiting
-before it tells the core that a time has run out.  What the core leaves behind is done at once and in order
-(`driver.py`): datagrams are sent (what the system refuses is counted, and
-was lost like any other), requests go over TCP in tasks of their own, a few at a time, and what must be durable goes
-through one task to a worker thread.  Nothing here decides anything about the protocol.
+One task waits for a datagram or the next due time of the core. It passes all waiting datagrams before it wakes the
+core. Effects are performed at once and in order (`driver.py`). Datagrams that the system refuses are counted, and are
+lost like any other. Requests go over TCP in tasks of their own, a few at a time; durable state goes through one task to
+a worker thread. The shell decides nothing about the protocol.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member, State
     from gossipkv.gossip.protocols import Core, Keeper, Place
 
-# Handed over before Trio's other tasks have a turn: about two milliseconds.
+# Datagrams per batch before Trio's other tasks run: about two milliseconds.
 BATCH: Final = 100
 
-# A receive buffer holds no more: so many later than the alarm, everything that was waiting then has been heard.
+# A receive buffer holds fewer datagrams: after this many, all that waited at the alarm have been heard.
 MOST_WAITING: Final = 16_384
 
-# Requests over TCP at once, each with an answer of up to 2 MiB: so many that some dead machines, which are silent till
-# the time is over, do not hold up the one that a probe needs.
+# Requests over TCP in flight, each with a reply of up to 2 MiB. Some dead machines, silent until the timeout, must not
+# delay the request of a probe.
 MOST_ASKS: Final = 32
 
-# And so many wait for their turn; a further one has failed.
+# Further requests that wait for their turn; beyond this a request fails.
 MOST_ASKS_WAITING: Final = 256
 
 # Defects that are logged; further ones are only counted.
 MOST_DEFECTS_TOLD: Final = 20
 
-# The core is not woken for so long after it failed: what fails again and again must not take a whole processor.
+# Pause before the core is woken after a failure: a repeated failure must not use a whole processor.
 DEFECT_REST_MS: Final = 1000
 
-# Refusals by others that are told of, and characters of each; further ones are only counted.
+# Refusals by other nodes that are logged, and characters of each; further ones are only counted.
 MOST_REFUSALS: Final = 100
 MOST_REFUSAL_CHARACTERS: Final = 200
 
@@ -77,7 +76,7 @@ class Agent:
     ) -> None:
         """`joins`: names or addresses of some members; without any this node is alone until others join it.
 
-        `dial` reaches who is asked over TCP, if not by the environment's sockets as they are.
+        `dial` connects to nodes over TCP; by default the sockets of the environment do.
         """
         self._dial = dial or environment.sockets.connect
         self._core = core
@@ -100,7 +99,7 @@ class Agent:
         self._rests_until_ms = 0
 
     def now_ms(self) -> int:
-        """The time that the core is told."""
+        """Return the core's time."""
         return self._clock.monotonic_ns() // 1_000_000
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -132,36 +131,36 @@ class Agent:
                 await self._keeping.forget()
             raise self._stop.error
 
-    # What others of this node ask
+    # Requests of other nodes and of this node
 
     def reply(self, request: bytes) -> bytes | None:
-        """The answer to a request of another node; None when it is refused.  Raises what the core has to say of it."""
+        """Return the reply to a request of another node; None if it is refused. Errors of the core are passed on."""
         reply = self._core.reply(request, now_ms=self.now_ms())
         self.act()
         return reply
 
     async def leave(self, wait_s: float) -> None:
-        """Tell the others that this node goes; returns when that had time to spread, at once if there are none."""
+        """Tell other members that this node leaves; wait for the news to spread, unless there are none."""
         self._core.leave(now_ms=self.now_ms())
         self.act()
         if self._core.members.reachable > 1:
             await trio.sleep(wait_s)
 
     async def pin(self) -> None:
-        """Never take another cluster id; returns when that is durable, however long the disk takes."""
+        """Take no other cluster id from now on; return when that is durable, however long the disk takes."""
         self._core.pin()
         self.act()
         if not self._core.pinned:
             await self._is_pinned.wait()
 
     def counters(self) -> dict[str, int]:
-        """What was dropped, refused and lost, by reason, and what else the core counts."""
+        """Return the counters of the core and the shell: dropped, refused and lost packets by reason, and others."""
         found = self._core.counters + self._counters
         found["lost_by_system"] = self._datagrams.lost
         return {f"gossip_{name}": found[name] for name in sorted(found)}
 
     def close(self) -> None:
-        """Nothing is heard any more."""
+        """Stop hearing."""
         self._datagrams.close()
 
     def _join(self, addresses: Sequence[Address]) -> None:
@@ -189,7 +188,7 @@ class Agent:
             await self._hear()
             now_ms = self.now_ms()
             if max(self._driver.wakes_at_ms, self._rests_until_ms) <= now_ms:
-                self._rests_until_ms = now_ms + DEFECT_REST_MS  # If it fails, what it left undone is due at once again.
+                self._rests_until_ms = now_ms + DEFECT_REST_MS  # If the wake-up fails, its work is due again at once.
                 with self._forgiving():
                     self._driver.wake(now_ms)
                     self._rests_until_ms = 0
@@ -205,7 +204,7 @@ class Agent:
         self.act()
 
     def _hear_some(self) -> bool:
-        """A batch of it; whether there may be more."""
+        """Process a batch of datagrams; return False if none is left."""
         receive, hear, now_ms = self._datagrams.receive, self._core.receive, self.now_ms()
         try:
             for _ in range(BATCH):
@@ -216,7 +215,7 @@ class Agent:
                     self._counters["dropped_oversized"] += 1
         except BlockingIOError:
             return False
-        except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
+        except OSError as error:  # The error belongs to a datagram sent earlier, and says nothing about waiting ones.
             self._counters[f"receive_failed_{_name(error)}"] += 1
         return True
 
@@ -224,11 +223,11 @@ class Agent:
         due_ms = max(self._driver.wakes_at_ms, self._rests_until_ms)
         self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
 
-    # What the core leaves behind
+    # Effects of the core
 
     def act(self) -> None:
-        """Do it, and find out when there is more to do; after everything that the core is told."""
-        with self._forgiving():  # What others claim is bytes of peers.
+        """Perform the core's effects and set the alarm; call this after each input to the core."""
+        with self._forgiving():  # Claims of other nodes are bytes of peers.
             self._driver.act(self.now_ms())
         self._set_alarm()
 
@@ -238,7 +237,7 @@ class Agent:
         self._keeping.put(shard_id)
 
     def perform(self, effect: Effect) -> None:
-        """Do anything but send a datagram."""
+        """Perform any effect but Send."""
         match effect:
             case Ask():
                 assert self._nursery is not None
@@ -254,7 +253,7 @@ class Agent:
                 self._stopped.set()
 
     def send(self, to: Address, packet: bytes) -> None:
-        """Send one datagram; what the system refuses is lost, and counted."""
+        """Send one datagram; one that the system refuses is lost and counted."""
         try:
             self._datagrams.send(packet, to)
         except OSError as error:
@@ -272,7 +271,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _forgiving(self) -> Iterator[None]:
-        """Count a defect and, at first, tell it with its traceback; it ends what met it, and the node goes on."""
+        """Count a defect, log the first ones with a traceback, and let the node go on."""
         try:
             yield
         except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
@@ -295,8 +294,8 @@ class Agent:
         return None
 
     def _tell(self, by: Address, message: str) -> None:
-        """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
-        if len(message) > MOST_REFUSAL_CHARACTERS:  # A peer's words: as long as it likes, up to a frame.
+        """Log a refusal by another node once; an operator must fix it, and every attempt repeats it."""
+        if len(message) > MOST_REFUSAL_CHARACTERS:  # A peer's text may be as long as a frame.
             message = f"{message[:MOST_REFUSAL_CHARACTERS]}..."
         if (by, message) not in self._refusals and len(self._refusals) < MOST_REFUSALS:
             self._refusals.add((by, message))
@@ -321,26 +320,26 @@ def _name(error: OSError) -> str:
 METHOD: Final = "gossip"
 RECEIVE_BYTES: Final = 65_536
 
-# The largest message, which compressing may make larger by one in 255, its envelope, and MessagePack-RPC around it.
+# The largest message, which compressing may enlarge by one in 255, its envelope, and MessagePack-RPC around it.
 MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 
 
 class Dial(Protocol):
-    """A connection to another node, as whoever asks may dial one."""
+    """Connects to another node for a request."""
 
     async def __call__(self, to: Address, /) -> Stream:
-        """Dial that address.  Raises OSError, GossipKVError."""
+        """Connect to an address. Raises OSError, GossipKVError."""
         ...
 
 
 async def ask(dial: Dial, to: Address, question: bytes) -> bytes:
-    """The reply of the node at `to`.
+    """Return the reply of the node at `to`.
 
     Raises:
         OSError: nobody answers there.
-        GossipKVError: what answers refuses, or is no node of ours.
+        GossipKVError: the node refuses, or is no GossipKV node.
 
-    A connection for each is the point: it is also the probe of whether TCP reaches the other at all, it is rare, and
+    Each request gets its own connection on purpose: it also probes whether TCP reaches the node at all, it is rare, and
     nothing is left behind when either end goes.
     """
     stream = await dial(to)

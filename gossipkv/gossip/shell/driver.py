@@ -1,9 +1,8 @@
-"""The order in which a core is woken, and what it leaves behind performed.
+"""The driver of a core: the order in which the core is woken and its effects are performed.
 
-The agent drives a core so under Trio, and a machine of the simulated world in virtual time: what is tried there over
-many seeds is what a node runs.  Both hand the core whatever waits and then `act`, and `wake` after that, never before:
-after a stall the answers lie in the socket, and whoever looked at the clock first would take its own silence for that
-of the others.
+The agent drives a core under Trio, and a machine of the simulated world in virtual time, so simulations test the code
+of a node. Both first pass all waiting input to the core, then call `act`, and only then `wake`. After a stall the
+answers wait in the socket, and a core woken first would take its own silence for the silence of others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Driven(Protocol):
-    """What of a core is called here; whoever drives tells it all else."""
+    """The part of a core that the driver calls; the performer passes all input."""
 
     @property
     def wakes_at_ms(self) -> int: ...
@@ -28,21 +27,21 @@ class Driven(Protocol):
 
 
 class Performer(Protocol):
-    """Whoever drives: it has sockets, a disk, people to tell."""
+    """The performer of effects, with sockets, a disk and a log."""
 
     def send(self, to: Address, packet: bytes) -> None:
         """Send one datagram."""
 
     def perform(self, effect: Effect) -> None:
-        """Do anything else."""
+        """Perform any other effect."""
 
     def take_place(self, shard_id: int) -> None:
-        """Keep this node's place in the ring, for its next start."""
+        """Keep this node's place in the ring for its next start."""
 
 
 @final
 class Driver:
-    """Calls one core, and the claim of a place that goes with it, until `is_over`."""
+    """Calls one core, and the claim of a place that belongs to it, until `is_over`."""
 
     __slots__ = ("_core", "_performer", "_place", "_take", "is_over")
 
@@ -51,24 +50,24 @@ class Driver:
         self._take = core.take
         self._performer = performer
         self._place = place
-        self.is_over = False  # The process ends, perhaps amid what is performed: what is left of that is not done.
+        self.is_over = False  # The process ends, perhaps amid effects; the rest of them is dropped.
 
     @property
     def wakes_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Time at which to call `wake` next."""
         wakes_at_ms = self._core.wakes_at_ms
         return wakes_at_ms if self._place is None else min(wakes_at_ms, self._place.wakes_at_ms)
 
     def wake(self, now_ms: int) -> int:
-        """Tell the core that its time has run out, if it has, and perform what it leaves; when to call this next."""
+        """Wake the core if it is due, and perform its effects; return when to call this next."""
         if self._core.wakes_at_ms <= now_ms:
             self._core.wake(now_ms=now_ms)
         return self.act(now_ms)
 
     def act(self, now_ms: int) -> int:
-        """Perform what the core leaves, and see to this node's place; when to call `wake` next.
+        """Perform the core's effects, and advance this node's claim; return when to call `wake` next.
 
-        After everything that the core is told.
+        Call this after each input to the core.
         """
         effects = self._take()
         if effects:

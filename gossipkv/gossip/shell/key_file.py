@@ -1,7 +1,4 @@
-"""The file that a key ring stands in, and what seals with it.
-
-`cryptography` is loaded here and only for a node that has a key ring.
-"""
+"""The file of a key ring, and the loading of `cryptography` for a node that has one."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ NEEDS_CRYPTOGRAPHY: Final = "a key ring needs the package cryptography: pip inst
 
 
 def read(path: Path) -> tuple[Key, ...]:
-    """The keys of the file at `path`.
+    """Return the keys of the file at `path`.
 
     Raises:
         ConfigError: see `parse` and `small_file.read_text`.
@@ -33,13 +30,13 @@ def read(path: Path) -> tuple[Key, ...]:
 
 
 def sealing(keys: Sequence[Key], session: bytes) -> Sealing:
-    """What seals and opens packets with these keys; `session` are random bytes, drawn anew at each start.
+    """Return the sealer of packets with these keys; `session` is random bytes, drawn anew at each start.
 
     Raises:
         LocalError: the extra `secure` is not installed.
     """
     try:
-        module = importlib.import_module("gossipkv.gossip.packets.sealing")  # It alone loads cryptography.
+        module = importlib.import_module("gossipkv.gossip.packets.sealing")  # Only this module loads cryptography.
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "cryptography":
             raise

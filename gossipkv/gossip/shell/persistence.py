@@ -1,7 +1,7 @@
-"""What must survive the node, on its way to the disk: in order, one at a time, in a worker thread.
+"""Persistence: state that must survive the node goes to the disk in order, one write at a time, in a worker thread.
 
-The core waits until it is told that a new epoch or cluster id is durable, so that is tried until the disk takes it.
-What the disk refuses is said once for each cause, until it has taken something again.
+The core waits until a new epoch or cluster id is durable, so that write is repeated until it succeeds. An error of the
+disk is logged once for each cause, until a write succeeds again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Threads
     from gossipkv.gossip.protocols import Keeper
 
-# Between two attempts to write what must be durable.
+# Pauses between two attempts to write durable state.
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 30.0
 
@@ -37,19 +37,19 @@ class Keeping:
         self._threads = threads
         self._log = Log("gossipkv.gossip")
         self._put, self._queue = trio.open_memory_channel[Store | Remember | int](math.inf)
-        self._peers: Remember | None = None  # The last one, which waits in the queue.
-        self._said = ""  # What the disk refused last.
+        self._peers: Remember | None = None  # The latest peers; they wait in the queue.
+        self._said = ""  # The last error of the disk.
 
     async def peers(self) -> list[Address]:
-        """What was remembered at the last run."""
+        """Return the addresses that the last run kept."""
         return await self._threads.run(self._keeper.peers)
 
     async def forget(self) -> None:
-        """Keep nothing of what was kept, and nothing more."""
+        """Delete all kept state, and keep no more."""
         await self._threads.run(self._keeper.forget)
 
     def put(self, what: Store | Remember | int) -> None:
-        """Keep it; a number is a shard id.  Of peers only the last ones are kept, however long the disk takes."""
+        """Queue state to keep; a number is a shard id. Of waiting peers only the latest are written."""
         if isinstance(what, Remember):
             waits, self._peers = self._peers is not None, what
             if waits:
@@ -57,7 +57,7 @@ class Keeping:
         self._put.send_nowait(what)
 
     async def run(self, stored: Callable[[int], None]) -> None:
-        """Keep all of it; `stored` is called with the token of what is durable."""
+        """Write the queue; call `stored` with the token of each durable Store."""
         async for what in self._queue:
             match what:
                 case Store(epoch, cluster_id, token, pinned, drew):

@@ -1,7 +1,6 @@
-"""The names of the members to join, and what they stand for: looked up at the start, and while nobody answers there.
+"""Seeds: names of members to join, resolved at the start and while no member answers there.
 
-A name service may be late, and what a name stands for may change while a cluster moves; an address that is numeric
-stands for itself for ever.
+A name service may be late, and the addresses of a name may change while a cluster moves. A numeric address is fixed.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 30.0
 RESOLVE_TIMEOUT_S: Final = 5.0
 
-# Addresses of all names together: a name that stands for a whole cluster needs a few of them only.
+# Bounds the addresses of all names together: of a name for a whole cluster a few suffice.
 MOST_ADDRESSES: Final = 64
 
 
 @final
 class Seeds:
-    """What was said with `join`."""
+    """The names given with `join`, and their addresses."""
 
     def __init__(self, names: Sequence[Address], sockets: Sockets, reaches: Callable[[Address], bool]) -> None:
-        """`reaches`: whether this node can speak with such an address; what else a name stands for is passed over."""
+        """`reaches`: returns True if this node can reach an address; other addresses of a name are ignored."""
         self._reaches = reaches
         self.names = tuple(names)
         self.addresses: tuple[Address, ...] = ()
@@ -42,9 +41,10 @@ class Seeds:
         self._unknown: set[Address] = set()
 
     async def look_up(self) -> bool:
-        """All names at once; whether they stand for something new.  What cannot be looked up stands for what it did.
+        """Resolve all names at once; return True if the addresses changed.
 
-        Once one is known, the others have a moment: who joins needs not all of them.
+        A name that cannot be resolved keeps its addresses. Once one name is resolved, the others get only a moment
+        more, since joining does not need all of them.
         """
         found: dict[Address, list[Address]] = {}
         limits = [trio.CancelScope(deadline=trio.current_time() + RESOLVE_TIMEOUT_S) for _ in self.names]
@@ -60,7 +60,7 @@ class Seeds:
         return True
 
     async def watch(self, tell: Callable[[Sequence[Address]], None], is_reached: Callable[[], bool]) -> None:
-        """Look up again and again while nobody is reached there."""
+        """Resolve again and again while no member is reached there."""
         pause_s = FIRST_PAUSE_S
         while not self._are_fixed():
             await trio.sleep(pause_s)

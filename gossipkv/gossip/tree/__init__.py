@@ -1,9 +1,9 @@
-"""What members publish: one branch each, and what readers see of them.
+"""The tree: the keys that members publish, in one branch for each member, and the readers' view of them.
 
 Read in this order:
 
-    limits.py       what may be published: under which paths, and how much of one owner
-    branch.py       one owner's keys: versions, tombstones and when they may go, why nothing withdrawn comes back
-    tree.py         all branches, what readers see of them, and fresh changes as rumours
-    watch.py        who is told when keys below a path change
+    limits.py       limits of paths and of one owner's keys
+    branch.py       one owner's keys: versions, tombstones and their collection
+    tree.py         all branches, the readers' view, and fresh changes as rumours
+    watch.py        watchers of changes below a path
 """

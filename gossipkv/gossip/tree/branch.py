@@ -1,22 +1,15 @@
-"""One branch: what one owner published in one epoch, as far as it is known here.
+"""One branch: the keys that one owner published in one epoch, as far as this node has them.
 
-The owner gives each change the next *version*; nobody else writes.  A withdrawn key is a *tombstone* until the *floor*
-passes its version: the owner raises it, everybody follows.  A delta carries the changes after a version `since` up to
-its target, and leads from any state between the two to that of the target, in one step; a *reset* carries all that the
-owner has there.  As a path appears only under its newest version, what lies between is no state that the owner ever
-had (k@5, m@6, k@7, cut after 6: m without any k).  So a delta is whole or nothing: it is one part, or pieces that
-follow each other in one message (`joined`), and a branch always fits one.
+The owner alone writes, and gives each change the next *version*. A withdrawn key is a *tombstone* until the owner
+raises the *floor* to its version. A delta leads from any state between a version `since` and its target to the state at
+its target, in one step; a *reset* carries all keys. Half a delta leads to no state of the owner (k@5, m@6, k@7, cut
+after 6: m without any k), so a delta is one part, or pieces in one message (`joined`), and a branch always fits one.
 
-Why nothing withdrawn comes back.  A delta lacks the tombstones up to its floor, and is laid over what is here only if
-`floor <= since` (else it cannot be read): what is here has been told of every version up to `since`.
+Withdrawn keys never return: a delta lacks the tombstones up to its floor, and is applied only if `floor <= since`. So
+the state here has been told of every version up to `since`.
 
-How large a branch may be is a rule of the protocol, the same everywhere: all its keys and tombstones, as `item_bytes`
-counts them.  The owner drops its oldest tombstones before it goes beyond.  What leads beyond it all the same is
-refused by everybody alike, so that the branch stays where it is; nothing of it is kept, not even that it came.
-
-Invariants, after each step: the floor is not above the version, which never falls; `live` and `gone` have no path in
-common and stand in the order of versions, none of them above the branch's own; `live_bytes` and `gone_bytes` are the
-sums of what their items cost.
+Every node enforces the same size limit of a branch, its keys and tombstones as `item_bytes` counts them. The owner
+drops its oldest tombstones first; a delta beyond the limit is refused as a whole.
 """
 
 from __future__ import annotations
@@ -31,17 +24,17 @@ from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-HEAD_BYTES: Final = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
-CHANGE_BYTES: Final = 15  # Nor is what a change has beside its path and value: a version, a kind, two lengths.
+HEAD_BYTES: Final = 64  # Bounds the head of a DELTA: a part's head, an id, flags, five numbers.
+CHANGE_BYTES: Final = 15  # Bounds a change without its path and value: a version, a kind, two lengths.
 
 
 class DeltaOutcome(enum.Enum):
-    """What became of a delta."""
+    """Outcome of applying a delta."""
 
-    NOTHING = "nothing"  # Known already, or of a past life.
+    NOTHING = "nothing"  # The delta is known already, or of a past epoch.
     ADVANCED = "advanced"
-    GAP = "gap"  # Something before it, or the rest of it, is missing: ask for it.
-    REFUSED = "refused"  # No path, or more than a branch may take.
+    GAP = "gap"  # Earlier changes, or the rest of the delta, are missing: ask for them.
+    REFUSED = "refused"  # A path is invalid, or the branch would exceed its limit.
 
 
 class Item(NamedTuple):
@@ -52,7 +45,7 @@ class Item(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step forward changed for readers."""
+    """Changes of a step forward that readers see."""
 
     came: list[str]
     went: list[str]
@@ -61,29 +54,33 @@ class Step(NamedTuple):
 
 @final
 class Branch:
-    """One owner's keys of one epoch."""
+    """One owner's keys of one epoch.
+
+    Invariants after each step: the floor is not above the version, which never falls; `live` and `gone` share no path
+    and are ordered by version, at most the branch's own; `live_bytes` and `gone_bytes` are the costs of their items.
+    """
 
     __slots__ = ("epoch", "floor", "gone", "gone_bytes", "live", "live_bytes", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.version = 0
-        self.floor = 0  # Tombstones up to here are dropped.
-        self.live: dict[str, Item] = {}  # In the order of versions.
-        self.gone: dict[str, int] = {}  # Tombstones, likewise.
+        self.floor = 0  # Tombstones up to this version are dropped.
+        self.live: dict[str, Item] = {}  # Ordered by version.
+        self.gone: dict[str, int] = {}  # Versions of the tombstones, in their order.
         self.live_bytes = self.gone_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """What all of it costs."""
+        """Cost of all keys and tombstones."""
         return self.live_bytes + self.gone_bytes
 
     @property
     def wire_bytes(self) -> int:
-        """What its paths and values take when they are told."""
+        """Bytes of all paths and values on the wire."""
         return self.size_bytes - ITEM_OVERHEAD_BYTES * (len(self.live) + len(self.gone))
 
-    # The owner's side
+    # Methods of the owner
 
     def put(self, path: str, value: bytes) -> None:
         """Set a key under the next version."""
@@ -98,7 +95,7 @@ class Branch:
         self._assert_sound()
 
     def fit(self, most_bytes: int) -> None:
-        """Drop the oldest tombstones until the whole costs no more than this."""
+        """Drop the oldest tombstones until the whole costs no more than `most_bytes`."""
         floor, size_bytes = 0, self.size_bytes
         for path, version in self.gone.items():
             if size_bytes <= most_bytes:
@@ -108,12 +105,12 @@ class Branch:
         self.collect(floor)
         assert self.size_bytes == size_bytes <= most_bytes, (self.size_bytes, size_bytes, most_bytes)
 
-    # The readers' side
+    # Methods of readers
 
     def apply(self, delta: Delta, most_bytes: int) -> tuple[DeltaOutcome, Step | None]:
-        """Take changes of this epoch; a step if readers see another state now.
+        """Apply changes of this epoch; return a step if readers see another state now.
 
-        `most_bytes`: what a branch may take, for every reader of it alike.
+        `most_bytes`: the limit of a branch, the same for every reader.
         """
         if delta.target <= self.version:
             return DeltaOutcome.NOTHING, None
@@ -121,7 +118,7 @@ class Branch:
             return DeltaOutcome.GAP, None
         if not delta.reset:
             assert delta.floor <= delta.since, delta
-            self.collect(delta.floor)  # Whatever becomes of it: these the owner has dropped.
+            self.collect(delta.floor)  # The owner has dropped these, whatever the outcome.
         changes = self._new_in(delta)
         size_bytes = sum(item_bytes(path, value) for _, path, value in changes)
         if not delta.reset:
@@ -131,14 +128,14 @@ class Branch:
         step = self._swap(changes) if delta.reset else self._overlay(changes)
         self.version = delta.target
         self.collect(delta.floor)
-        assert self.size_bytes == size_bytes, (self.size_bytes, size_bytes)  # As it was judged.
+        assert self.size_bytes == size_bytes, (self.size_bytes, size_bytes)  # The size was checked before applying.
         self._assert_sound()
         return DeltaOutcome.ADVANCED, step
 
-    # Both
+    # Methods of both
 
     def changes(self, since: int) -> list[Change]:
-        """What happened after a version that is not below the floor, or from the beginning after 0."""
+        """Return the changes after a version that is not below the floor, or all of them after 0."""
         found: list[Change] = []
         for path in reversed(self.live):
             version, value = self.live[path]
@@ -207,7 +204,6 @@ class Branch:
         self.gone_bytes += item_bytes(path, None)
 
     def _drop(self, path: str) -> None:
-        """Have nothing under a path, neither a key nor a tombstone."""
         before = self.live.pop(path, None)
         if before is not None:
             self.live_bytes -= item_bytes(path, before.value)
@@ -215,13 +211,13 @@ class Branch:
             self.gone_bytes -= item_bytes(path, None)
 
     def _new_in(self, delta: Delta) -> list[Change]:
-        """What a delta changes here, of each path the last, without the tombstones that are not kept."""
+        """Return the last new change of each path in a delta, without tombstones that are not kept."""
         known, floor = 0 if delta.reset else self.version, max(self.floor, delta.floor)
         newest = {change.path: change for change in delta.changes if change.version > known}
         return sorted(change for change in newest.values() if change.value is not None or change.version > floor)
 
     def _assert_sound(self) -> None:
-        """Hold what can be told in a few steps of what the head of this module promises; tests count all of it."""
+        """Check the invariants that take few steps; tests check all of them."""
         assert self.floor <= self.version, (self.floor, self.version)
         newest = next(reversed(self.live.values()), None)
         assert newest is None or newest.version <= self.version, (newest, self.version)
@@ -238,9 +234,9 @@ class Branch:
 
 
 def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterator[bytes]:
-    """What is after version `since`, as DELTA parts of at most `most_bytes`; a change that alone is larger has its own.
+    """Yield the changes after version `since`, as DELTA parts of at most `most_bytes`.
 
-    They belong into one message, one behind the other.
+    A larger change has a part of its own. The parts belong into one message, in order.
     """
     version, floor = branch.version, branch.floor
     if since >= version:
@@ -262,7 +258,7 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterato
 
 
 def joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    """The deltas of one message, and pieces of one that follow each other as one."""
+    """Yield the deltas of one message, with consecutive pieces of a delta joined."""
     pieces: list[Delta] = []
     for delta in deltas:
         if pieces and not _goes_on(pieces[-1], delta):
@@ -274,12 +270,11 @@ def joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
 
 
 def least_bytes(branch: Branch, since: int) -> int:
-    """How much goes at least over the wire, if that can be told without looking at each change."""
+    """Return a lower bound of the bytes on the wire, without looking at each change; 0 if there is none."""
     return branch.wire_bytes if since < max(1, branch.floor) else 0
 
 
 def _goes_on(piece: Delta, delta: Delta) -> bool:
-    """Whether a delta is the next piece behind this one."""
     next_ = piece._replace(since=piece.reach, reach=delta.reach, changes=delta.changes)
     return piece.reach < piece.target and delta == next_
 
@@ -297,9 +292,9 @@ def _bytes_of(change: Change) -> int:
 
 @final
 class TombstoneGc:
-    """Those who have not said yet that they have the branch of this node up to `_goal`.
+    """Garbage collection of tombstones, by acknowledgements of members that have the branch up to `_goal`.
 
-    Nothing hangs on it but size: who missed a tombstone that is gone gets the branch anew.
+    Only the size of the branch depends on it: a member that missed a dropped tombstone gets the whole branch.
     """
 
     __slots__ = ("_goal", "_waits_for")
@@ -309,16 +304,16 @@ class TombstoneGc:
         self._waits_for: set[bytes] = set()
 
     def acknowledged(self, id_: bytes, branch: Branch, live: Iterable[bytes]) -> None:
-        """A member has all of the branch; `live`: those that are to have it."""
+        """Note that a member has the whole branch; `live`: the members that should get it."""
         if not branch.gone:
             return
         if not self._waits_for:
             self._goal = branch.version
-            self._waits_for = set(live)  # Who comes later gets what there is then.
+            self._waits_for = set(live)  # Later members get the branch as it is then.
         self.without(id_, branch)
 
     def without(self, id_: bytes, branch: Branch) -> None:
-        """A member is not waited for any more: it has the branch, or is gone."""
+        """Stop waiting for a member, which has the branch or is gone."""
         if id_ in self._waits_for:
             self._waits_for.discard(id_)
             if not self._waits_for:
@@ -326,5 +321,5 @@ class TombstoneGc:
                 branch.collect(self._goal)
 
     def forget(self) -> None:
-        """The branch begins anew."""
+        """Stop waiting, since the branch starts anew."""
         self._waits_for.clear()

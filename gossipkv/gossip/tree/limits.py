@@ -1,6 +1,6 @@
-"""What may be published: under which paths, and how much.
+"""Limits of published keys: their paths and sizes.
 
-A path has at most 16 segments joined by `/`, none empty, of at most 255 bytes each and 1024 together.  The root is
+A path has at most 16 segments joined by `/`, none empty, of at most 255 bytes each and 1024 together. The root is
 empty.
 """
 
@@ -14,9 +14,9 @@ from gossipkv.errors import BadRequest
 from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
-MAX_SEGMENTS = 16  # So that what stands above a path is found in few steps.
-ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch, a word of the index.
-# What one branch may take on every node, tombstones included: so everybody decides alike.  It fits one reply over TCP.
+MAX_SEGMENTS = 16  # Bounds the steps from a path to the root.
+ITEM_OVERHEAD_BYTES = 256  # Cost of a key beside its path and value: objects of the branch, a word of the index.
+# Bounds a branch on every node, tombstones included, so that all nodes decide alike. It fits one reply over TCP.
 MAX_BRANCH_BYTES = 256 << 10
 
 _SEGMENT = rf"[^/\0]{{1,{MAX_SEGMENT_BYTES}}}"
@@ -26,27 +26,27 @@ _PLAIN = re.compile(rf"(?:{_SEGMENT}/){{0,{MAX_SEGMENTS - 1}}}{_SEGMENT}").fullm
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """How much this node publishes; and what any branch may take, which is no choice of a node."""
+    """Limits of the keys published by this node, and the protocol's limit of any branch."""
 
-    max_entry_bytes: int = 4096  # Path and value: an entry names a thing, it does not carry it.
-    max_branch_bytes: int = MAX_BRANCH_BYTES  # Its keys; what they leave of the protocol's is for tombstones.
-    protocol_branch_bytes: int = MAX_BRANCH_BYTES  # Another one in tests alone, and there on every node.
+    max_entry_bytes: int = 4096  # Path and value: an entry names a thing, and does not carry it.
+    max_branch_bytes: int = MAX_BRANCH_BYTES  # Bounds the keys; tombstones use the rest of the protocol's limit.
+    protocol_branch_bytes: int = MAX_BRANCH_BYTES  # Differs only in tests, and there on every node.
 
     def __post_init__(self) -> None:
         assert self.max_branch_bytes <= self.protocol_branch_bytes, self
 
 
 def item_bytes(path: str, value: bytes | None) -> int:
-    """What one key costs, or, without a value, a tombstone: a rule of the protocol.
+    """Return the cost of a key, or of a tombstone if `value` is None: a rule of the protocol.
 
-    It is what they take in memory, a little more, and always more than on the wire.
+    The cost is a little more than the memory that the item takes, and always more than its bytes on the wire.
     """
     size_bytes = ITEM_OVERHEAD_BYTES + (len(path) if path.isascii() else 4 * len(path))
     return size_bytes if value is None else size_bytes + len(value)
 
 
 def wrong_path(path: str) -> str | None:
-    """Why this is no path of a key; None: it is one."""
+    """Return the reason why this is no path of a key; None if it is one."""
     if len(path) <= MAX_PATH_BYTES and path.isascii() and _PLAIN(path):
         return None
     return _why(path)
@@ -76,7 +76,7 @@ def _why_of(segments: list[bytes]) -> str | None:
 
 
 def check_path(path: str, *, root: bool = False) -> str:
-    """Return the path, if it may name a key; with `root`, or the root.
+    """Return the path if it may name a key, or, with `root`, the root.
 
     Raises:
         BadRequest: it may not.

@@ -1,11 +1,11 @@
-"""All branches, and what readers see of them.
+"""All branches, and the readers' view of them.
 
-A branch is shown while its owner is ALIVE in that very epoch; it goes in one step when the owner is suspected, found
-dead, left, or was started anew, and comes back in one step when the owner refutes.  What an owner published under an
-older epoch is never shown again.
+A branch is visible while its owner is ALIVE in that very epoch. It disappears in one step when the owner is suspected,
+dead, has left or has restarted, and reappears in one step when the owner refutes. Keys of an older epoch are never
+shown again.
 
-How much all of it may take follows from how many members are remembered and what a branch may take (`limits.py`): no
-owner's keys ever stand in the way of another's.
+The total size is bounded by the number of remembered members and the limit of a branch (`limits.py`), so no owner's
+keys take room from another's.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.members import Members
 
 
-MOST_CHANGES = 16  # More are a burst: the first who asks gets them in fewer bytes than all get rumours.
-MOST_VERSIONS = 64  # Beyond it nobody looks how many of them are still there.
-MOST_BYTES = 600  # The tree's share of a packet, so that one owner's changes fit beside a full share of membership.
+# More changes are a burst, which the first nodes that ask get in fewer bytes than all get as rumours.
+MOST_CHANGES = 16
+MOST_VERSIONS = 64  # With more versions, the changes among them are not counted.
+MOST_BYTES = 600  # The tree's share of a packet: one owner's changes fit beside a full share of membership.
 
 
 @final
 class Hot:
     """The rumours of the tree.
 
-    The part is a delta over the last few changes, so that who missed one packet takes the next without a gap.  When
-    there is more than a packet should carry, it is a HEAD: where the branch is, for others to ask.
+    A rumour is a delta over the last few changes, so a node that missed one packet takes the next without a gap. If the
+    changes exceed the share of a packet, the rumour is a HEAD: the position of the branch, so that others ask.
     """
 
     __slots__ = ("_since", "rumours")
@@ -50,19 +51,19 @@ class Hot:
         self._since: dict[bytes, int] = {}
 
     def step(self, owner: bytes, branch: Branch, before: int) -> None:
-        """Tell that a branch went on from version `before`."""
+        """Spread that a branch advanced from version `before`."""
         since = min(before, self._since[owner]) if owner in self.rumours else before
         self._since[owner] = since
         self.rumours.add(owner, _part(owner, branch, since))
 
     def head(self, owner: bytes, branch: Branch) -> None:
-        """Tell only where a branch is, unless more is being told."""
+        """Spread only the position of a branch, unless changes are being spread."""
         if owner not in self.rumours:
             self._since[owner] = branch.version
             self.rumours.add(owner, messages.head(Head(owner, branch.epoch, branch.version)))
 
     def forget(self, owner: bytes) -> None:
-        """Tell no more of an owner's."""
+        """Stop spreading changes of an owner."""
         self.rumours.remove(owner)
         self._since.pop(owner, None)
 
@@ -72,7 +73,8 @@ def _part(owner: bytes, branch: Branch, since: int) -> bytes:
     if since >= branch.floor and version - since <= MOST_VERSIONS:
         changes = branch.changes(since)
         size = sum(len(change.path) + len(change.value or b"") for change in changes)
-        if len(changes) <= MOST_CHANGES and size <= MOST_BYTES:  # Before it is made: a part has not room for any size.
+        # Checked before encoding, since a part has a bounded size.
+        if len(changes) <= MOST_CHANGES and size <= MOST_BYTES:
             delta = Delta(
                 owner, branch.epoch, branch.floor, since, version, version, reset=False, changes=tuple(changes)
             )
@@ -82,16 +84,16 @@ def _part(owner: bytes, branch: Branch, since: int) -> bytes:
     return messages.head(Head(owner, branch.epoch, version))
 
 
-BEHIND: Final = "0"  # The character after "/": what is below a name stands before that.
+BEHIND: Final = "0"  # The character after "/": paths below a name sort before it.
 
 
 @final
 class Index:
     """Paths and their owners.
 
-    For each owner its paths in order: a word a key, whatever a path looks like.  (A tree of segments costs a liar's key
-    of sixteen of them fifteen times of what it is counted with.)  What stands below a path stands together, and what is
-    deeper than its children is stepped over by bisection: a list of children costs a step for each name at each owner.
+    Each owner has a sorted list of its paths, which costs a word a key whatever the path. (A tree of segments costs for
+    a malicious key of sixteen segments fifteen times its counted size.) Paths below a path are adjacent, and deeper
+    levels are skipped by bisection: a list of children takes a step for each name of each owner.
     """
 
     __slots__ = ("_paths",)
@@ -100,13 +102,13 @@ class Index:
         self._paths: dict[bytes, list[str]] = {}
 
     def add(self, owner: bytes, paths: Iterable[str]) -> None:
-        """An owner has these keys now."""
+        """Add keys of an owner."""
         mine = self._paths.setdefault(owner, [])
         for path in paths:
             insort(mine, path)
 
     def remove(self, owner: bytes, paths: Iterable[str]) -> None:
-        """An owner has these keys no more."""
+        """Remove keys of an owner."""
         mine = self._paths.get(owner, [])
         for path in paths:
             place = bisect_left(mine, path)
@@ -116,15 +118,15 @@ class Index:
             self._paths.pop(owner, None)
 
     def names(self, path: str) -> set[str]:
-        """The names directly below."""
+        """Return the names directly below a path."""
         return {name for name, _, _ in self._below(path)}
 
     def leaves(self, path: str) -> list[tuple[str, bytes]]:
-        """The names of the keys directly below and who has them."""
+        """Return the names of the keys directly below a path, with their owners."""
         return [(name, owner) for name, owner, is_key in self._below(path) if is_key]
 
     def _below(self, path: str) -> Iterator[tuple[str, bytes, bool]]:
-        """Each name directly below, whose it is, and whether it is a key; a key with keys below it comes twice."""
+        """Yield each name directly below, its owner, and True for a key; a key with keys below it comes twice."""
         prefix = f"{path}/" if path else ""
         begin = len(prefix)
         for owner, mine in self._paths.items():
@@ -143,20 +145,20 @@ class TreeEntry(NamedTuple):
     owner: str
     value: bytes
     version: int
-    age_ms: int  # Since the owner was last heard: how old this knowledge is.
+    age_ms: int  # Time since the owner was last heard: the age of this knowledge.
     state: State
 
 
 @final
 class Tree:
-    """What this node and all others published."""
+    """The keys that this node and all others published."""
 
     def __init__(self, members: Members, limits: TreeLimits | None = None) -> None:
-        """`members`: whose own member is this node, and who knows when an owner was last heard."""
+        """`members`: its own member is this node, and it knows when an owner was last heard."""
         self.own = own = members.own.id
         self.limits = limits or TreeLimits()
         self.counters: Counter[str] = Counter()
-        self.moved: set[bytes] = set()  # Owners of branches that moved since `take_moved`.
+        self.moved: set[bytes] = set()  # Owners of branches that advanced since `take_moved`.
         self._table = members
         self._branches: dict[bytes, Branch] = {own: Branch(members.own.epoch)}
         self._members: dict[bytes, Member] = {}
@@ -168,32 +170,32 @@ class Tree:
 
     @property
     def size_bytes(self) -> int:
-        """What all branches cost."""
+        """Cost of all branches."""
         return sum(branch.size_bytes for branch in self._branches.values())
 
     @property
     def own_name(self) -> str:
-        """This node's."""
+        """Name of this node."""
         return self._name(self.own)
 
-    # For the node
+    # Methods for the node
 
     def publish(self, path: str, value: bytes = b"") -> None:
-        """Show a key under this node's name; the same value again changes nothing.
+        """Publish a key under this node's name; the same value again changes nothing.
 
         Raises:
-            BadRequest: no path.
-            TooLarge: over a limit of this node; nothing has changed.
+            BadRequest: the path is invalid.
+            TooLarge: a limit of this node is exceeded; nothing has changed.
         """
         check_path(path)
         self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
         self._put(path, value, self.limits.max_branch_bytes)
 
     def mark(self, path: str) -> None:
-        """Show a key of gossip's own, without a value: also beside a branch that is as full as this node lets it be.
+        """Publish a key of gossip itself, without a value; it may exceed this node's own limit of a branch.
 
         Raises:
-            TooLarge: no branch may take more; nothing has changed.
+            TooLarge: the protocol's limit is exceeded; nothing has changed.
         """
         self._put(path, b"", self.limits.protocol_branch_bytes)
 
@@ -211,7 +213,7 @@ class Tree:
         self._own_step(branch, path)
 
     def withdraw(self, path: str) -> bool:
-        """Take a key back; false: there was none."""
+        """Withdraw a key; return False if there was none."""
         branch = self._branches[self.own]
         if path not in branch.live:
             return False
@@ -222,23 +224,23 @@ class Tree:
         return True
 
     def published(self) -> dict[str, bytes]:
-        """What this node shows."""
+        """Return the keys that this node publishes."""
         return {path: item.value for path, item in self._branches[self.own].live.items()}
 
-    def children(self, path: str, *, all: bool = False) -> list[str]:  # noqa: A002  The interface's word.
-        """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
+    def children(self, path: str, *, all: bool = False) -> list[str]:  # noqa: A002  # The name in the interface.
+        """Return the sorted names directly below a path that live owners publish; with `all`, of any owner."""
         names = self._index.names(check_path(path, root=True))
         if not all:
             return sorted(names)
         return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
-    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  As above.
-        """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  # As above.
+        """Return the keys directly below a path with their owners; `all` includes suspect, dead and left owners."""
         found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, everything=all))
         return [entry for entry in found if entry is not None]
 
     def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
-        """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
+        """Return the keys directly below a path, each with one owner, in order, as arguments for `entry`."""
         check_path(path, root=True)
         found = self._index.leaves(path)
         if everything:
@@ -247,7 +249,7 @@ class Tree:
         return sorted(found, key=lambda key: (key[0], names[key[1]]))
 
     def entry(self, path: str, name: str, owner: bytes, *, now_ms: int) -> TreeEntry | None:
-        """What an owner has there, if it still has it."""
+        """Return an owner's key below a path; None if it is gone."""
         branch, member = self._branches.get(owner), self._members.get(owner)
         item = None if branch is None else branch.live.get(f"{path}/{name}" if path else name)
         if item is None:
@@ -258,15 +260,15 @@ class Tree:
         return TreeEntry(name, self._name(owner), item.value, item.version, age_ms, state)
 
     def watch(self, path: str, wake: Callable[[], None] | None = None) -> Watch:
-        """A watcher of all that happens at and below a path."""
+        """Return a watcher of all changes at and below a path."""
         watch = Watch(check_path(path, root=True), wake)
         self._watches.add(watch)
         return watch
 
-    # Towards membership
+    # Calls by membership
 
     def on_member(self, member: Member) -> None:
-        """A member is known in another way, this node itself among them."""
+        """Process a new or changed record of a member, or of this node."""
         id_ = member.id
         before = self._members.get(id_)
         self._members[id_] = member
@@ -286,7 +288,7 @@ class Tree:
             self._watches.step(self._branches[id_].live)
 
     def forget(self, id_: bytes) -> None:
-        """A dead member is remembered no more."""
+        """Drop the branch of a forgotten member."""
         branch = self._branches.get(id_)
         if branch is None or id_ == self.own:
             return
@@ -298,43 +300,44 @@ class Tree:
         self._hot.forget(id_)
         self._watches.step(live)
 
-    # Towards peers
+    # Exchange with peers
 
     def take_moved(self) -> set[bytes]:
-        """Owners of the branches that moved since the last call."""
+        """Return the owners of branches that advanced since the last call."""
         moved, self.moved = self.moved, set()
         return moved
 
     @property
     def rumours(self) -> Rumours:
-        """What is to be told of branches."""
+        """Rumours about branches."""
         return self._hot.rumours
 
     def head(self, owner: bytes) -> Head:
-        """Where a branch is here."""
+        """Return the local position of a branch."""
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
     def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
-        """What is newer here than that, as parts of one message."""
+        """Return the changes after this position, as parts of one message."""
         branch = self._branches.get(owner)
         if branch is None or branch.epoch < epoch:
             return iter(())
         return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
 
     def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
-        """Whether what is newer here than that is known to take more."""
+        """Return True if the changes after this position are known to take more than `most_bytes`."""
         branch = self._branches[owner]
         return least_bytes(branch, version if epoch == branch.epoch else 0) > most_bytes
 
     def apply(self, delta: Delta, *, fresh: bool = True) -> DeltaOutcome:
-        """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""
+        """Apply changes of a branch from another node; spread them as they are if they are news (`fresh`)."""
         outcome, before = self._apply(delta)
         owner = delta.owner
         if outcome is DeltaOutcome.ADVANCED:
             if fresh and not self._is_gone(owner):
                 self._hot.step(owner, self._branches[owner], before)
-            elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
+            # A branch that starts here is no news: either this node is new, or the new owner spreads it itself.
+            elif before:
                 self.tell_head(owner)
             self.moved.add(owner)
         elif outcome is DeltaOutcome.REFUSED:
@@ -342,7 +345,7 @@ class Tree:
         return outcome
 
     def tell_head(self, owner: bytes) -> None:
-        """Tell others where a branch is, that they ask for what they miss."""
+        """Spread the position of a branch, so that members ask for missing changes."""
         branch = self._branches.get(owner)
         if branch is not None and not self._is_gone(owner):
             self._hot.head(owner, branch)
@@ -351,11 +354,11 @@ class Tree:
 
     @property
     def has_tombstones(self) -> bool:
-        """Whether this node's branch has any: then it is of use to say who has all of it, whose state hash is equal."""
+        """True if this node's branch has tombstones; then a peer with an equal state hash acknowledges them."""
         return bool(self._branches[self.own].gone)
 
     def acknowledged(self, id_: bytes) -> None:
-        """A member has all of this node's branch."""
+        """Note that a member has all of this node's branch."""
         live = (other for other in self._members if not self._is_gone(other) and other != self.own)
         self._tombstone_gc.acknowledged(id_, self._branches[self.own], live)
 
@@ -364,9 +367,9 @@ class Tree:
     def _apply(self, delta: Delta) -> tuple[DeltaOutcome, int]:
         owner, member = delta.owner, self._members.get(delta.owner)
         if owner == self.own:
-            return DeltaOutcome.NOTHING, 0  # Nobody knows that better.
+            return DeltaOutcome.NOTHING, 0  # This node alone writes its branch.
         if member is None or member.epoch < delta.epoch:
-            return DeltaOutcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
+            return DeltaOutcome.GAP, 0  # The owner's record is on its way or was lost; it alone starts an epoch.
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
             return DeltaOutcome.NOTHING, 0
@@ -381,7 +384,7 @@ class Tree:
             self._watches.step(step.went + step.came + step.altered)
         assert branch.version >= before, (branch.version, before)
         assert branch.size_bytes <= self.limits.protocol_branch_bytes, branch.size_bytes
-        assert len(self.rumours) <= len(self._branches), len(self.rumours)  # One of each, and of what is here.
+        assert len(self.rumours) <= len(self._branches), len(self.rumours)  # Each branch has at most one rumour.
         return outcome, before
 
     def _own_step(self, branch: Branch, path: str) -> None:
@@ -390,7 +393,7 @@ class Tree:
         self.moved.add(self.own)
 
     def _replace(self, owner: bytes, epoch: int) -> None:
-        """A newer epoch: what was published before is gone at once."""
+        """Replace a branch by one of a newer epoch: older keys disappear at once."""
         self._hide(owner)
         before = self._branches[owner]
         self._hot.forget(owner)
@@ -398,7 +401,7 @@ class Tree:
         self._watches.step(before.live)
 
     def _renew(self, epoch: int) -> None:
-        """This node goes on under another epoch, with what it publishes."""
+        """Move this node's keys to a new epoch."""
         before = self._branches[self.own]
         branch = self._branches[self.own] = Branch(epoch)
         for path, item in before.live.items():
@@ -409,7 +412,7 @@ class Tree:
         self.moved.add(self.own)
 
     def _show(self, owner: bytes) -> bool:
-        """Show or hide a branch as its owner's state asks; true: that changed something."""
+        """Show or hide a branch by its owner's state; return True if that changed anything."""
         member, branch = self._members[owner], self._branches[owner]
         alive = member.state is State.ALIVE
         if owner == self.own:
@@ -429,7 +432,6 @@ class Tree:
             self._index.remove(owner, self._branches[owner].live)
 
     def _is_gone(self, owner: bytes) -> bool:
-        """Whether nothing is told of its branch: it is dead, or has left."""
         return owner in self._members and self._members[owner].state in GONE
 
     def _within(self, limit: str, size: int, most: int) -> None:
@@ -437,7 +439,7 @@ class Tree:
             raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
 
     def _hidden_below(self, path: str) -> Iterable[tuple[str, bytes]]:
-        """What is hidden anywhere below a path, from there on, and whose it is."""
+        """Yield the path relative to `path` of each hidden key below, and its owner."""
         prefix = f"{path}/" if path else ""
         for owner, branch in self._branches.items():
             member = self._members.get(owner)

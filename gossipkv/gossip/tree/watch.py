@@ -1,7 +1,7 @@
-"""Watchers: told that something below a path changed, never what.
+"""Watchers: they are notified that keys below a path changed, but not which.
 
-Level-triggered and coalesced: a watcher that changed is told once, and again only after its reader has said that it
-looks.  The reader looks and then lists, so the last state is never missed, and a slow one costs nothing.
+Notifications are level-triggered and coalesced: a watcher is notified once, and again only after its reader called
+`look`. The reader calls `look` and then lists, so it never misses the last state, and a slow reader costs nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @final
 class Watch:
-    """What changed below one path since its reader looked."""
+    """A flag for changes below one path since its reader looked."""
 
     __slots__ = ("_looked_at", "path", "revision", "wake")
 
     def __init__(self, path: str, wake: Callable[[], None] | None = None) -> None:
         self.path = path
         self.revision = 0  # Grows with every visible step.
-        self.wake = wake  # Called when `changed` becomes true; must not raise or wait.
+        self.wake = wake  # Called when `changed` becomes true; it must not raise or wait.
         self._looked_at = 0
 
     @property
     def changed(self) -> bool:
-        """Whether there was a step since `look`."""
+        """True if there was a step since `look`."""
         return self.revision != self._looked_at
 
     def look(self) -> int:
-        """Say that the reader lists now, and get the revision that it then has seen at least."""
+        """Mark that the reader lists now; return the revision that the list includes at least."""
         self._looked_at = self.revision
         return self.revision
 
@@ -48,18 +48,18 @@ class Watches:
         return bool(self._at)
 
     def add(self, watch: Watch) -> None:
-        """Begin to tell it."""
+        """Start to notify a watcher."""
         self._at.setdefault(watch.path, []).append(watch)
 
     def step(self, paths: Iterable[str]) -> None:
-        """One visible step, in which these keys changed."""
+        """Notify watchers of one visible step, in which these keys changed."""
         if not self._at:
             return
         touched: dict[str, None] = {}
         for path in paths:
             for place in _above(path):
                 if place in touched:
-                    break  # And so is all above it.
+                    break  # All paths above were touched, too.
                 touched[place] = None
         for place in touched:
             for watch in tuple(self._at.get(place, ())):
@@ -70,7 +70,7 @@ class Watches:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The path itself and all above it, up to the root."""
+    """Yield the path itself and all above it, up to the root."""
     yield path
     while path:
         path = path.rpartition("/")[0]
