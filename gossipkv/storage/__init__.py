@@ -1,18 +1,18 @@
-"""Bytes on disk: immutable sorted files and their builder, and the small checked documents beside them.
+"""Files on disk: immutable sorted files and their builder, and small checked documents.
 
 Read in this order:
 
-    sorted_file.py  the file, as its readers see it
-    format.pxd     its bytes; records.pyx: one record
-    mapped_file.pyx, sorted_file.pyx, scan.pyx   checked when first touched; looked up in; walked through
-    sigbus.py       what becomes of a file that cannot be read any more in its map
-    label.py        what a file says about itself, read from afar
-    batch.py        many records on their way to a builder
-    builder.py      from records in any order to files; shared_build.py: which lane writes what
-    record_sorter.pyx, runs.pyx, sorted_file_writer.pyx   sorted in memory, merged from the disk, written
-    sorting.py      the door to those three, for those who merge otherwise: engine/
+    sorted_file.py    the file, as its readers see it
+    format.pxd        the layout of its bytes; records.pyx: one record
+    mapped_file.pyx, sorted_file.pyx, scan.pyx   pages checked when first touched; lookups; scans
+    sigbus.py         survives the signal for a mapped page that cannot be read
+    label.py          reads a file's footer and metadata without mapping the file
+    batch.py          many records on their way to a builder
+    builder.py        builds files from records in any order; shared_build.py: divides the work among lanes
+    record_sorter.pyx, runs.pyx, sorted_file_writer.pyx   sort in memory, merge from disk, write
+    sorting.py        re-exports these three for `engine`, which merges differently
     compression.py, checksum.py   lz4 and CRC-32C
-    document.py     the small checked documents
-    slots.py        such a document overwritten in place, for a disk without room
-    directories.py  made and removed so that a crash leaves nothing half there
+    document.py       small checked documents
+    slots.py          documents overwritten in place, for a disk without room
+    directories.py    directories made and removed safely across crashes
 """

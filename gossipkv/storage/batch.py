@@ -1,6 +1,6 @@
-"""Many records at once, without a Python object for each: how a source's records reach the builder.
+"""Batches of records, without a Python object for each, on their way from a source to the builder.
 
-A batch that somebody yields is valid until the next one is asked for: its memory may be used again.
+A batch that an iterator yields is valid until the next one is requested, since its memory is reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Batch", "batched"]
 
 
 def batched(records: Iterable[tuple[bytes, bytes, int]]) -> Iterator[Batch]:
-    """Records (key, value, offset in their source) in batches: one, used again and again."""
+    """Yield records (key, value, offset in their source) in batches, reusing one `Batch`."""
     batch = Batch()
     for record in records:
         if not batch.append(*record):

@@ -1,14 +1,13 @@
 """Building sorted files from records in any order, larger than memory.
 
-One external sort serves all files of a build: records carry the number of the file they belong to, and come out
-file by file, key by key (`_record_sorter`), straight into a writer (`_sorted_file_writer`).  So memory is bounded once,
-however many partitions a version has.
+One external sort serves all files of a build: records carry the number of their file, and come out file by file, key by
+key (`record_sorter.pyx`), straight into a writer (`sorted_file_writer.pyx`). So memory is bounded once, however many
+partitions a version has.
 
-A build is all or nothing: files are written beside their names, synced, and renamed when all are whole.  One that
-is cut off leaves nothing but temporary files of its own names, which the next build in the same directory removes.
+A build is all or nothing: files are written under temporary names, synced, and renamed when all are complete. An
+interrupted build leaves only temporary files of its own names, which the next build in the directory removes.
 
-Several threads can build together (`shared_build`), each with a `LaneBuilder`; `SortedFileBuilder` is the one that is
-alone.
+Several threads can build together (`shared_build`), each with a `LaneBuilder`; `SortedFileBuilder` builds alone.
 """
 
 from __future__ import annotations
@@ -34,60 +33,60 @@ if TYPE_CHECKING:
 
 TEMPORARY_SUFFIX = ".tmp"
 
-# Every name that a build gives before it is done, and none that it does not.
+# Matches every temporary name of a build, and no other.
 _LEFTOVER = re.compile(r"(run-[\d-]+|.+\.gkv(\.tmp\.\d+)?)\.tmp")
 
 DEFAULT_MEMORY_BYTES = 256 << 20
-MIN_MEMORY_BYTES = 8 << 20  # Below this the fixed buffers (pages, parts, things put aside) outweigh the records.
+MIN_MEMORY_BYTES = 8 << 20  # Below this the fixed buffers (pages, parts, spills) outweigh the records.
 
-# How a budget is divided: the writer's pages, parts and spools are fixed; of the rest, 16 bytes a record for the index
-# stand against some 130 for a small record and its item.
+# The writer's pages, parts and spools take a fixed part of the budget. Of the rest, the index takes 16 bytes a record,
+# against some 130 for a small record and its item.
 _FIXED_BYTES = 6 << 20
 _INDEX_SHARE = 0.2
 
-_STEP_RECORDS = 65_536  # Between two reports of progress: some 20 ms.
+_STEP_RECORDS = 65_536  # Progress is reported after this many records, some 20 ms.
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What became of one file of a build."""
+    """The result of building one file."""
 
     records: int
-    duplicates: int  # Records that a later one with the same key replaced.
+    duplicates: int  # Records replaced by a later one with the same key.
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTotal:
-    """What was added to one group."""
+    """The records added to one group, in total."""
 
-    records: int  # Replaced ones among them.
+    records: int  # Includes replaced records.
     size_bytes: int
-    hash_sum: int  # Of the hashes of all keys, modulo 2^64.
-    prefix: bytes  # What all keys begin with.
+    hash_sum: int  # Sum of the hashes of all keys, modulo 2^64.
+    prefix: bytes  # Common prefix of all keys.
 
     @property
     def seed(self) -> int:
-        """The seed of the file's hash index."""
+        """Return the seed of the file's hash index."""
         return seed_of(self.hash_sum, self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was added to a build, or by one lane of it: all that its files' bytes depend on beside the records."""
+    """The totals of a build or of one lane: besides the records, all that the bytes of its files depend on."""
 
     added: int
-    groups: dict[int, GroupTotal]  # Those that have records.
+    groups: dict[int, GroupTotal]  # Groups without records are absent.
 
 
 class LaneBuilder:
     """Collects records, and writes the files of some groups under temporary names; see `SortedFileBuilder`.
 
-    Several of them, each in a thread of its own, build together: every one adds its records, all `totals` are
-    combined, and each writes the groups that it is given.  `shared_build` says who writes what.
+    Several builders, each in a thread of its own, build together: each adds its records, all `totals` are combined, and
+    each writes its share of the groups. `shared_build` divides the groups.
 
     Args:
-        lane: its number among those that build together in this directory.
+        lane: number of this builder among those that build together in this directory.
     """
 
     def __init__(
@@ -131,14 +130,14 @@ class LaneBuilder:
 
     @property
     def added(self) -> int:
-        """How many records were added so far, replaced ones among them."""
+        """Return how many records were added so far, including replaced ones."""
         return self._sorter.added
 
     def add(self, key: bytes, value: bytes, group: int = 0) -> None:
         """Add one record; a later one with the same key replaces it."""
         try:
             self._sorter.add(key, value, group)
-        except OSError as error:  # A run that could not be put aside.
+        except OSError as error:  # A run could not be spilled.
             raise _refusal(self._directory, error) from error
 
     def add_all(self, records: Iterable[tuple[bytes, bytes]], group: int = 0) -> None:
@@ -152,7 +151,7 @@ class LaneBuilder:
             self._sorter.add_batch(batch)
 
     def totals(self) -> Totals:
-        """What was added so far."""
+        """Return the totals of the records added so far."""
         sorter = self._sorter
         return Totals(
             sorter.added,
@@ -169,7 +168,7 @@ class LaneBuilder:
         )
 
     def put_aside(self) -> list[RunReader]:
-        """Give everything that was added to all lanes; from the oldest run to the newest."""
+        """Return all added records to all lanes as runs, from the oldest to the newest."""
         with refusals(self._directory):
             return self._sorter.put_aside()
 
@@ -178,8 +177,8 @@ class LaneBuilder:
     ) -> list[BuildReport]:
         """Write and sync the files of `groups`, which ascend.
 
-        This lane alone has records of them; or they are a range, and lie in the `runs` of all lanes, which stay open
-        until all have written.  Of equal keys that of the last run stays.
+        Either this lane alone has records of `groups`, or `groups` are a range whose records lie in the `runs` of all
+        lanes. Those runs stay open until all lanes have written. Of equal keys, the record of the last run wins.
         """
         with refusals(self._directory):
             if runs is None:
@@ -191,7 +190,7 @@ class LaneBuilder:
             return self._write_all(self._shared, totals, groups)
 
     def abort(self) -> None:
-        """Remove everything that is not in place yet; harmless after the end."""
+        """Remove all temporary files; harmless after the end."""
         with contextlib.suppress(OSError):
             self._close()
         with contextlib.suppress(OSError):
@@ -202,7 +201,7 @@ class LaneBuilder:
                 self._files.unlink(self._finished.pop())
 
     def close(self) -> None:
-        """Give back memory and runs; the files that were written stay, under their temporary names."""
+        """Release memory and runs; written files stay, under their temporary names."""
         with refusals(self._directory):
             self._close()
         self._finished.clear()
@@ -257,20 +256,20 @@ class LaneBuilder:
 class SortedFileBuilder(LaneBuilder):
     """Builds the sorted files `names` in `directory`, which exists; group `g` of the records becomes `names[g]`.
 
-    Use it as a context manager: leaving it before `finish` has returned, or by an exception, removes what was written.
+    Use it as a context manager: leaving before `finish` has returned, or by an exception, removes what was written.
 
     Args:
-        directory: where the files go; scratch files lie there meanwhile, up to the size of the records.
-        names: one name a file.
+        directory: where the files go; scratch files lie there too during the build, up to the size of the records.
+        names: one name per file.
         files: the file operations to use.
-        memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
+        memory_bytes: memory limit of the builder, at least 8 MiB; three times the longest record if that is more.
         compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
-        metadata: bytes kept with every file, or for each file its own.
+        metadata: bytes stored with every file, or a sequence with those of each file.
         on_progress: called with (records written, records added) now and then during `finish`.
 
     Raises:
         StorageError: the file system refuses; names the path.
-        LimitExceeded: a key, a value or a file is over the format's limits.
+        LimitExceeded: a key, a value or a file exceeds the format's limits.
     """
 
     def __init__(
@@ -296,7 +295,7 @@ class SortedFileBuilder(LaneBuilder):
         remove_leftovers(self._directory, self._files)
 
     def finish(self) -> list[BuildReport]:
-        """Sort, merge and write every file, sync them, and rename them into place; a report for each."""
+        """Sort, merge and write every file, sync all, and rename them into place; returns a report for each."""
         reports = self.write(self.totals(), range(len(self._names)))
         assert sum(report.records + report.duplicates for report in reports) == self.added, "every record has its file"
         with refusals(self._directory):
@@ -310,12 +309,12 @@ _EMPTY_GROUP = GroupTotal(0, 0, 0, b"")
 
 
 def temporary_path(directory: str, name: str) -> str:
-    """Where a sorted file is written before it has its name."""
+    """Return the path of a sorted file before it is renamed."""
     return f"{directory}{os.sep}{name}{TEMPORARY_SUFFIX}"
 
 
 def put_in_place(directory: str, names: Iterable[str], files: Files) -> None:
-    """The last step of a build: every file gets its name."""
+    """Rename every file of a build to its final name: the last step."""
     with refusals(directory):
         for name in names:
             files.rename(temporary_path(directory, name), f"{directory}{os.sep}{name}")
@@ -323,7 +322,7 @@ def put_in_place(directory: str, names: Iterable[str], files: Files) -> None:
 
 
 def remove_leftovers(directory: str, files: Files) -> None:
-    """Remove what a build that was cut off has left."""
+    """Remove the temporary files of an interrupted build."""
     with refusals(directory):
         for entry in files.list_directory(directory):
             if entry.kind == "file" and _LEFTOVER.fullmatch(entry.name):
@@ -332,7 +331,7 @@ def remove_leftovers(directory: str, files: Files) -> None:
 
 @contextlib.contextmanager
 def refusals(directory: str) -> Iterator[None]:
-    """What the file system says, as one error that names the place."""
+    """Convert OSError to a `StorageError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -358,7 +357,7 @@ def build(
     """Build one sorted file from records in any order; of equal keys the last wins.
 
     Raises:
-        StorageError, LimitExceeded: as `SortedFileBuilder`.
+        StorageError, LimitExceeded: see `SortedFileBuilder`.
     """
     directory, name = os.path.split(os.fspath(path))
     with SortedFileBuilder(

@@ -1,7 +1,7 @@
-"""Where the lz4 functions come from: the lz4 package's own extension module, by address, so that no GIL is needed.
+"""The lz4 functions, taken by address from the lz4 package's extension module, so that they run without the GIL.
 
-The alternative, linking liblz4, needs its headers at build time, which a fresh machine does not have.  Where the
-package's module hides its symbols, its Python functions serve, under the GIL.
+Linking liblz4 instead would need its headers at build time, which a fresh machine does not have. If the package's
+module hides its symbols, its Python functions are called, under the GIL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import lz4.block
 
 from gossipkv.storage import _storage
 
-# How pages may be compressed, and the number that says so in a file.
+# Page compressions, and their numbers in a file.
 COMPRESSIONS = {"none": 0, "lz4": 1}
 
 _COMPRESS = "LZ4_compress_default"
@@ -20,7 +20,7 @@ _DECOMPRESS_PARTIAL = "LZ4_decompress_safe_partial"
 
 
 def _addresses() -> tuple[int, int]:
-    """The addresses of the two functions, or zeros where the module does not export both."""
+    """Return the addresses of the two functions, or zeros if the module does not export both."""
     try:
         library = ctypes.CDLL(lz4.block._block.__file__)  # noqa: SLF001  The module has no public name.
         functions = (getattr(library, _COMPRESS), getattr(library, _DECOMPRESS_PARTIAL))
@@ -39,7 +39,7 @@ def _decompress(data: bytes, capacity: int) -> bytes:
 
 
 def install(*, native: bool = True) -> bool:
-    """Choose the functions; says whether they run without the GIL.  `native=False` is for tests."""
+    """Choose the functions. Returns True if they run without the GIL. `native=False` is for tests."""
     compress, decompress = _addresses() if native else (0, 0)
     _storage.install_compression(compress, decompress, _compress, _decompress)
     return compress != 0

@@ -1,6 +1,6 @@
-"""Directories and what is below them: made and removed so that a crash leaves nothing half there.
+"""Directories made and removed so that a crash leaves nothing half done.
 
-Everything here blocks, and raises OSError as the system says it; `storage_error` puts that into words.
+All functions block and raise the system's OSError; `storage_error` turns that into a message.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 def storage_error(error: OSError, path: PurePath, what: str) -> StorageError:
-    """Return what the system refused, with the file that it names, else `path`."""
+    """Return a `StorageError` for the system's refusal, with the file that the OSError names, else `path`."""
     where = error.filename or str(path)
     return StorageError(f"{where}: {what}: {error.strerror}", {"file": str(where), "errno": error.errno})
 
 
 def make_directory(files: Files, path: PurePath) -> None:
-    """Have a directory, with those above it, durable whoever made it: that one may have been killed before its sync."""
+    """Make a directory and its parents, durably.
+
+    An existing directory's parent is synced too: its maker may have been killed before the sync.
+    """
     try:
         is_there = files.stat(path).kind in {"directory", "link"}
     except FileNotFoundError:
@@ -34,18 +37,18 @@ def make_directory(files: Files, path: PurePath) -> None:
     try:
         files.sync_directory(path.parent)
     except PermissionError:
-        if not is_there:  # Else it was not made by us.
+        if not is_there:  # The directory existed already, so its durability is not ours to ensure.
             raise
 
 
 def clear_directory(files: Files, directory: PurePath) -> None:
-    """Remove all that is in a directory."""
+    """Remove everything in a directory."""
     for entry in files.list_directory(directory):
         remove_tree(files, directory / entry.name)
 
 
 def remove_tree(files: Files, path: PurePath) -> None:
-    """Remove a file, or a directory with all below it; links are removed and not followed."""
+    """Remove a file, or a directory with everything below it; links are removed and not followed."""
     try:
         kind = files.stat(path).kind
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Small checked documents: one JSON object with its kind, its format and a checksum, replaced as a whole.
+"""Small checked documents: one JSON object with its kind, format and checksum, always replaced as a whole.
 
-What a node has decided (who it is, which version is active, what a built version consists of) stands in such
-files.  They are text, so that people can read them with `cat`, and every damaged byte is noticed:
+They hold a node's decisions: its identity, the active version, the files of a built version. They are text, so that
+people can read them with `cat`. Every damaged byte is noticed:
 
     offset size field
     0      9    "GossipKV "
@@ -14,12 +14,11 @@ files.  They are text, so that people can read them with `cat`, and every damage
     20+k+d n    body: one JSON object, keys sorted, no spaces, ASCII
     ...    1    line feed, the last byte of the file
 
-The invariant: at any moment, across crashes too, the path holds the old document or the new one, whole.  Hence:
-write beside it, sync, rename, sync the directory.
+The invariant: at any moment, across crashes too, the path holds the whole old document or the whole new one. Hence a
+write goes to a temporary file, which is synced and renamed; then the directory is synced.
 
-The checksum stands first and covers kind and format, so that a flipped digit of the format is damage and not "a
-newer format".  CRC-32 is zlib's rather than the sorted file's CRC-32C: a person with Python or gzip at hand can check
-and repair a document without this program, and speed is of no matter here.
+The checksum covers kind and format, so a flipped digit of the format is reported as damage and not as a newer format.
+It is zlib's CRC-32, not CRC-32C: anyone with Python or gzip can verify and repair a document. Speed does not matter.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ Body = dict[str, Json]
 MAGIC = b"GossipKV "
 CHECKSUM_AT = len(MAGIC)
 COVERED_AT = CHECKSUM_AT + 8
-# The largest real one is the manifest of a version with 16,384 files, about 3 MiB.
+# The largest document in practice is the manifest of a version with 16,384 files, about 3 MiB.
 MAX_DOCUMENT_BYTES = 64 << 20
 
 _HEAD = re.compile(rb" ([A-Z]{1,32}) ([1-9][0-9]{0,8})\n")
 
 
 def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
-    """The bytes of a document."""
+    """Return the bytes of a document."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     covered = f" {kind} {format_number}\n{text}\n".encode("ascii")
     assert _HEAD.match(covered), kind
@@ -60,11 +59,11 @@ def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
 
 
 def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body:
-    """The body of a document; `name` is what errors call it.
+    """Return the body of a document; errors call the document `name`.
 
     Raises:
-        Corrupt: a byte differs from what was written, or is missing, or is too many.
-        UnsupportedFormat: not a document, a document of another kind, or of a newer format.
+        Corrupt: a byte differs from what was written, or is missing, or is extra.
+        UnsupportedFormat: not a document, or a document of another kind or a newer format.
     """
     if not data:
         raise Corrupt(name, 0, "the file is empty", expected=kind)
@@ -101,7 +100,7 @@ def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body
 
 
 def _parse(data: bytes, start: int, name: str) -> Body:
-    """The JSON object; wrong only when a program wrote a wrong one, since the checksum matched."""
+    """Parse the JSON object. The checksum matched, so only a defective writer can make this fail."""
     if not data.endswith(b"}\n"):
         raise Corrupt(name, len(data), "the body does not end with '}' and a line feed")
     try:
@@ -114,10 +113,10 @@ def _parse(data: bytes, start: int, name: str) -> Body:
 
 
 def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1) -> Body:
-    """The body of the document at `path`.
+    """Return the body of the document at `path`.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no file at `path`.
         Corrupt, UnsupportedFormat: see `decode`; both name the file.
         OSError: the system refused.
     """
@@ -125,10 +124,10 @@ def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int 
 
 
 def read_file(files: Files, path: AnyPath) -> bytes:
-    """All of a file that is as small as a document.
+    """Return the content of a file of at most `MAX_DOCUMENT_BYTES`.
 
     Raises:
-        Corrupt: it is larger than any.
+        Corrupt: the file is larger.
         OSError: the system refused.
     """
     descriptor = files.open(path)
@@ -142,20 +141,20 @@ def read_file(files: Files, path: AnyPath) -> bytes:
 
 
 def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
-    """Puts a document at `path`, in place of what was there; returns when that is durable.
+    """Replace the document at `path`; returns when the new one is durable.
 
     Raises:
-        OSError: the system refused; the old document stands, or (if the last step failed) the new one.
+        OSError: the system refused; the old document remains, or (if the last step failed) the new one.
     """
     replace_file(files, path, encode(kind, body, format_number=format_number))
 
 
 def replace_file(files: Files, path: AnyPath, data: bytes) -> None:
-    """Puts a file with this content in place of what was there; as `write_document`."""
+    """Replace the file at `path` by one with this content; as `write_document`."""
     target = os.fspath(path)
     beside = f"{target}.tmp"
     with contextlib.suppress(FileNotFoundError):
-        files.unlink(beside)  # A crash left it.
+        files.unlink(beside)  # A crash left the file.
     descriptor = files.open(beside, WRITE_NEW)
     try:
         try:
@@ -172,7 +171,7 @@ def replace_file(files: Files, path: AnyPath, data: bytes) -> None:
 
 
 def whole(body: Body, key: str, name: str) -> int:
-    """The non-negative integer at `key`."""
+    """Return the non-negative integer at `key`."""
     value = body.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Corrupt(name, COVERED_AT, f"{key!r} should be a whole number", got=repr(value)[:80])
@@ -180,7 +179,7 @@ def whole(body: Body, key: str, name: str) -> int:
 
 
 def text(body: Body, key: str, name: str) -> str:
-    """The string at `key`."""
+    """Return the string at `key`."""
     value = body.get(key)
     if not isinstance(value, str):
         raise Corrupt(name, COVERED_AT, f"{key!r} should be a string", got=repr(value)[:80])
@@ -188,7 +187,7 @@ def text(body: Body, key: str, name: str) -> str:
 
 
 def flag(body: Body, key: str, name: str) -> bool:
-    """The truth value at `key`."""
+    """Return the truth value at `key`."""
     value = body.get(key)
     if not isinstance(value, bool):
         raise Corrupt(name, COVERED_AT, f"{key!r} should be true or false", got=repr(value)[:80])

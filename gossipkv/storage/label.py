@@ -1,7 +1,7 @@
-"""What a sorted file says about itself, read from afar: its footer and its metadata, in a few small reads.
+"""Labels of sorted files: footer and metadata, read with a few small reads, without mapping the file.
 
-Whoever has many files, or files on another machine, asks this before they are fetched and mapped.  A label proves
-nothing about the records; `CheckedBody` hands out any bytes of the body, each page compared with its checksum.
+They suit a caller with many files, or with files on another machine that are not fetched yet. A label proves nothing
+about the records. `CheckedBody` returns bytes of the body after comparing each page with its checksum.
 `docs/development/sorted-file.md` draws the bytes.
 """
 
@@ -27,10 +27,10 @@ HEADER_BYTES: Final = 64
 FOOTER_BYTES: Final = 256
 PAGE_BYTES: Final = 4_096
 
-# More is somebody else's: what this program keeps with a file is a line of JSON.
+# GossipKV stores one line of JSON as metadata, so longer metadata was written by another program.
 MAX_METADATA_BYTES: Final = 1 << 20
 
-_CHUNK_PAGES: Final = PAGE_BYTES // 4  # Whose checksums have a checksum together.
+_CHUNK_PAGES: Final = PAGE_BYTES // 4  # These page checksums share one checksum, a chunk of the format.
 
 _COMPRESSION_NAMES: Final = {number: name for name, number in COMPRESSIONS.items()}
 
@@ -40,24 +40,24 @@ class RandomAccess(Protocol):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name of the file in error messages."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Its size."""
+        """The size of the file in bytes."""
         ...
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Exactly these bytes."""
+        """Return exactly `size_bytes` bytes at `offset`."""
         ...
 
 
 def look_at_seal(files: Files, path: PurePath) -> tuple[int, int]:
-    """The size of a sorted file, and its seal: the CRC-32 of its last 256 bytes, the footer.
+    """Return the size of a sorted file, and its seal: the CRC-32 of its last 256 bytes, the footer.
 
-    The footer holds the checksum of the checksums of all pages, so the seal tells this file from every other,
-    at the cost of one page: a file that took another's place is noticed at opening.
+    The footer holds the checksum of all page checksums, so the seal distinguishes this file from any other at the cost
+    of one page. A replaced file is thus noticed at opening.
     """
     descriptor = files.open(path)
     try:
@@ -94,19 +94,19 @@ class Label:
     duplicates: int
     compression: str
     metadata: bytes
-    seal: int  # The CRC-32 of the footer: tells this file from every other.
+    seal: int  # CRC-32 of the footer, which distinguishes this file from any other.
     body_bytes: int
     records_end: int
-    blocks_at: int  # Where the block table stands; without lz4 it has no blocks.
+    blocks_at: int  # Offset of the block table, which has no blocks without lz4.
     blocks: int
 
 
 def read_label(source: RandomAccess) -> Label:
-    """The label of a sorted file.
+    """Return the label of a sorted file.
 
     Raises:
-        UnsupportedFormat: it is another kind of file, or of a format that this program does not read.
-        Corrupt: it is cut off, or its footer or metadata are damaged.
+        UnsupportedFormat: the file is of another kind, or of a format that this program does not read.
+        Corrupt: the file is cut off, or its footer or metadata are damaged.
     """
     name, size_bytes = source.name, source.size_bytes
     if size_bytes < HEADER_BYTES + FOOTER_BYTES:
@@ -155,9 +155,9 @@ def read_label(source: RandomAccess) -> Label:
 
 
 class CheckedBody:
-    """The body of a sorted file, from its start: no byte is handed out before its page's checksum has held.
+    """The body of a sorted file, from its start: no byte is returned before its page's checksum was verified.
 
-    Checksums are fetched for 4 MiB of the body at once, so that who reads in order pays one more small read for them.
+    Checksums are fetched for 4 MiB of the body at once, so sequential reads pay one more small read per 4 MiB.
     """
 
     def __init__(self, source: RandomAccess, size_bytes: int) -> None:
@@ -169,10 +169,10 @@ class CheckedBody:
         self._windows: tuple[int, ...] = ()  # The checksums of the windows, which the format calls chunks.
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """These bytes, which the caller knows to lie in the body.
+        """Return bytes that the caller knows to lie in the body.
 
         Raises:
-            Corrupt: the checksum of a page does not hold.
+            Corrupt: the checksum of a page does not match.
         """
         if not size_bytes:
             return b""
@@ -210,13 +210,13 @@ class CheckedBody:
 
 
 def _size_of(body_bytes: int) -> int:
-    """The size of the file around a body."""
+    """Return the size of the file around a body."""
     pages = -(-body_bytes // PAGE_BYTES)
     return body_bytes + 4 * pages + 4 * -(-4 * pages // PAGE_BYTES) + FOOTER_BYTES
 
 
 def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
-    """Why there is no footer: the file is another kind, or newer, or was cut off."""
+    """Return the error for a missing footer: the file is of another kind, or newer, or was cut off."""
     name = source.name
     if source.size_bytes == 0:
         return Corrupt(name, 0, "the file is empty")

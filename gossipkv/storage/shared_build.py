@@ -1,22 +1,15 @@
-"""Who writes what when several lanes build together: pure arithmetic over what each has added.
+"""Division of a build among lanes: pure arithmetic over the records that each lane has added.
 
-A build on several cores is one `LaneBuilder` in a thread for each: every lane adds the records of its share of the
-input, and lanes are in the order of the input.  Then either
+A build on several cores is one `LaneBuilder` per thread. Each lane adds the records of its share of the input, in input
+order. If no group has records in two lanes (the input is partitioned already), each lane writes its own groups and
+nothing is exchanged. Otherwise every lane spills its records, and writes a contiguous range of groups, merged from the
+runs of all lanes. The runs are in lane order, so the last record of a key wins, as in a build by one lane.
 
-* no group has records in two lanes, as when the input comes partitioned already: each lane writes the groups that it
-  has, straight from its memory or its own runs, and nothing is exchanged; or
-* every lane puts aside what it has, and writes a contiguous range of the groups, merged from the runs of all lanes.
-  The runs stand in the order of the lanes, so that the last record of a key stays, as in a build of one lane.
+The invariant: every file has the same bytes as in a build by one lane. They depend on the group's records alone, since
+the seed and the common prefix are those of all its keys. So nodes that build other partitions get the same file.
 
-The invariant: the bytes of every file are those of the build in one lane.  They depend on the records of the group
-alone, whatever else is built with it: the seed and the common prefix are those of all its keys.  So nodes that build
-other partitions of a version beside it have the same file.
-
-Rejected: sending each record to the lane of its group while it is read.  It needs no second pass, but each record is
-copied once more even if the input is partitioned, and a slow lane holds up all others.
-
-Also rejected: a process for each lane.  Each took an interpreter's start and memory from the build, and runs had to
-have names; two threads take less processor time, and as little of the clock.
+Rejected: sending each record to its group's lane while reading (copies each record once more, and a slow lane delays
+all); one process per lane (start-up and memory of an interpreter, named runs, more CPU time, no less elapsed time).
 """
 
 from __future__ import annotations
@@ -31,27 +24,27 @@ from gossipkv.storage.builder import GroupTotal, Totals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Beside its records a file costs its making and its sync: about as much time as this many bytes.
+# The creation and the sync of a file take about as long as writing this many bytes.
 _FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each lane is to write."""
+    """The groups that each lane writes."""
 
-    totals: Totals  # Of the whole build.
-    groups: list[list[int]]  # For each lane, ascending; a contiguous range if they exchange.
-    exchange: bool  # Whether the lanes have to put aside what they have, each for all.
+    totals: Totals  # Totals of the whole build.
+    groups: list[list[int]]  # Ascending, for each lane; a contiguous range with `exchange`.
+    exchange: bool  # True if every lane must spill its records for all lanes.
 
     def __post_init__(self) -> None:
-        """Asserts that every group with records is written, and by one lane."""
+        """Assert that every group with records is written by exactly one lane."""
         written = [group for share in self.groups for group in share]
         assert len(set(written)) == len(written), self.groups
         assert self.totals.groups.keys() <= set(written), self.groups
 
 
 def share_groups(lanes: Sequence[Totals], group_count: int) -> Shares:
-    """Share the groups out among the lanes, which have added these."""
+    """Divide the groups among the lanes that added these totals."""
     totals = combined(lanes)
     if sum(len(lane.groups) for lane in lanes) > len(totals.groups):
         empty = GroupTotal(0, 0, 0, b"")
@@ -65,7 +58,7 @@ def share_groups(lanes: Sequence[Totals], group_count: int) -> Shares:
 
 
 def combined(lanes: Sequence[Totals]) -> Totals:
-    """The totals of a build whose lanes have these."""
+    """Return the totals of a build from those of its lanes."""
     groups: dict[int, GroupTotal] = {}
     for lane in lanes:
         for number, more in lane.groups.items():
@@ -85,7 +78,7 @@ def _sum(a: GroupTotal, b: GroupTotal) -> GroupTotal:
 
 
 def share_out(sizes: Sequence[int], count: int) -> list[range]:
-    """Neighbours to neighbours in `count` shares, the largest of which is as small as can be."""
+    """Divide neighbouring sizes into `count` contiguous ranges whose largest sum is minimal."""
     ends = list(accumulate(sizes))
     low, high = max(sizes, default=0), ends[-1] if ends else 0
     while low < high:
@@ -98,7 +91,7 @@ def share_out(sizes: Sequence[int], count: int) -> list[range]:
 
 
 def _shares(ends: Sequence[int], count: int, most: int) -> list[range]:
-    """As many neighbours as come to no more than `most`, share by share."""
+    """Return ranges of neighbours, each as long as its sum stays within `most`."""
     shares = []
     start = 0
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The signal that a mapped file sends which cannot be read any more: a program chooses to outlive it."""
+"""The handler of SIGBUS, the signal for a mapped page that cannot be read; a program installs it to survive that."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Documents that are overwritten in place: the same one in two slots of a file, so that a full disk takes the next one.
+"""Documents that are overwritten in place, so that the next one can be written to a full disk.
 
     offset size field
     0      4096 slot 0: a document, then line feeds to the end of the slot
-    4096   4096 slot 1: likewise
+    4096   4096 slot 1: the same document, padded the same way
 
-The first slot that is whole counts.  A write goes to one slot and then to the other, each synced, and first to one that
-is not whole: so at any moment, across crashes too, a slot holds the old document or the new one whole, and what a
-disk damages later in one of them is in the other, and in both after the next write.
+The first undamaged slot counts. A write goes to both slots, one after the other, each synced, and starts with a damaged
+one. So at any moment, across crashes too, one slot holds the old or the new document undamaged. If a disk later damages
+a slot, the other slot still has the document, and the next write repairs both.
 
-The file takes its room when it is made, by a rename; a file system that writes elsewhere whatever is overwritten
-(btrfs, ZFS) may still refuse for want of room.
+The file is allocated when it is created, by a rename. A copy-on-write file system (btrfs, ZFS) may still refuse an
+overwrite for want of room.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OVERWRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int = 1, every: bool = False) -> Body:
-    """The body that counts.
+    """Return the body that counts.
 
     Raises:
-        Corrupt: the file has another size; or no slot is whole; or one is not, where `every` one is to be.
-        UnsupportedFormat: likewise, or the one that counts is too new.
+        Corrupt: the file has the wrong size; or no slot is undamaged; or, with `every`, any slot is damaged.
+        UnsupportedFormat: under the same conditions, or the document that counts is too new.
     """
     if len(data) != FILE_BYTES:
         raise Corrupt(name, min(len(data), FILE_BYTES), "another size", expected=FILE_BYTES, got=len(data))
@@ -68,10 +68,10 @@ def read_slots(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1
 
 
 def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
-    """Have this body count from now on; returns when it is durable.
+    """Write `body` to both slots; returns when it is durable.
 
     Raises:
-        OSError: the system refused; what counted before still does, or the new one.
+        OSError: the system refused; either the old body or the new one counts.
     """
     document = encode(kind, body, format_number=format_number)
     assert len(document) <= SLOT_BYTES, (kind, len(document))
@@ -90,7 +90,7 @@ def write_slots(files: Files, path: AnyPath, kind: str, body: Body, *, format_nu
 
 
 def _whole_slots(files: Files, path: AnyPath, kind: str, newest_format: int) -> list[int]:
-    """The slots that are whole; none, if there is no such file, or it is of another size."""
+    """Return the undamaged slots; empty if the file is missing or has the wrong size."""
     try:
         data = read_file(files, path)
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _whole_slots(files: Files, path: AnyPath, kind: str, newest_format: int) -> 
 
 
 def _slot(data: bytes, slot: int, name: str, kind: str, newest_format: int) -> Body | Corrupt | UnsupportedFormat:
-    """What is in a slot, or what is wrong with it."""
+    """Return the body in a slot, or the error that decoding it raised."""
     padded = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES]
     try:
         return decode(padded.rstrip(b"\n") + b"\n", name, kind, newest_format=newest_format)

@@ -1,14 +1,14 @@
-"""The sorted file: an immutable map from bytes to bytes that is read where it lies, mapped into memory.
+"""The sorted file: an immutable map from bytes to bytes, read in place through a memory map.
 
-Records stand in key order, so that a scan reads forward; a hash index of one cache line per bucket leads to a record,
-so that a lookup costs two cold lines whatever the size; one checksum for each 4 KiB page is compared when the page is
-first touched, so that opening reads almost nothing and no unchecked byte is ever served.
-`docs/development/sorted-file.md` specifies every byte.
+Records are in key order, so a scan reads forward. A hash index with one cache line per bucket leads to a record, so a
+lookup costs two cold lines whatever the size. Each 4 KiB page has a checksum that is compared when the page is first
+touched, so opening reads almost nothing and no unchecked byte is ever served. `docs/development/sorted-file.md`
+specifies every byte.
 
-Rejected: a tree of pages (LMDB's, a cold line a level); a perfect hash (two bytes a record smaller, but the same cold
-lines and no in-order build); checksums of whole blocks on every read (the block would have to be read whole).
+Rejected: a tree of pages (LMDB's; one cold line per level); a perfect hash (two bytes less per record, but as many cold
+lines and no in-order build); checksums of whole blocks on every read (each block would have to be read whole).
 
-This is the one door to the reader; the serving loop enters through its `.pxd`.
+Python imports the reader from here only; the serving loop uses its `.pxd`.
 """
 
 from __future__ import annotations

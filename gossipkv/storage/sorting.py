@@ -1,7 +1,7 @@
-"""Records sorted, merged and written in order: the door to what builders are made of, for those who merge otherwise.
+"""The parts of the builder that sort, merge and write records, for `engine`, which merges differently.
 
-Records in any order, larger than memory, come out of a `RecordSorter` in order, having been put aside in a `Scratch`;
-as an `OrderedSource` they are one `Source` among those of a `Merge`; a `SortedFileWriter` makes a file of what comes.
+A `RecordSorter` takes records in any order, more than fit in memory, and spills them to a `Scratch`. Its output is an
+`OrderedSource`: one `Source` among those of a `Merge`. A `SortedFileWriter` writes the ordered records to a file.
 """
 
 from __future__ import annotations
