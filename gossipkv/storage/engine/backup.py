@@ -1,12 +1,12 @@
-"""Backups: a store copied while it runs, and put back as another one.
+"""Backups: copies of a running store, which are restored as a new store.
 
-A backup is a store's directory: runs are linked, so that they take no room, or copied where the file systems differ; of
-the log, what is not in runs yet is copied, for segments are used again.  It is as durable as the disk that it lies on,
-and linked files are that of the store: whoever fears for the disk copies the backup to another.
+A backup is a store's directory. Runs are hard-linked, so they take no room, or copied if the file systems differ. Log
+that is not in runs yet is copied, since segments are reused. Linked files are those of the store: against the loss of
+its disk, copy the backup to another disk.
 
-What is put back has another id: whoever went on from the old life would meet its positions a second time.
+A restored store has another id: a reader of the old one would otherwise meet its positions a second time.
 
-Everything here blocks, and raises OSError as the system says it.
+Everything here blocks, and raises the system's OSError.
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES: Final = 1 << 20
 
-# What says that a file cannot have a second name there: another file system, or one that has no such names.
+# These errors mean that the target cannot be linked: another file system, or one without hard links.
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
 class BackedUp(NamedTuple):
-    """What a backup consists of."""
+    """A completed backup."""
 
     directory: str
-    linked_bytes: int  # They lie on the store's own disk.
+    linked_bytes: int  # Still on the store's own disk.
     copied_bytes: int
-    position: int  # Batches up to this one are in it.
+    position: int  # The last position in the backup.
 
 
 def back_up(
     files: Files, directory: PurePath, manifest: Manifest, log: Sequence[Segment], target: PurePath
 ) -> BackedUp:
-    """Copy a store to `target`, which is made; its manifest comes last, so that a part of a backup is none.
+    """Copy a store to `target`, which is made; its manifest comes last, so a partial backup does not open.
 
     Requires: nobody removes or reuses a file of the store meanwhile.
 
     Raises:
-        StorageError: there is something at `target`.
+        StorageError: `target` is not empty.
         Corrupt: a segment of the log is damaged.
-        OSError: the system refused; what is there of the backup has no manifest.
+        OSError: the system refused; the partial backup has no manifest.
     """
     _make_empty(files, target)
     unmerged = [segment for segment in log if segment.name.number >= manifest.recovery_floor.number]
     copied = 0
     for segment in unmerged:
         for _ in read_segment(files, directory, segment.name, manifest.store, end=segment.end):
-            pass  # It is whole.
+            pass  # Reading to the end checks the segment.
         path = segment_path(directory, segment.name.number)
         copied += _copy(files, path, segment_path(target, segment.name.number), segment.end, segment.size_bytes)
     files.sync_directory(target / LOG)
@@ -90,12 +90,12 @@ def back_up(
 def restore(
     files: Files, backup: PurePath, directory: PurePath, random: random.Random, *, segment_bytes: int
 ) -> Manifest:
-    """Make a store in `directory` that has what a backup has, under an id of its own, in its first life.
+    """Make a store in `directory` with the content of a backup, a new id, and life 1.
 
     Raises:
-        StorageError: there is something in `directory`, or no backup at `backup`.
-        Corrupt, UnsupportedFormat: the backup is damaged; nothing was made that opens as a store.
-        OSError: the system refused; likewise.
+        StorageError: `directory` is not empty, or there is no backup at `backup`.
+        Corrupt, UnsupportedFormat: the backup is damaged; nothing that opens as a store was made.
+        OSError: the system refused; nothing that opens as a store was made.
     """
     try:
         old = read_manifest(files, backup)
@@ -121,7 +121,7 @@ def restore(
 
 
 def _renamed(frames: Iterable[Frame], following: Sequence[SegmentName]) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield what frames say, but that the next segment has another name; where none follows, none is named."""
+    """Yield frames whose `next` frame names the new segment; without a following segment it is dropped."""
     for frame in frames:
         payload = frame.payload
         if frame.kind == NEXT:
@@ -140,7 +140,7 @@ def _make_empty(files: Files, target: PurePath) -> None:
 
 
 def _take_runs(files: Files, source: PurePath, manifest: Manifest, target: PurePath) -> tuple[int, int]:
-    """Have every file of the runs in `target`, too: how many bytes were linked, and how many copied."""
+    """Link or copy every file of the runs to `target`; returns the bytes linked, and copied."""
     linked = copied = 0
     for file in manifest.run_files:
         here, there = source / RUNS / file.name, target / RUNS / file.name
@@ -156,7 +156,7 @@ def _take_runs(files: Files, source: PurePath, manifest: Manifest, target: PureP
 
 
 def _copy(files: Files, source: PurePath, target: PurePath, size_bytes: int, room_bytes: int = 0) -> int:
-    """Copy the first `size_bytes` of a file, synced, to one with at least that much room; its name is the caller's."""
+    """Copy the start of a file, synced, to a file with at least `room_bytes`; the caller syncs its directory."""
     reading, writing = files.open(source), -1
     try:
         writing = files.open(target, WRITE_NEW)

@@ -1,10 +1,10 @@
-"""The program that merges, in a process of its own: `python -m gossipkv.storage.engine.child`.
+"""The merging program, in a process of its own: `python -m gossipkv.storage.engine.child`.
 
-Sorting and writing beside the serving loop would hold up reads.  It imports no Trio, so that it starts quickly.
+Sorting and writing beside the serving loop would delay reads. It does not import Trio, so it starts quickly.
 
-    standard input   one line: the order (`Order`); then, whenever they come, lines with another pace: bytes a second
+    standard input   one line: the order (`Order`); then lines with a new write rate, in bytes a second
     standard output  lines of JSON: {"progress": bytes so far}, then {"done": [replaced, files, end]} of its
-                     `Output`, {"damaged": [file, offset, reason, expected, got]} or {"error": what went wrong}
+                     `Output`, {"damaged": [file, offset, reason, expected, got]} or {"error": reason}
     the leash        as of a build
 """
 
@@ -30,19 +30,19 @@ from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output, merge
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
 PART_BYTES: Final = 65_536
-LONGEST_SLEEP_S: Final = 60.0  # The system does not take any number; whoever waits longer sleeps again.
+LONGEST_SLEEP_S: Final = 60.0  # The system limits the timeout of `select`; longer waits sleep again.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the node tells its child."""
+    """The order of a node to its child."""
 
     merge: MergeOrder
     leash: int  # A descriptor.
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
+        """Return the order as one line of JSON."""
         told = self.merge
         runs = [run_json(Run(files)) for files in told.runs]
         plain = [getattr(told, field.name) for field in fields(told) if field.name not in {"runs", "start"}]
@@ -50,7 +50,7 @@ class Order:
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Return what `to_line` was called on."""
+        """Return the order that `to_line` encoded."""
         (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
         file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second = numbers
         order = MergeOrder(
@@ -72,22 +72,22 @@ class Order:
 
 
 class Progress(NamedTuple):
-    """How far it is."""
+    """The progress of the merge."""
 
     worked_bytes: int  # Read and written.
 
 
 class Refused(NamedTuple):
-    """It gave up: the system refused, or a limit was met."""
+    """The child gave up: the system refused, or a limit was exceeded."""
 
     reason: str
 
 
 def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
-    """What a line of the child says.
+    """Decode a line of the child.
 
     Raises:
-        ValueError, TypeError: nothing that it could.
+        ValueError, TypeError: the line is invalid.
     """
     try:
         told = json.loads(line)
@@ -106,7 +106,7 @@ def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
 
 
 def main() -> int:
-    """Merge as standard input orders; 0 when it was done."""
+    """Merge as ordered on standard input; returns 0 if it was done."""
     heard = Heard()
     line = heard.first_line()
     if line is None:
@@ -134,7 +134,7 @@ def main() -> int:
 
 @final
 class Heard:
-    """What comes on standard input: the order, then paces, each from the moment on at which it comes."""
+    """The lines of standard input: the order, then write rates, each effective when it arrives."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
         self.pace = Pace(0)
@@ -144,14 +144,14 @@ class Heard:
         self._has_ended = False
 
     def first_line(self) -> bytes | None:
-        """The first line, None when there is none."""
+        """Return the first line, or None if there is none."""
         while not self._waiting:
             if not self._read():
                 return None
         return self._waiting.pop(0)
 
     def wait(self, size_bytes: int) -> None:
-        """Return when as much may be written again, or another pace has come."""
+        """Return when as many bytes may be written again, or when another rate has arrived."""
         self._hear(0)
         end = time.monotonic() + self.pace.take(size_bytes, time.monotonic())
         while (left := end - time.monotonic()) > 0:
@@ -159,7 +159,7 @@ class Heard:
                 return
 
     def _hear(self, timeout_s: float) -> bool:
-        """Whether another pace has come, or comes within that time."""
+        """Return True if another rate has arrived, or arrives within the timeout."""
         if self._has_ended:
             time.sleep(timeout_s)
         elif not self._waiting and select.select([self._descriptor], [], [], timeout_s)[0]:

@@ -1,7 +1,7 @@
-"""Who writes a group and syncs it while the node goes on: a thread of its own, or one of Trio's over other files.
+"""Writing and syncing of groups beside the event loop: in a C thread, or in Trio's threads over other files.
 
-A hop through Trio's threads costs several times what a sync of a fast disk does, so real files have a thread in C that
-sleeps on an eventfd and answers by one (`_committer`).  A world with other files has the seam's threads.
+A hop through Trio's threads costs several times the sync of a fast disk. So real files have a C thread that sleeps on
+an eventfd and answers by another (`committer.pyx`); other files use the environment's threads.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Committing(Protocol):
     """Writes one group at a time."""
 
     def submit(self, group: Group) -> None:
-        """Begin to write it.  Requires: none is under way."""
+        """Begin to write a group. Requires: none is under way."""
         ...
 
     async def wait(self) -> None:
-        """Return when the next group that is submitted is written and synced.  Raises OSError."""
+        """Return when the next submitted group is written and synced. Raises OSError."""
         ...
 
     def close(self) -> None:
-        """Let go of the thread, once what is under way has ended."""
+        """Release the thread once the write under way has ended."""
         ...
 
 
@@ -78,11 +78,11 @@ class OverSeam:
 
 
 def write_group(files: Files, group: Group) -> None:
-    """Write it, and sync it.  Raises OSError."""
+    """Write and sync a group. Raises OSError."""
     files.pwrite(group.descriptor, group.data, group.offset)
     files.sync(group.descriptor)
 
 
 def committing(environment: Environment) -> Committing:
-    """Return what suits the files of a world."""
+    """Return the writer that suits the environment's files."""
     return OwnThread() if type(environment.files) is RealFiles else OverSeam(environment)

@@ -1,12 +1,12 @@
-"""The store without a world: what is written next, what may be read, what else is to be done, when there is no room.
+"""The core of a store, without I/O: decides writes, reads, merges, and refusals for lack of room.
 
-A plain object that is told what happened and says what is to be done; files, threads and children are the business of
-`works` and the shells.  Two rules carry it:
+A plain object that is told of events and returns the work to do; `works` and the shells handle files, threads and
+children. Two rules hold:
 
-* A batch is applied to the memtable after its sync, in the order of positions: nothing can be read before it is synced.
-  After a failure nothing is written or applied, for the life of the store has ended; what was synced is still read.
-* A memtable and the segments whose batches it has are closed together.  At most one such memtable waits to be merged
-  beside the one that is written to; who would need a third is refused.
+* A batch is applied to the memtable after its sync, in the order of positions, so nothing unsynced can be read. After a
+  failure nothing is written or applied any more, but synced records can still be read.
+* A memtable and the segments with its batches are closed together. At most one closed memtable waits to be merged; a
+  write that would need a third memtable is refused.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.works import Done, Short, Work
     from gossipkv.storage.sorted_file import SortedFile
 
-# How often, while a segment is filled, it is looked at how writers are held back.
+# The pressure on writers is computed again this often while a segment is filled.
 LOOKS = 64
-UNKNOWN_BYTES = 1 << 62  # Until somebody has looked.
+UNKNOWN_BYTES = 1 << 62  # Free space before the first look at the disk.
 
 
 class OpenedLog(NamedTuple):
-    """What an opening has found, or made."""
+    """The log and the memtables of a store, as found or made when it was opened."""
 
     active: Active
-    kept: tuple[Segment, ...]  # In runs, from the oldest.
-    closed: tuple[Segment, ...]  # Of the frozen memtable.
+    kept: tuple[Segment, ...]  # From the oldest; their records are in runs.
+    closed: tuple[Segment, ...]  # Segments of the frozen memtable.
     memtable: Memtable
     frozen: Memtable | None
     spaces: frozenset[int]
     next_space: int
     next_number: int
-    position: int  # The last one that counts.
+    position: int  # The last position that counts.
     files: Mapping[str, SortedFile]
-    reserved_bytes: int  # What the reserve takes of the disk.
-    damage: str | None = None  # For which not all of the log is there that was kept for its readers.
+    reserved_bytes: int  # Size of the reserve on the disk.
+    damage: str | None = None  # Damage that cut off the older part of the log kept for readers.
 
 
 @final
@@ -77,33 +77,33 @@ class Engine:
         self.directory = directory
         self.options = options
         self.counts = Counts()
-        self.closed: str | None = None  # Why, once it is.
-        self.has_failed = False  # It closed itself, and what was synced can be read.
-        self.trouble: str | None = None  # What could not be done last, beside the writing.
-        self.log_damage = log.damage  # For which the log begins later than it would.
-        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told, beside the reserve.
+        self.closed: str | None = None  # The reason, once the store is closed.
+        self.has_failed = False  # True if the store closed itself; synced records can still be read.
+        self.trouble: str | None = None  # The last error of work besides the writing.
+        self.log_damage = log.damage  # Damage that made the log begin later.
+        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last measured, without the reserve.
         self._reserved_bytes = log.reserved_bytes
         self._reserving: Reserve | None = None
-        self._replaced = self._frozen_replaced = 0  # Records that batches which relieve have put, in this life.
-        self._deletes_wait = False  # For a flush, or for the next segment.
+        self._replaced = self._frozen_replaced = 0  # Records put by relieving batches since the opening.
+        self._deletes_wait = False  # True if deletes wait for a flush or for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
-        self._live = set(log.spaces)  # With what is planned.
+        self._live = set(log.spaces)  # Includes planned changes.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
-        self._pressure: policy.Pressure | None = None  # As last looked at.
+        self._pressure: policy.Pressure | None = None  # As last computed.
         self._limits = policy.Limits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
         self._next_number = log.next_number
         self._making: MakeSegment | None = None
         self._frozen = log.frozen
-        self._turns = log.frozen is not None  # A second memtable is planned, or there.
-        self._spaces = set(log.spaces)  # As synced.
+        self._turns = log.frozen is not None  # A second memtable is planned, or exists.
+        self._spaces = set(log.spaces)  # As of the last sync.
         self._reserved: set[int] = set()
         self._next_space = log.next_space
         self.view = self._new_view()
 
     @property
     def manifest(self) -> Manifest:
-        """What the store consists of."""
+        """The manifest: the files and spaces of the store."""
         return self.upkeep.manifest
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -114,19 +114,19 @@ class Engine:
             raise self.closed_error()
 
     def closed_error(self) -> StorageError:
-        """What `check_open` raises once the store is closed."""
+        """Return the error that `check_open` raises once the store is closed."""
         return StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
 
     def check_readable(self) -> None:
-        """Raise `StorageError` when the store was closed, and has not failed before."""
+        """Raise `StorageError` if the store was closed other than by a failure."""
         if not self.has_failed:
             self.check_open()
 
     def reserve_space(self) -> int:
-        """Return the number of a space that a batch may make: given out once, for good when that batch is synced.
+        """Return the number of a space that a batch may make; it stays used once that batch is synced.
 
         Raises:
-            LimitExceeded: all are given out.
+            LimitExceeded: all numbers are used.
             StorageError: the store is closed.
         """
         self.check_open()
@@ -137,18 +137,18 @@ class Engine:
         return space
 
     def append(self, batch: Batch) -> int:
-        """Plan to write a batch, which is not changed from now on; returns its position.
+        """Plan to write a batch, which must not be changed from now on; returns its position.
 
         Raises:
-            Overloaded: there is no room now; nothing has changed, and it says what room is missing.
-            LimitExceeded: it is longer than any segment has room for.
-            ValueError: it is empty, touches a space that is not live, or makes one that was not reserved.
+            Overloaded: there is no room now; names the missing room; nothing has changed.
+            LimitExceeded: the batch is longer than a segment allows.
+            ValueError: the batch is empty, touches a space that is not live, or makes one that was not reserved.
             StorageError: the store is closed; says why.
         """
         return self._writer.plan_plain(batch) or self._append(batch)
 
     def _append(self, batch: Batch) -> int:
-        """Plan to write a batch about which, or about the room for which, there is something to be found out."""
+        """Plan a batch that `plan_plain` did not take."""
         self.check_open()
         if not batch.count:
             raise ValueError("a batch without operations")
@@ -169,7 +169,7 @@ class Engine:
         return position
 
     def _check_spaces(self, batch: Batch) -> None:
-        """Judge what a batch does to spaces in its order, in which a restart does it again."""
+        """Check the space operations of a batch in order, since a restart replays them in order."""
         made: set[int] = set()
         dropped: set[int] = set()
         for kind, space in batch.steps:
@@ -183,9 +183,10 @@ class Engine:
                 dropped.add(space)
 
     def _make_room(self, size_bytes: int, cost: int, batch: Batch) -> None:
-        """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now.
+        """Turn to another segment and memtable if the next frame does not fit. Raises `Overloaded`: not now.
 
-        Where room is scarce, a batch that `may_fill` has the rest of the open segment, and one that relieves has all.
+        If room is scarce, a batch that `may_fill` may use the rest of the open segment; one that relieves may use any
+        room.
         """
         writer = self._writer
         is_full = not writer.fits(size_bytes, cost)
@@ -212,7 +213,7 @@ class Engine:
         self._turns = True
 
     def relieve(self) -> bool:
-        """Plan to close the memtable where room is scarce and deletes are worth more than that costs; whether to."""
+        """Plan to close the memtable if room is scarce and its deletes free more than that costs; True if planned."""
         state, options = self.state(), self.options
         memtables = [self._writer.memtable, *([] if self._frozen is None else [self._frozen])]
         replaced = self._replaced + self._frozen_replaced
@@ -228,11 +229,11 @@ class Engine:
         return True
 
     def group(self) -> Group | None:
-        """Return what is to be written next; None while a group is under way, or nothing waits."""
+        """Return the next group to write; None if a group is under way or nothing waits."""
         return None if self.closed is not None else self._writer.group()
 
     def synced(self, position: int) -> None:
-        """Apply the group that is under way: it is written and synced."""
+        """Apply the group that is under way, which is now written and synced."""
         assert self.closed is None, "nothing is applied after a failure"
         written = self._writer.written(position)
         self.counts.groups += 1
@@ -262,26 +263,26 @@ class Engine:
             self.upkeep.dropped_bytes += self.view.size_bytes(space)
 
     def failed(self, error: OSError) -> None:
-        """End the life of the store: a write or a sync of its log failed, and what the disk holds is not known."""
+        """End the life of the store: a write or sync of its log failed, so the disk's content is unknown."""
         self.fail(f"its log cannot be written: {error.strerror or error}")
 
     def fail(self, why: str) -> None:
-        """End the life of the store; what was synced is still read."""
+        """End the life of the store; synced records can still be read."""
         self.has_failed |= self.closed is None
         self.close(why)
 
     @property
     def position(self) -> int:
-        """The last one that was given, synced or not."""
+        """The last position that was assigned, synced or not."""
         return self._writer.position
 
     @property
     def synced_position(self) -> int:
-        """The last one that is synced; what it and those before it say can be read."""
+        """The last synced position; batches up to it can be read."""
         return self._writer.synced
 
     def mark(self) -> bool:
-        """Plan a frame that says what is synced, if there is none that does; whether it was due."""
+        """Plan a frame that records the synced position, unless one exists already; returns True if planned."""
         is_due = self.closed is None and self._writer.mark_due
         if is_due:
             self._writer.mark()
@@ -291,20 +292,20 @@ class Engine:
 
     @property
     def spaces(self) -> frozenset[int]:
-        """The live ones, as of the last sync."""
+        """The live spaces, as of the last sync."""
         return frozenset(self._spaces)
 
     @property
     def first_space(self) -> int | None:
-        """The lowest one that is live, as of the last sync."""
+        """The lowest live space, as of the last sync."""
         return min(self._spaces, default=None)
 
     def has_space(self, space: int) -> bool:
-        """Whether it is live, as of the last sync."""
+        """Return True if `space` is live, as of the last sync."""
         return space in self._spaces
 
     def log(self) -> list[Segment]:
-        """The segments that can be read by position, the one that is written to the last, each up to what is synced."""
+        """Return the segments that can be read by position, up to the synced position; the active one is last."""
         active = self._writer.active
         now = [active.until(self._writer.synced)] if active.offset > HEADER_BYTES else []
         return [*self.upkeep.kept, *self.upkeep.closed, *now]
@@ -316,17 +317,17 @@ class Engine:
         return log[0].first - 1 if log else self._writer.synced
 
     def lose_log(self, number: int, damage: Exception) -> None:
-        """Have the log begin behind a damaged segment, if nothing but its readers needs it."""
+        """Make the log begin behind a damaged segment, if only readers of the log need that segment."""
         if self.upkeep.lose_log(number):
             self.log_damage = str(damage)
 
     @property
     def memtable_bytes(self) -> int:
-        """What records take in memory until they are merged."""
+        """The memory of records that are not merged yet."""
         return self._writer.memtable.bytes_used + (0 if self._frozen is None else self._frozen.bytes_used)
 
     def unmerged(self) -> list[Segment]:
-        """The segments that recovery would read, the one that is written to the last, though it may have no frame."""
+        """Return the segments that recovery would read; the active one comes last, even without frames."""
         return [*self.upkeep.closed, self._writer.active.until(self._writer.synced)]
 
     def _new_view(self) -> View:
@@ -339,17 +340,17 @@ class Engine:
     # -- beside it ---------------------------------------------------------------------------------------------------
 
     def state(self) -> policy.StoreState:
-        """How it stands, for those who decide what is merged and who is refused."""
+        """Return the state by which `policy` decides merges and refusals."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
         free_bytes = self._free_bytes + self._reserved_bytes
         return self.upkeep.state(active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait)
 
     def pressure(self) -> policy.Pressure:
-        """How much writers are slowed, or why they are refused: as of now, or of a little before."""
+        """Return how much writers are slowed, or why they are refused: as of now, or slightly earlier."""
         return self._pressure if self._pressure is not None and self._writer.is_open else self._look()
 
     def _look(self) -> policy.Pressure:
-        """Find out how writers are held back; it holds for the next few bytes of the log, unless something happens."""
+        """Compute the pressure; it holds for the next few bytes of the log, unless something happens."""
         self._pressure = policy.pressure(self.state(), self._limits)
         if self.closed is None:
             self._writer.open(0 if self._pressure.refusal else self.options.segment_bytes // LOOKS)
@@ -357,7 +358,7 @@ class Engine:
 
     @property
     def free_bytes(self) -> int:
-        """What is free on the file system, as last told, beside what the reserve has."""
+        """Free bytes of the file system, as last measured, without the reserve."""
         return self._free_bytes
 
     @free_bytes.setter
@@ -365,14 +366,14 @@ class Engine:
         self._free_bytes, self._pressure = told, None
 
     def manner(self, *, is_flush: bool) -> policy.Manner:
-        """How hard a merge is to work now."""
+        """Return how hard a merge should work now."""
         return policy.manner(self.state(), self._limits, is_flush=is_flush)
 
     def next_work(self, without: Collection[type[Work]] = ()) -> Work | None:
-        """Return the next thing to be done beside the writing, which is then under way; None: nothing now.
+        """Return the next work besides the writing, which then counts as under way; None: nothing now.
 
-        Of each kind one is under way at a time.  `without`: kinds that the disk refused a moment ago, which keep no
-        other waiting: what is removed may be the room that is missing.
+        Of each kind one is under way at a time. `without`: kinds that the disk refused a moment ago. They do not block
+        other kinds, since a removal may free the missing room.
         """
         if self.closed is not None:
             return None
@@ -397,7 +398,7 @@ class Engine:
         return self._making
 
     def _next_merge(self) -> Merge | None:
-        """A flush before any compaction: writers may wait for it."""
+        """Begin a flush before any compaction, since writers may wait for the flush."""
         upkeep, state = self.upkeep, self.state()
         if upkeep.merge is not None or self._is_short(state):
             return None
@@ -409,7 +410,7 @@ class Engine:
         return upkeep.begin_compaction(chosen, self._spaces, rate, policy.stretch_bytes(state, self._limits))
 
     def _next_reserve(self) -> Reserve | None:
-        """The reserve: made as soon as there is room for it, and shortened by what that needs which gives room back."""
+        """Plan a change of the reserve: fill it once there is room, and shorten it for merges that free room."""
         state, size_bytes = self.state(), self.options.reserve_bytes
         if self._reserving is not None or self._free_bytes == UNKNOWN_BYTES:
             return None
@@ -420,11 +421,11 @@ class Engine:
         return self._reserving
 
     def _is_short(self, state: policy.StoreState) -> bool:
-        """Whether what is to be done next finds no room beside the reserve, and there is one."""
+        """Return True if the next work does not fit beside the reserve, and there is a reserve."""
         return self._reserved_bytes > 0 and self._free_bytes < self._needed_bytes(state)
 
     def _needed_bytes(self, state: policy.StoreState) -> int:
-        """What the next merge or its switch needs, and deletes that wait for a segment."""
+        """Return the room for the next merge or its switch, and for a segment that deletes wait for."""
         segment = self.options.segment_bytes if self._deletes_wait and self._writer.prepared is None else 0
         if self.upkeep.merge is not None:
             return segment + self.upkeep.switch_bytes
@@ -434,7 +435,7 @@ class Engine:
         return segment + (0 if chosen is None else policy.compaction_bytes(state, chosen, self._limits))
 
     def done(self, work: Short, result: Done) -> None:
-        """Hear that something was done, and what `works.perform` said of it."""
+        """Record that work was done, with the result of `works.perform`."""
         match work:
             case MakeSegment():
                 assert isinstance(result, int), "a descriptor"
@@ -449,19 +450,19 @@ class Engine:
                 self._reserved_bytes, self._reserving, self._pressure = size_bytes, None, None
 
     def made(self, work: MakeSegment, descriptor: int) -> None:
-        """Have the next segment: it is allocated, and its header is synced."""
+        """Accept the next segment, which is allocated and whose header is synced."""
         assert work is self._making, "one segment at a time"
         self._making = self.trouble = None
         name = SegmentName(work.header.number, work.header.salt)
         self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
     def merged(self, work: Merge, output: Output) -> None:
-        """Have what a merge wrote take its inputs' place."""
+        """Accept the output of a merge, to replace its inputs by the next switch."""
         self.counts.merged_bytes += sum(file.size_bytes for file in output.files)
         self.upkeep.merged(work, output)
 
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> None:
-        """Read from what was switched to: it is durable, and its new files are open."""
+        """Read from the new manifest, which is durable, and whose new files are open."""
         self.counts.switches += 1
         if self.upkeep.switched(work, opened):
             self.upkeep.dropped_bytes += policy.hidden_bytes(self.state(), self._frozen_replaced)
@@ -472,12 +473,12 @@ class Engine:
         self.view = self._new_view()
 
     def put_off(self, work: Work, error: Exception) -> None:
-        """Hear that something could not be done: it is handed out again, to whoever thinks it is time."""
+        """Record that work failed; `next_work` will return it again, when the caller asks."""
         self.counts.put_off += 1
         self.trouble = str(error)
         match work:
             case MakeSegment(header, recycled):
-                self._making = None  # With that number it is not tried again: what is there of it is not known.
+                self._making = None  # That number is not used again, since the state of its file is unknown.
                 self.upkeep.abandon([header.number, *([] if recycled is None else [recycled])])
             case Switch() if isinstance(error, Corrupt | UnsupportedFormat):
                 self.upkeep.switch_refused()
@@ -491,13 +492,13 @@ class Engine:
                 self._reserving = None
 
     def close(self, reason: str = "it was asked to") -> None:
-        """End the life of the store; of what was not synced by now it is not known whether it is kept."""
+        """End the life of the store; batches that are not synced by now may or may not be kept."""
         if self.closed is None:
             self.closed = reason
             self._writer.stop()
 
     def leftovers(self) -> list[PurePath]:
-        """Return the files that nobody will need, once the store is closed: allocated ahead, or not removed yet."""
+        """Return files that nothing will need once the store is closed: allocated ahead, or not removed yet."""
         prepared = self._writer.prepared
         if prepared is not None:
             self.upkeep.abandon([prepared.name.number])
@@ -505,5 +506,5 @@ class Engine:
 
     @property
     def descriptors(self) -> list[int]:
-        """Those of the segments that are open for writing."""
+        """The descriptors of the segments that are open for writing."""
         return [one.descriptor for one in (self._writer.active, self._writer.prepared) if one is not None]

@@ -1,11 +1,11 @@
-"""Reading the log while or after it is written: batches for whoever follows it.
+"""Reading the log while it is written or later, in batches, for followers.
 
-Each follower has a cursor of its own, which says where it goes on.  What it is given at a time is a slice of a segment:
-planned and taken in where the store is (`LogReader`), read wherever it may block (`Slice.read`).  So a follower takes
-the memory of a slice, however far it is behind, and none waits for another.
+Each follower has a cursor, which holds its position. It gets one slice of a segment at a time. The store plans slices
+and accepts the results (`LogReader`); `Slice.read` may block and runs anywhere. So a follower takes the memory of one
+slice, whatever its lag, and followers do not wait for each other.
 
-Every frame is checked whenever it is read.  Where slices ended is marked now and then, for all cursors of a store:
-one that is made for a position walks from the mark before it, and not from where the segment begins.
+Every frame is checked at each read. Some slice ends are remembered as marks, shared by all cursors of a store: a new
+cursor reads from the mark before its position, and not from the start of the segment.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ if TYPE_CHECKING:
 
 Operations = list[tuple[int, int, bytes, bytes]]
 
-# Read at once, and longer only when a frame is: what makes objects of it has the interpreter's lock for a millisecond.
+# Read at once, unless a single frame is longer. Decoding this much holds the GIL for a millisecond.
 SLICE_BYTES: Final = 128 << 10
-# A slice that ends the segment, as far as it is written, and is no longer: the system has it in memory, as a rule, and
-# another thread would take longer than reading it.
+# A slice this short at the written end of a segment is read in place. The system has it in memory, as a rule, and a hop
+# to another thread would take longer.
 SHORT_BYTES: Final = 16 << 10
-# Between two marks in a segment: what a new cursor walks at most, where others have been.
+# Distance of two marks in a segment: the most that a new cursor reads in vain, behind other cursors.
 MARK_BYTES: Final = 1 << 20
 
 
 class Place(NamedTuple):
-    """Where a reader goes on."""
+    """A reader's place in the log."""
 
-    position: int  # Of the frame before.
-    number: int  # The segment, or where there is none of that number the next one in the log.
-    offset: int  # Where the next frame begins in it.
+    position: int  # Position of the frame before.
+    number: int  # Segment, or the next existing one above that number.
+    offset: int  # Offset of the next frame in the segment.
 
 
 @final
 @dataclass(eq=False, slots=True)
 class Cursor:
-    """One who follows the log: what it wants, and where it goes on."""
+    """A follower's cursor in the log: the spaces it wants, and its place."""
 
     spaces: frozenset[int]
-    position: int  # All up to it was given.
-    place: Place | None = None  # Perhaps before the position, until it was come to; None: nothing was read yet.
+    position: int  # The follower has everything up to here.
+    place: Place | None = None  # Possibly before the position; None: nothing was read yet.
 
 
 class Read(NamedTuple):
-    """What a slice had."""
+    """The result of reading a slice."""
 
     batches: list[tuple[int, Operations]]
-    place: Place  # Where it ended.
-    trouble: Corrupt | OSError | None = None  # Then there is nothing.
+    place: Place  # End of the slice.
+    trouble: Corrupt | OSError | None = None  # With trouble, `batches` is empty.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What is to be read next for a cursor."""
+    """The next part of the log to read for a cursor."""
 
     path: PurePath
     segment: Segment
     store: int
     place: Place
     spaces: frozenset[int]
-    after: int  # The position above which batches are wanted.
+    after: int  # Only batches above this position are wanted.
     synced: int
     most_bytes: int
 
     @property
     def is_short(self) -> bool:
-        """Whether it may be read where nothing is to block: it is the end of what was written a moment ago."""
+        """True if reading cannot block for long: the slice is the end of the most recent write."""
         return 0 < self.segment.end <= self.place.offset + SHORT_BYTES
 
     def read(self, files: Files) -> Read:
-        """Read it: it blocks, and may be done in any thread."""
+        """Read the slice. Blocks; may run in any thread."""
         try:
             with SegmentReader(files, self.path, self.place.offset, self.place.position) as reader:
                 reader.expect(self.segment.name, self.store)
@@ -98,7 +98,7 @@ class Slice:
 
 @final
 class LogReader:
-    """A store's log for those who follow it, with marks in it."""
+    """A store's log for its followers, with marks."""
 
     def __init__(self, directory: PurePath, store: int) -> None:
         self._directory = directory
@@ -106,9 +106,9 @@ class LogReader:
         self._marks: list[Place] = []  # In order.
 
     def next(self, cursor: Cursor, segments: Sequence[Segment], synced: int, most_bytes: int) -> Slice | None:
-        """Return what is to be read next for a cursor, up to the position `synced`; None: nothing is there.
+        """Return the next slice for a cursor, up to the position `synced`; None: there is nothing.
 
-        `segments` follow each other as the log does, and the first one begins at the cursor's position + 1 or below.
+        `segments` are consecutive, and the first one begins at the cursor's position + 1 or below.
         """
         if cursor.position >= synced:
             return None
@@ -123,14 +123,14 @@ class LogReader:
         return Slice(path, segment, self._store, place, cursor.spaces, cursor.position, synced, most_bytes)
 
     def _before(self, position: int, segments: Sequence[Segment]) -> Place:
-        """The last place at or before a position that is known."""
+        """Return the last known place at or before a position."""
         at = bisect_right(segments, position + 1, key=lambda segment: segment.first) - 1
         start = Place(segments[at].first - 1, segments[at].name.number, HEADER_BYTES)
         mark = bisect_left(self._marks, Place(position + 1, 0, 0))
         return max(start, self._marks[mark - 1]) if mark else start
 
     def took(self, cursor: Cursor, place: Place, floor: int) -> bool:
-        """Have a cursor go on behind what was read for it; whether that is behind its position.
+        """Move a cursor to the end of a slice; returns True if that lies behind its position.
 
         `floor`: nobody reads the log before that position any more.
         """

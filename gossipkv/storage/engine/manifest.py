@@ -1,12 +1,12 @@
-"""The manifest of a store: what it consists of, as one checked document that is replaced as a whole.
+"""The manifest of a store: its files and spaces, in one checked document that is replaced as a whole.
 
     MANIFEST             this document (`storage.document`, kind STORE)
-    LOCK                 held by whoever has the store open
+    LOCK                 locked by the process that has the store open
     log/0000000000000001.log    segments of the log, by number (`segments`)
     runs/00000001-0001.gkv      files of runs: sorted files, by the number of the merge that wrote them (`merge`)
-    RESERVE                     nothing, in the room that is kept for what gives room back (`policy`)
+    RESERVE                     allocated without content: room for work that frees room (`policy`)
 
-A file of the log or of runs that it does not name is nobody's: a crash left it, and the next start removes it.
+A file of the log or of runs that the manifest does not name was left by a crash; the next start removes it.
 """
 
 from __future__ import annotations
@@ -40,52 +40,55 @@ _RUN_FILE: Final = re.compile(r"[0-9A-Za-z-]+\.gkv", re.ASCII)
 
 
 class SegmentName(NamedTuple):
-    """What names a segment: a number that rises, and the salt that its frames' checksums begin from."""
+    """The name of a segment: a rising number, and the salt of its frames' checksums."""
 
     number: int
-    salt: int  # 64 bits, drawn anew whenever the file is used again.
+    salt: int  # 64 bits, random for each use of the file.
 
 
 class LifeEnd(NamedTuple):
-    """Where a life of the store ended, and where the log goes on: what follows in the cut segment is nobody's."""
+    """The end of a life of the store.
+
+    Later frames in the cut segment are void, and another segment continues the log.
+    """
 
     life: int
-    number: int  # The segment that was cut.
-    offset: int  # Where its last frame that counts ended.
-    position: int  # That frame's; all frames up to it hold, in the segment that continues too.
-    continued: SegmentName  # What it has instead: all frames of the cut one, written anew, come first.
+    number: int  # The cut segment.
+    offset: int  # End of its last frame that counts.
+    position: int  # Position of that frame; all frames up to it are also in the continued segment.
+    continued: SegmentName  # Begins with all valid frames of the cut segment, written anew.
 
 
 class RunFile(NamedTuple):
     """One file of a run: a sorted file whose keys begin with a space and whose values begin with a flag."""
 
     name: str
-    records: int  # Tombstones among them.
+    records: int  # Includes tombstones.
     size_bytes: int
-    seal: int  # CRC-32 of the footer, which tells the file from every other.
-    first: bytes  # The least key, its space included.
-    last: bytes  # The greatest.
+    seal: int  # CRC-32 of the footer, which distinguishes this file from any other.
+    first: bytes  # The least key, including its space.
+    last: bytes  # The greatest key.
     tombstones: int = 0
 
 
 class Run(NamedTuple):
-    """Files whose keys ascend from one to the next: what a merge wrote."""
+    """Files whose keys ascend from one file to the next: the output of a merge."""
 
     files: tuple[RunFile, ...]
 
     @property
     def size_bytes(self) -> int:
-        """How much it takes on the disk."""
+        """The size on disk."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def records(self) -> int:
-        """How many records, tombstones among them."""
+        """The number of records, including tombstones."""
         return sum(file.records for file in self.files)
 
     @property
     def tombstones(self) -> int:
-        """How many of them are tombstones."""
+        """The number of tombstones."""
         return sum(file.tombstones for file in self.files)
 
 
@@ -95,39 +98,39 @@ NO_RUN: Final = Run(())
 @final
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a store consists of at one moment, all of it synced."""
+    """The files and spaces of a store at one moment, all of them synced."""
 
-    store: int  # A random id of 64 bits, for the life of the store.
-    life: int  # How often it was opened.
+    store: int  # A random id of 64 bits, constant for the store.
+    life: int  # Number of openings so far.
     spaces: frozenset[int]
-    next_space: int  # Those below were given out, and are never again.
-    next_merge: int  # Numbers of merges below were used.
-    recovery_floor: SegmentName  # Where recovery begins: what lies before is in runs.
-    log_floor: SegmentName  # The oldest segment that is kept for those who read the log.
-    lives: tuple[LifeEnd, ...] = ()  # From the oldest to the newest, of those still in the log.
+    next_space: int  # Numbers below were used, and are never used again.
+    next_merge: int  # Merge numbers below were used.
+    recovery_floor: SegmentName  # Recovery begins here; older records are in runs.
+    log_floor: SegmentName  # The oldest segment that is kept for readers of the log.
+    lives: tuple[LifeEnd, ...] = ()  # Lives that ended in the kept log, from the oldest.
     young: tuple[Run, ...] = ()  # From the newest to the oldest.
     oldest: Run = NO_RUN
-    dropped_bytes: int = 0  # What dropped spaces still take in runs, about: debt.
-    kept: tuple[SegmentName, ...] = ()  # The segments from the floor of the log up to that of recovery.
+    dropped_bytes: int = 0  # Estimate of the bytes of dropped spaces in runs: debt.
+    kept: tuple[SegmentName, ...] = ()  # Segments from `log_floor` up to, but without, `recovery_floor`.
 
     @property
     def run_files(self) -> Iterator[RunFile]:
-        """Every file of every run."""
+        """Yield every file of every run."""
         for run in (*self.young, self.oldest):
             yield from run.files
 
     def ended(self, number: int) -> LifeEnd | None:
-        """The life that ended in a segment, if one did."""
+        """Return the life that ended in a segment, or None."""
         return next((end for end in self.lives if end.number == number), None)
 
 
 def segment_path(directory: PurePath, number: int) -> PurePath:
-    """Where the segment with a number lies in the store `directory`."""
+    """Return the path of a segment in the store `directory`."""
     return directory / LOG / f"{number:016d}.log"
 
 
 def read_manifest(files: Files, directory: PurePath) -> Manifest:
-    """What the store in `directory` consists of.
+    """Return the manifest of the store in `directory`.
 
     Raises:
         FileNotFoundError: there is no store.
@@ -171,12 +174,12 @@ def _can_be(manifest: Manifest) -> bool:
 
 
 def _follow(names: tuple[SegmentName, ...], floor: SegmentName) -> bool:
-    """Whether segments begin with the floor, and their numbers rise."""
+    """Return True if segments begin with the floor, and their numbers rise."""
     return names[0] == floor and all(one.number < other.number for one, other in pairwise(names))
 
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
-    """Switch to it: durable when it returns, and one or the other whenever it is cut off.  Raises OSError."""
+    """Replace the manifest durably; after a crash the old one or the new one is there. Raises OSError."""
     body: Body = {
         "store": manifest.store,
         "life": manifest.life,
@@ -195,7 +198,7 @@ def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> Non
 
 
 def run_json(run: Run) -> Json:
-    """A run as it stands in a document."""
+    """Return a run in its JSON form."""
     return [
         [file.name, file.records, file.size_bytes, file.seal, file.first.hex(), file.last.hex(), file.tombstones]
         for file in run.files
@@ -203,7 +206,7 @@ def run_json(run: Run) -> Json:
 
 
 def run_of(told: Json) -> Run:
-    """The run of which that is said.  Raises ValueError, TypeError: there can be none."""
+    """Return the run of a JSON form. Raises ValueError, TypeError: the form is invalid."""
     found: list[RunFile] = []
     for one in _list(told):
         name, records, size_bytes, seal, first, last, tombstones = _list(one)
@@ -248,10 +251,9 @@ def _whole(told: Json) -> int:
 
 
 def describe_store(files: Files, directory: PurePath) -> dict[str, str | int]:
-    """Return what the store in `directory` consists of, for people, without opening it.
+    """Return a summary of the store in `directory`, for people, without opening it.
 
-    A node may have it open meanwhile: the manifest is replaced as a whole, and a file that is gone by now is not
-    counted.
+    A node may have it open meanwhile: the manifest is replaced as a whole, and files that are gone by now do not count.
 
     Raises:
         FileNotFoundError: there is no store.

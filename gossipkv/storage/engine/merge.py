@@ -1,26 +1,24 @@
-"""Merging: segments of the log and runs in, in one pass over all of them in key order, files of a run out.
+"""Merging of log segments and runs, in one pass in key order, into the files of a run.
 
-Flush and compaction are this one thing: a flush makes a run of segments of the log; a compaction has runs that
-neighbour each other in age, and all go into the oldest of them, the target.  Of a key the newest record stays; those of
-spaces that are gone vanish.  A tombstone vanishes only on the way into the oldest run of the store, below which nothing
-lies that it could hide.
+A flush merges segments of the log into a run. A compaction merges runs that are neighbours in age into the oldest of
+them, the target. The newest record of a key stays; records of dropped spaces vanish. A tombstone vanishes only in the
+oldest run of the store, since it can hide nothing below that.
 
-A merge writes one stretch of the target, so that it is short, and beside the result no more space is needed than the
-inputs and a file or two.  A stretch is a range of keys: files of the target, and what is newer in their range.
+A merge writes one stretch of the target, so it is short and needs room for its inputs and a file or two only. A stretch
+is a range of keys: files of the target, and newer records in their range.
 
     target   [a .. f]     [g .. k]     [l .. p]     [q .. z]      nothing newer lies in [l .. p], so it stays
     newer       b  d  e  f-h  i                        r  s
     output   [a ......... k], two files instead of two;  the rest begins at r
 
-A *purge* writes of the target what no newer run hides, and nothing newer, so that its result is never longer; the newer
-runs stay.
+A *purge* rewrites the target without the records that newer runs hide, so its output is never longer; newer runs stay.
 
-The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
-stretch.  A stretch ends where an old file does, or none is, once it has written half of what it was told (at the least
-a file: else small files would stay small) or replaces twice that.
+The output may replace its files at once: newer runs still have the same records, and leave with the last stretch. A
+stretch ends only between files of the target, once it has written half of `stretch_bytes` (at least a file, otherwise
+small files would stay small) or replaced twice `stretch_bytes`.
 
-Rejected: the target rewritten whole before the switch, which takes its size twice; and records cut into stretches of
-equal size, which would read and write old files that nothing has changed.
+Rejected: rewriting the whole target before the switch (takes its size twice); stretches of equal size (rewrite old
+files that did not change).
 """
 
 from __future__ import annotations
@@ -52,14 +50,14 @@ if TYPE_CHECKING:
 
 SPACE_BYTES: Final = 4
 
-# How a budget is divided: what the program takes that it has imported, and a writer's pages and what it has put aside,
-# are fixed; of the rest, 16 bytes a record for the index stand against some 130 for a small record and its item.
+# Memory of the imported program, and of a writer's pages and spills, is fixed. Of the rest, the index takes 16 bytes a
+# record, against some 130 for a small record and its item.
 PROGRAM_BYTES: Final = 24 << 20
 FIXED_BYTES: Final = 12 << 20
 INDEX_SHARE: Final = 0.2
 LEAST_MEMORY_BYTES: Final = PROGRAM_BYTES + FIXED_BYTES + (12 << 20)
 
-STRETCH_REPLACED: Final = 2  # A stretch replaces files of this many times its length, and one more at most.
+STRETCH_REPLACED: Final = 2  # A stretch replaces files of about this many times its length, and at most one file more.
 
 
 class LogInput(NamedTuple):
@@ -67,47 +65,47 @@ class LogInput(NamedTuple):
 
     number: int
     salt: int
-    end: int  # Where its last frame ends that counts.
+    end: int  # End of its last frame that counts.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MergeOrder:
-    """What to merge, and how: segments of the log into a new run, or runs that neighbour each other in age."""
+    """The instructions for a merge: segments of the log into a new run, or neighbouring runs into the oldest."""
 
     directory: str
     store: int
-    number: int  # Of the merge: no other has it.
+    number: int  # Unique number of the merge.
     log: tuple[LogInput, ...]  # From the oldest to the newest.
-    runs: tuple[tuple[RunFile, ...], ...]  # From the newest to the oldest, the target, that all others go into.
-    drops_tombstones: bool  # The target is the oldest run of the store.
-    start: bytes  # Keys below it are done with.
-    spaces: tuple[int, ...]  # Those that live, in order.
-    file_bytes: int  # The most that a file has, unless one record alone is longer.
-    purges: bool  # The newer runs stay, and what they hide goes from the target.
-    stretch_bytes: int  # Once half of it is written, a stretch of a compaction may end.
-    memory_bytes: int  # The budget of the process; beside it, the longest batch and three times the longest record.
-    bytes_per_second: int  # At which files are written, at first; 0: as fast as it goes.
+    runs: tuple[tuple[RunFile, ...], ...]  # From the newest to the oldest; the last one is the target.
+    drops_tombstones: bool  # True if the target is the oldest run of the store.
+    start: bytes  # Keys below are merged already.
+    spaces: tuple[int, ...]  # Live spaces, ascending.
+    file_bytes: int  # The longest file, unless a single record is longer.
+    purges: bool  # True: newer runs stay, and the records they hide leave the target.
+    stretch_bytes: int  # A stretch of a compaction may end once half of this is written.
+    memory_bytes: int  # Budget of the process, without the longest batch and three times the longest record.
+    bytes_per_second: int  # Initial write rate; 0: unlimited.
 
 
 class Output(NamedTuple):
-    """Files that are whole, synced and in place, and those of the target that they stand for."""
+    """Complete, synced and renamed files, and the files of the target that they replace."""
 
     replaced: tuple[str, ...]
     files: tuple[RunFile, ...]
-    end: bytes | None  # The key at which the rest begins; None: all is merged, and what went into the target leaves.
+    end: bytes | None  # Key at which the rest begins; None: all is merged, and the merged newer runs leave.
 
 
 class ReadLog(Protocol):
-    """How a segment is read; damage raises Corrupt."""
+    """Reads a segment; raises `Corrupt` for damage."""
 
     def __call__(self, files: Files, order: MergeOrder, segment: LogInput, /) -> Iterable[tuple[int, bytes]]:
-        """The place and the bytes of each batch, in order."""
+        """Yield the offset and the bytes of each batch, in order."""
         ...
 
 
 def read_batches(files: Files, order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:
-    """Read the log as it lies on the disk."""
+    """Yield the batches of a segment on disk."""
     name = SegmentName(segment.number, segment.salt)
     for frame in read_segment(files, PurePath(order.directory), name, order.store, end=segment.end):
         if frame.kind == BATCH:
@@ -115,12 +113,12 @@ def read_batches(files: Files, order: MergeOrder, segment: LogInput) -> Iterator
 
 
 def run_path(directory: PurePath, name: str) -> PurePath:
-    """Where a file of a run lies in the store `directory`."""
+    """Return the path of a run's file in the store `directory`."""
     return directory / RUNS / name
 
 
 def run_name(merge: int, count: int) -> str:
-    """The name of the file that a merge writes as its `count`-th, from 1 on."""
+    """Return the name of a merge's `count`-th file, from 1 on."""
     return f"{merge:08d}-{count:04d}{SUFFIX}"
 
 
@@ -132,16 +130,16 @@ def merge(
     read_log: ReadLog = read_batches,
     wait: Callable[[int], object] = lambda _: None,
 ) -> Output:
-    """Merge as ordered; returns what may be switched to.
+    """Merge as ordered; returns the output to switch to.
 
-    `on_progress` is told now and then how many bytes were read and written in all; `wait` of each write's size, and
-    returns when the next may come.
+    `on_progress` is called now and then with the total bytes read and written. `wait` is called with the size of each
+    write, and returns when the next write may follow.
 
-    Ensures: whatever ends it early, what it wrote is nobody's.
+    Ensures: if the merge ends early, nothing names its output.
 
     Raises:
         Corrupt: an input is damaged; names the file.
-        LimitExceeded: a record, or what keys were made to crowd into, is more than a file holds.
+        LimitExceeded: a record, or a crowd of colliding keys, exceeds a file's limits.
         OSError, StorageError: the system refused.
     """
     merging = _Merging(files, order, on_progress, wait)
@@ -178,19 +176,19 @@ class _Merging:
         self._index_bytes = int(self._free_bytes * INDEX_SHARE) if order.log else self._free_bytes
         self._sorter: RecordSorter | None = None
         self._scratches = 0
-        self._worked_bytes = 0  # Read or written: of a dropped space all is read, and nothing written.
+        self._worked_bytes = 0  # Read or written; records of dropped spaces are only read.
         self._count = 0  # Files begun.
         self._merge = StoreMerge([], frozenset(), drops_tombstones=False, purges=False)
         self._greatest = max((file.last for run in order.runs for file in run), default=b"")
         self._target = tuple(file for run in order.runs[-1:] for file in run if file.first >= order.start)
-        self._at = 0  # Files of the target before this one are done with.
+        self._at = 0  # Files of the target before this index are done.
         self._replaced: list[RunFile] = []
         self._made: list[RunFile] = []
         self._writer: SortedFileWriter | None = None
         self._first = b""
 
     def begin(self, read_log: ReadLog) -> None:
-        """Sort what the log has, and find the first record of every run but the target."""
+        """Sort the log's records, and open every run but the target."""
         order = self._order
         sources: list[Source] = [self._source(run) for run in reversed(order.runs[:-1])]
         if order.log:
@@ -216,7 +214,7 @@ class _Merging:
     # -- the target ------------------------------------------------------------------------------------------------
 
     def run(self) -> Output:
-        """Write a stretch; returns it."""
+        """Write one stretch, and return it."""
         while True:
             if not self._is_open:
                 self._pass_over()
@@ -234,12 +232,12 @@ class _Merging:
         return self._target[self._at] if self._at < len(self._target) else None
 
     def _rest(self) -> bytes | None:
-        """The key at which what is still to be merged begins, if there is anything."""
+        """Return the key at which the unmerged rest begins, or None."""
         keys = [self._merge.next_key(), None if self._following is None else self._following.first]
         return min((key for key in keys if key is not None), default=None)
 
     def _pass_over(self) -> None:
-        """Leave the files alone that stay: nothing newer lies in their range, and no space in it was dropped."""
+        """Skip target files that stay: no newer record and no dropped space lies in their range."""
         key = self._merge.next_key()
         while (file := self._following) is not None and (key is None or file.last < key):
             if self._has_dropped(file):
@@ -247,7 +245,7 @@ class _Merging:
             self._at += 1
 
     def _has_dropped(self, file: RunFile) -> bool:
-        """Whether it has records of a space that does not live: looked up in it, if its range leaves room for some."""
+        """Return True if a file has records of dropped spaces; reads the file if its range leaves room for some."""
         spaces = self._order.spaces
         first, last = (int.from_bytes(key[:SPACE_BYTES], "big") for key in (file.first, file.last))
         between = spaces[bisect_left(spaces, first) : bisect_right(spaces, last)]
@@ -264,7 +262,7 @@ class _Merging:
             )
 
     def _join(self) -> None:
-        """Have the next file of the target in the stretch."""
+        """Add the target's next file to the stretch."""
         file = self._target[self._at]
         self._merge.join_oldest(self._source([file]))
         self._replaced.append(file)
@@ -272,12 +270,12 @@ class _Merging:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the stretch has begun to write: what follows joins it until it is enough."""
+        """True if the stretch has begun to write; later files then join it until it is long enough."""
         return bool(self._made or self._writer)
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the stretch may end where no file of the target is half read; a flush has none, and goes on."""
+        """True if the stretch may end between target files; a flush has no target, and continues."""
         written = sum(file.size_bytes for file in self._made) + (self._writer.size_bytes if self._writer else 0)
         replaced = sum(file.size_bytes for file in self._replaced)
         most = self._order.stretch_bytes
@@ -286,7 +284,7 @@ class _Merging:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _write_to_next(self) -> None:
-        """Write what stays of all below the target's next file, or less of it if the stretch may end there."""
+        """Write the kept records below the target's next file, or fewer if the stretch may end earlier."""
         bound = None if self._following is None else self._following.first
         while (first := self._merge.next_kept(bound)) is not None:
             if self._is_enough and (not self._replaced or self._replaced[-1].last < first):
@@ -303,7 +301,7 @@ class _Merging:
             self._path_of(run_name(self._order.number, self._count)) + TEMPORARY_SUFFIX,
             memory_bytes=self._index_bytes,
             compression=COMPRESSIONS["none"],
-            # The store's id is nobody's to know, so a crowd in the index cannot be planned.
+            # The store's id is secret, so nobody can construct keys that crowd the index.
             seed=_seed(self._order.store, self._order.number, self._count),
             common_prefix=self._prefix(first),
             metadata=b"",
@@ -312,7 +310,7 @@ class _Merging:
         return self._writer
 
     def _prefix(self, first: bytes) -> bytes:
-        """What all keys begin with that may follow `first`."""
+        """Return the common prefix of all keys that may follow `first`."""
         if self._sorter is not None:
             return _shared(first, self._sorter.common_prefix(0))
         return _shared(first, max(first, self._greatest))
@@ -337,7 +335,7 @@ class _Merging:
         self._files.rename(path + TEMPORARY_SUFFIX, path)
 
     def _end(self, rest: bytes | None) -> Output:
-        """End the stretch: what was written stands for its files."""
+        """End the stretch; its files replace those it has read."""
         if self._writer is not None:
             self._end_file()
         if self._made:
@@ -357,26 +355,26 @@ class _Merging:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Remove what was written, as far as the system lets us."""
+        """Remove written files, as far as the system allows."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.abort()
             with contextlib.suppress(OSError):
-                self._files.unlink(self._writer.path)  # One that was finished, and has no name yet.
+                self._files.unlink(self._writer.path)  # It was finished but not renamed.
         for file in self._made:
             for suffix in ("", TEMPORARY_SUFFIX):
                 with contextlib.suppress(OSError):
                     self._files.unlink(self._path_of(file.name) + suffix)
 
     def close(self) -> None:
-        """Give memory and scratch space back."""
+        """Release memory and scratch space."""
         if self._sorter is not None:
             with contextlib.suppress(OSError):
                 self._sorter.close()
 
 
 def _seed(store: int, merge: int, count: int) -> int:
-    """The seed of a file's index: always the same for the same file, and another for each."""
+    """Return the index seed of a file: reproducible, and different for each file."""
     return int.from_bytes(hashlib.blake2b(struct.pack("<QQQ", store, merge, count), digest_size=8).digest(), "little")
 
 

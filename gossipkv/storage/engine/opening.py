@@ -1,6 +1,6 @@
-"""How a store comes to be open: locked, recovered, in a life that the disk knows of before anything is shown.
+"""Opening of a store: locked, recovered, and in a new life that is durable before anything is shown.
 
-Everything here blocks, and is called from worker threads or where nobody waits.
+Everything here blocks: call it in worker threads, or where blocking is harmless.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ FIRST_SPACE: Final = 1
 
 
 class Opened(NamedTuple):
-    """An open store, and what was seen on the way."""
+    """An open store, and observations made while opening it."""
 
     engine: Engine
-    lock: int  # A descriptor, which whoever closes the store closes.
-    removed: tuple[str, ...]  # Files that nobody named.
-    torn: tuple[str, int] | None  # Where the log of the life before ended within a frame: file and offset.
+    lock: int  # A descriptor, closed by the closer of the store.
+    removed: tuple[str, ...]  # Files that nothing named.
+    torn: tuple[str, int] | None  # Place of a torn frame of the life before: file and offset.
 
 
 def open_store(
@@ -65,15 +65,15 @@ def open_store(
     expected: tuple[int, int] | None = None,
     create: bool = True,
 ) -> Opened:
-    """Open the store in `directory`, or make one where there is none.
+    """Open the store in `directory`, or make one if there is none.
 
-    `expected` is the id of the store and the life that it was last known in: then none is made.
+    `expected` is the id of the store and its last known life; with it, no store is made.
 
     Raises:
-        DirectoryInUse: somebody has it open.
-        Corrupt: damage; names file and offset.  Nothing has changed.
-        UnsupportedFormat: not the store that is expected, or of a newer format.
-        StorageError: the system refused, or there is none.
+        DirectoryInUse: another process has it open.
+        Corrupt: the store is damaged; names file and offset. Nothing has changed.
+        UnsupportedFormat: not the expected store, or of a newer format.
+        StorageError: the system refused, or there is no store.
     """
     try:
         if create and expected is None:
@@ -118,15 +118,15 @@ def _open(
         log = _new_log(files, directory, options, manifest)
         return Opened(Engine(directory, options, random, manifest, log), lock, (), None)
     check_expected(directory, manifest, expected)
-    # A kill may have come before that: then a loss of power would take the manifest back, and not what follows from it.
+    # A kill may have come before this sync: a power loss would then revert the manifest, but not its consequences.
     files.sync_directory(directory)
     return _continue(files, directory, options, random, manifest, lock=lock)
 
 
 def check_expected(directory: PurePath, manifest: Manifest, expected: tuple[int, int] | None) -> None:
-    """Raise `UnsupportedFormat` when it is not the store that is expected, in that life or the next.
+    """Raise `UnsupportedFormat` unless this is the expected store, in that life or the next.
 
-    The manifest takes a life first, and whoever remembers it is told later: one more is a crash between the two.
+    The manifest records a new life first, and the caller's memory follows; a crash between the two leaves one more.
     """
     if expected is None:
         return
@@ -159,7 +159,7 @@ def _make(files: Files, directory: PurePath, options: Options, random: random.Ra
 
 
 def _refuse_remains(files: Files, directory: PurePath) -> None:
-    """Make no store where one has lost its manifest; what a making that was cut off left is removed."""
+    """Raise `Corrupt` if a store here lost its manifest; remove the remains of an interrupted creation."""
     for entry in files.list_directory(directory / RUNS):
         raise Corrupt(str(directory / RUNS / entry.name), 0, f"a file of a store, whose {MANIFEST} is missing")
     for entry in files.list_directory(directory / LOG):
@@ -194,7 +194,7 @@ def _new_log(files: Files, directory: PurePath, options: Options, manifest: Mani
 
 
 class _Replay:
-    """What the log says beside its batches' records: memtables by segment, spaces that were made and dropped."""
+    """The state replayed from the log: memtables by segment, and the spaces made and dropped."""
 
     def __init__(self, options: Options, manifest: Manifest) -> None:
         self.tables: dict[SegmentName, Memtable] = {}
@@ -205,7 +205,7 @@ class _Replay:
     def table(self, segment: SegmentName) -> Memtable:
         """Return the memtable of a segment's batches."""
         table = self.tables.get(segment)
-        if table is None:  # It takes memory at once, so none is made to be thrown away.
+        if table is None:  # A memtable allocates at once, so none is made in vain.
             table = self.tables[segment] = Memtable(self._options.memtable_bytes)
         return table
 
@@ -230,7 +230,8 @@ def _continue(
         raise Corrupt(
             str(directory / MANIFEST), 0, f"an older one: {len(found.segments)} whole segments follow where it ends"
         )
-    told = remove_strangers(files, directory, found, set(opened))  # On a full disk, it is the room for what follows.
+    # Comes first: on a full disk it frees room for the rest.
+    told = remove_strangers(files, directory, found, set(opened))
     name = SegmentName(found.next_number, random.getrandbits(64))
     cut = found.cut
     header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.segment_bytes)
@@ -248,7 +249,7 @@ def _continue(
         kept=kept,
     )
     write_manifest(files, directory, then)
-    # From here on the new life is known to the disk.
+    # From here on the new life is durable.
     descriptor = files.open(segment_path(directory, name.number), WRITE)
     log = OpenedLog(
         active=Active(name, descriptor, active.size_bytes, active.end, active.first),
@@ -272,7 +273,7 @@ def _continue(
 
 
 def _rewrite(files: Files, directory: PurePath, found: Recovered, header: SegmentHeader) -> Segment:
-    """Write the cut segment anew; on a disk without room for a whole one, in one that is just as long as it needs."""
+    """Write the cut segment anew; on a full disk, into a segment no longer than it needs."""
     try:
         return rewrite(files, directory, found, header)
     except OSError as error:
@@ -282,7 +283,7 @@ def _rewrite(files: Files, directory: PurePath, found: Recovered, header: Segmen
 
 
 def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_files: set[str]) -> tuple[str, ...]:
-    """Remove what nobody names, a crash left it; returns the paths."""
+    """Remove files that a crash left unnamed; returns their paths."""
     names = [entry.name for entry in files.list_directory(directory / RUNS) if entry.kind == "file"]
     strangers = (*found.strangers, *(directory / RUNS / name for name in names if name not in run_files))
     _remove(files, directory, strangers)
@@ -290,8 +291,8 @@ def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_fi
 
 
 def _remove(files: Files, directory: PurePath, paths: Iterable[PurePath]) -> None:
-    """Remove files, durably: a segment that comes back would lie between those that count."""
-    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
+    """Remove files, durably: a segment that came back would lie between valid ones."""
+    with contextlib.suppress(OSError):  # Only room is at stake, and the next start tries again.
         works.remove(files, paths)
     with contextlib.suppress(OSError):
         files.sync_directory(directory / LOG)

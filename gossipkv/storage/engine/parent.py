@@ -1,4 +1,4 @@
-"""The node's side of a merge: starts the child, hears what it has written, and answers for its end."""
+"""The node's side of a merge: starts the child, reads its reports, and handles its end."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.merge import MergeOrder
     from gossipkv.storage.engine.policy import Manner
 
-# A child that says nothing for so long is not at work: it tells how far it is with what it reads and writes.
+# A child that is silent this long is stuck, since it reports progress with each read and write.
 STALL_S: Final = 120.0
 
-# Between two looks at how hard it may work.
+# Period of adjusting the child's effort.
 MANNER_PERIOD_S: Final = 0.5
 
 
 class MergeError(LocalError):
-    """A merge did not come to its end, which says nothing of its inputs."""
+    """A merge did not finish, for reasons other than damaged inputs."""
 
 
 async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
-    """Run a merge in a child process, and return what it has written; `manner` says how hard it is to work.
+    """Run a merge in a child process, and return its output; `manner` says how hard it should work.
 
     Raises:
         Corrupt: an input is damaged; names file and offset.
-        MergeError: the child was killed, lied or stood still, or the system refused.
+        MergeError: the child was killed, misreported or stalled, or the system refused.
         OSError: no child can be started.
     """
     async with child.running(MODULE) as (process, worn), trio.open_nursery() as nursery:
         errors: list[bytes] = []
         nursery.start_soon(child.collect_errors, process, errors)
-        with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which its silence says as well.
+        with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, as its silence will show.
             assert process.stdin is not None
             await process.stdin.send_all(Order(order, worn).to_line())
         nursery.start_soon(_drive, process, manner)
@@ -64,7 +64,7 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Out
 
 
 async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
-    """Have it work as hard as it is said to, from now on and whenever that changes."""
+    """Adjust the child's priority and write rate to `manner`, now and on changes."""
     rate, priority = None, None
     assert process.stdin is not None
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, ProcessLookupError):
@@ -79,7 +79,7 @@ async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
 
 
 async def _listen(process: trio.Process) -> Output | Corrupt | str | None:
-    """What it came to: a text says what went wrong, None that it ended without a word."""
+    """Return the child's result: a text describes an error, None means it ended without a result."""
     assert process.stdout is not None
     lines = Lines()
     while True:
@@ -102,7 +102,7 @@ async def _listen(process: trio.Process) -> Output | Corrupt | str | None:
 
 
 def can_be(order: MergeOrder, output: Output) -> bool:
-    """Whether a merge may have written that: if not it is not believed, for its inputs leave for it."""
+    """Return True if a merge can have written this output. Otherwise it is rejected, since the inputs leave for it."""
     names = [run_name(order.number, at + 1) for at in range(len(output.files))]
     target = {file.name: file for run in order.runs[-1:] for file in run}
     left = [file for name, file in target.items() if name not in output.replaced]

@@ -1,4 +1,4 @@
-"""What a store answers, the same for whoever waits how: all of it at once, of what is synced."""
+"""The read methods of an open store, shared by its shells: they answer at once, from synced batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Records = list[tuple[bytes, bytes]]
 
 
 class BelowFloor(LocalError):
-    """The log does not reach back to a position any more: who reads it needs all records instead."""
+    """The log no longer reaches back to a position; its reader needs all records instead."""
 
 
 class Reading:
@@ -37,26 +37,26 @@ class Reading:
 
     @property
     def manifest(self) -> Manifest:
-        """What the store consists of."""
+        """The manifest: the files and spaces of the store."""
         return self.engine.manifest
 
     @property
     def closed(self) -> str | None:
-        """Why the store is closed; None: it is open."""
+        """The reason for which the store is closed; None: it is open."""
         return self.engine.closed
 
     @property
     def refusal(self) -> str | None:
-        """Why it takes no writes now; None: it does."""
+        """The reason for which the store takes no writes now; None: it takes writes."""
         return self.engine.closed or self.engine.pressure().refusal
 
     @property
     def log_damage(self) -> str | None:
-        """For what damage the log begins later than it would; None: for none."""
+        """The damage that made the log begin later; None: there is none."""
         return self.engine.log_damage
 
     def describe(self) -> dict[str, int]:
-        """Return what it has counted since it was opened, and how it stands."""
+        """Return the counters since the opening, and the current sizes."""
         engine = self.engine
         state = engine.state()
         return {
@@ -70,7 +70,7 @@ class Reading:
 
     @property
     def first_space(self) -> int | None:
-        """The lowest space that was made and not dropped, as of the last sync; None: there is none."""
+        """The lowest live space, as of the last sync; None: there is none."""
         return self.engine.first_space
 
     @property
@@ -80,11 +80,11 @@ class Reading:
 
     @property
     def synced_position(self) -> int:
-        """Up to which position all is synced."""
+        """The position up to which everything is synced."""
         return self.engine.synced_position
 
     def spaces(self) -> list[int]:
-        """The spaces that were made and not dropped, as of the last sync, ascending."""
+        """Return the live spaces, as of the last sync, in ascending order."""
         return sorted(self.engine.spaces)
 
     def reserve_space(self) -> int:
@@ -92,10 +92,10 @@ class Reading:
         return self.engine.reserve_space()
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """The value of a key, or None.
+        """Return the value of a key, or None.
 
         Raises:
-            Corrupt: a page that it needs is damaged.
+            Corrupt: a page of the lookup is damaged.
             StorageError: the store is closed.
             ValueError: there is no such space.
         """
@@ -103,7 +103,7 @@ class Reading:
         return self.engine.view.get(space, key)
 
     def get_many(self, space: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys, in their order.  Raises as `get`."""
+        """Return the values of keys, in their order. Raises as `get`."""
         self._check(space)
         return self.engine.view.get_many(space, keys)
 
@@ -117,10 +117,10 @@ class Reading:
         limit: int | None = None,
         most_bytes: int = SCAN_PAGE_BYTES,
     ) -> tuple[Records, bytes | None]:
-        """One page of the records from `start` (inclusive) to `end` (exclusive), or backwards, all of one moment.
+        """Return one page of the records from `start` (inclusive) to `end` (exclusive), or backwards.
 
-        Returns them, and the key at which the next page begins (backwards: before which); None when there is none.
-        Raises as `get`.
+        Also returns the key at which the next page begins (backwards: before which it begins); None when there is none.
+        All records of a page are of one moment. Raises as `get`.
         """
         self._check(space)
         most = -1 if limit is None else limit
@@ -129,41 +129,41 @@ class Reading:
     def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
         """Return how many bytes of a space lie from `start` (inclusive) to `end` (exclusive; None: all that follow).
 
-        Records that were replaced or deleted count until a merge leaves them out, and count where they lie: memtables
-        and runs store the same record in a few bytes more or less.  Bounds that do not ascend have nothing between
-        them.  Raises as `get`.
+        Replaced and deleted records count until a merge drops them. Memtables and runs store the same record in
+        slightly different sizes, and each record counts by its place. Bounds that do not ascend contain 0 bytes. Raises
+        as `get`.
         """
         self._check(space)
         return self.engine.view.size_bytes(space, start, end)
 
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
-        """Return about how many records lie within bounds; what counts, and what is raised, is as in `size_bytes`.
+        """Return about how many records lie within bounds; counts and raises as `size_bytes`.
 
-        0 only where none lies.  Exact but for the files of runs that a bound cuts, two of a run at most: of those
-        records count by their bytes, as if all of a file were of one size, so each is off by fewer than it has.
+        The result is 0 only if there are none. It is exact except for files of runs that a bound cuts, at most two per
+        run. Their records are estimated by bytes, as if all in a file had one size; so each file is off by less than
+        its count.
         """
         self._check(space)
         return self.engine.view.rows(space, start, end)
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
-        """A key above `start` and below `end`, with about half of the bytes between them before it.
+        """Return a key above `start` and below `end`, with about half of the bytes between them before it.
 
-        It halves the largest of the memtables and runs: where that has a share of those bytes, either side has at least
-        half of this share, but for one record.  Either side has a record; None: there is only one key within bounds,
-        or none.  Raises as `get`.
+        It halves the largest memtable or run. If that has a share of those bytes, each side has at least half of that
+        share, except for one record. Each side has a record; None: at most one key lies within bounds. Raises as `get`.
         """
         self._check(space)
         return self.engine.view.middle_key(space, start, end)
 
     def follow(self, spaces: Collection[int], position: int) -> Cursor:
-        """Return a cursor for one who follows the log: for whole synced batches behind `position` that touch `spaces`.
+        """Return a cursor that follows the log: whole synced batches behind `position` that touch `spaces`.
 
-        A shell reads for it, a slice at a time (`read_log`).
+        The shell's `read_log` reads for it, a slice at a time.
         """
         return Cursor(frozenset(spaces), position)
 
     def _next_slice(self, cursor: Cursor, most_bytes: int) -> Slice | None:
-        """What is to be read next for a cursor, which may be done in any thread; None: it has all that is synced.
+        """Return the next slice for a cursor, to be read in any thread; None: the cursor has all that is synced.
 
         Raises:
             BelowFloor: the log begins behind its position.
@@ -174,13 +174,13 @@ class Reading:
         return self._log.next(cursor, self.engine.log(), self.engine.synced_position, most_bytes)
 
     def _took(self, cursor: Cursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
-        """Have a cursor go on behind what was read for it; None: its position was not come to yet.
+        """Move a cursor behind a slice that was read for it; None: the slice ended before the cursor's position.
 
         Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
 
         Raises:
-            BelowFloor: the log was let go of meanwhile, or for damage that was met.
-            Corrupt: a frame is damaged that is in no run yet.
+            BelowFloor: the log was removed meanwhile, or was cut off because of damage.
+            Corrupt: a damaged frame is in no run yet.
             StorageError: the system refused.
         """
         if read.trouble is not None:

@@ -1,26 +1,23 @@
-"""Recovery of the log: what counts of it after a crash, and the cut segment written anew.
+"""Recovery of the log: which frames count after a crash, and the rewriting of the cut segment.
 
-Frames are taken until one does not hold.  Then there are two cases, and all that tells one from the other is what
-other frames say.  The place was synced when any whole frame says so that lies behind it, in the same segment or in one
-with a higher number, or when a life ended behind it: then something took bytes away that were on the disk, and the
-store is not opened (`Corrupt`).  Else a crash came before the sync, and the tail counts for nothing.
+Frames are read up to the first invalid one. There are two cases, which only other frames can distinguish:
 
-A tail that was synced, but of which nothing later says so, is taken for torn when it is damaged: this is what lies
-behind the last mark, so at most what was written in the last second before the crash.
+* That place was synced if a later valid frame says so, in the same segment or one with a higher number, or if a life
+  ended behind it. Then the disk lost synced bytes, and the store is not opened (`Corrupt`).
+* Otherwise a crash preceded the sync, and the tail does not count. A damaged tail that was synced, but that no later
+  frame calls synced, is treated as torn: at most the writes of the last second before the crash.
 
-What does count is not yet safe.  After a kill the last frames may be in the system's cache alone, and a frame may lie
-behind the torn one that holds: were the segment continued, a new frame as long as the torn one would revive it.  So the
-last segment with a frame in it is cut: its frames are written into a fresh segment, with a new salt, and synced
-(`rewrite`).  Then the manifest records it (`LifeEnd`), and from then on the cut file is nobody's.  Only after that may
-anything that was recovered be shown.  Until the manifest is switched everything stands as it did, and recovery begins
-again: the fresh file is nobody's, and removed.
+Recovered frames are not safe yet. After a kill the last ones may be only in the system's cache. A valid frame may lie
+behind the torn one: a new frame of the torn one's length would revive it. So the frames of the last segment that has
+any are written into a fresh segment, with a new salt, and synced (`rewrite`). Then the manifest records that
+(`LifeEnd`), which voids the cut file. Only then may recovered records be shown. A crash before that leaves the old
+state, and recovery begins again and removes the fresh file.
 
-Log that is kept for its readers alone is held to less: where a segment of it is missing or does not hold, the log
-begins behind it.
+Segments kept only for readers are treated leniently: if one is missing or invalid, the log begins behind it.
 
-What a place's position was is known from the frame before it, for the first place of all from the segment before the
-floor of recovery, or from the end of a life: so the floor moves to a segment only while one before it is kept, or once
-a frame of it is synced.  Where nothing says it, whatever claims a sync makes a torn frame damage.
+The position of a place is known from the frame before it; at the recovery floor, from the segment before it or from the
+end of a life. So the floor moves to a segment only while one before it is kept, or once a frame of it is synced. If the
+position is unknown, any claim of a sync makes a torn frame count as damage.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ _SEGMENT_FILE: Final = re.compile(r"([0-9]{16})\.log", re.ASCII)
 
 
 class Torn(NamedTuple):
-    """A frame of which only a part is there."""
+    """A frame of which only a part exists."""
 
     file: str
     offset: int
@@ -63,31 +60,31 @@ class Torn(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What there is of the log."""
+    """The usable part of the log."""
 
-    kept: tuple[Segment, ...]  # From the floor of the log to that of recovery: only their first frames were read.
-    damage: str | None  # For which of those the older ones are not among them.
-    segments: tuple[Segment, ...]  # From there on; without the cut one.
-    cut: Segment  # Whose frames are to be written anew, up to its end; of the last segment, when none has a frame.
-    position: int  # Of the last frame that counts: where the life ended.
-    last_position: int  # The highest that any frame took, whether it counts or not: positions above were never used.
-    synced_position: int  # The highest that is known to be synced.
-    next_number: int  # Above those of all segments that are or were.
-    torn: Torn | None  # What the last frame left, when it was torn.
-    strangers: tuple[PurePath, ...]  # Files in the log's directory that nobody names.
-    outlived: tuple[PurePath, ...]  # Those that nobody names once the manifest has the end of the life.
+    kept: tuple[Segment, ...]  # From the log's floor to the recovery floor; only first frames were read.
+    damage: str | None  # Damage for which `kept` lacks the older segments.
+    segments: tuple[Segment, ...]  # From the recovery floor on, without the cut segment.
+    cut: Segment  # To be written anew up to its end; if no segment has a frame, the first one.
+    position: int  # Position of the last frame that counts: the end of the life.
+    last_position: int  # The highest position of any frame, valid or not; higher ones were never used.
+    synced_position: int  # The highest position known to be synced.
+    next_number: int  # Higher than the number of any segment, present or past.
+    torn: Torn | None  # The torn last frame.
+    strangers: tuple[PurePath, ...]  # Files in the log's directory that nothing names.
+    outlived: tuple[PurePath, ...]  # Files that nothing names once the manifest has the end of the life.
 
 
 def recover(
     files: Files, directory: PurePath, manifest: Manifest, on_batch: Callable[[SegmentName, int, bytes], None]
 ) -> Recovered:
-    """Read the log from the floor of recovery on, and give each batch, with its segment and position, to `on_batch`.
+    """Read the log from the recovery floor on, and pass each batch, with segment and position, to `on_batch`.
 
-    Nothing is changed.  What `on_batch` was given counts only when this returns, and may be shown only when the cut
-    segment was written anew and the manifest says so.
+    Nothing is changed. Batches count only once this returns, and may be shown only once the cut segment was written
+    anew and the manifest records it.
 
     Raises:
-        Corrupt: something was synced and does not hold; names the file and where.
+        Corrupt: something synced is invalid; names the file and the offset.
         UnsupportedFormat: a newer program wrote a segment.
         OSError: the system refused.
     """
@@ -95,14 +92,14 @@ def recover(
 
 
 def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: SegmentHeader) -> Segment:
-    """Write the frames of the cut segment that count into the fresh one that `header` describes, and sync all of it.
+    """Write the valid frames of the cut segment into the fresh segment of `header`, and sync it.
 
-    Frames stay where they were and say what they said, under the new salt: none says that more is synced than was.
-    The segment is longer than `header` says when they would leave no room in it.
+    Frames keep their offsets and content, under the new salt; none claims more to be synced than was. The segment is
+    longer than `header` says if they would leave no room in it.
 
     Raises:
-        Corrupt: the cut segment is not what it was when it was recovered.
-        OSError: the system refused; what was begun is removed, as far as the system lets it.
+        Corrupt: the cut segment has changed since it was recovered.
+        OSError: the system refused; the partial file is removed if possible.
     """
     cut = recovered.cut
     header = header._replace(size_bytes=max(header.size_bytes, -(-(cut.end + RESERVED_BYTES) // 4096) * 4096))
@@ -123,7 +120,7 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
 
 @final
 class _Recovery:
-    """One walk along the segments."""
+    """One pass along the segments."""
 
     def __init__(self, files: Files, directory: PurePath, manifest: Manifest) -> None:
         self._files = files
@@ -138,14 +135,14 @@ class _Recovery:
             elif entry.kind == "file":
                 self._others.append(directory / LOG / entry.name)
         self._kept: list[Segment] = []
-        self._lost: list[int] = []  # Segments that were kept up to one that is damaged.
+        self._lost: list[int] = []  # Segments for readers, up to a damaged one.
         self._damage: Corrupt | OSError | None = None
-        self._least = 0  # A position below the floor of recovery.
-        self._position = 0  # Of the last frame.
+        self._least = 0  # A lower bound of the last position below the recovery floor.
+        self._position = 0  # Position of the last frame.
         self._synced = self._lived = max((end.position for end in manifest.lives), default=0)
 
     def run(self, on_batch: Callable[[SegmentName, int, bytes], None]) -> Recovered:
-        """Walk, and say what was found."""
+        """Read the segments, and return the result."""
         self._keep()
         walked: list[_Walked] = []
         name: SegmentName | None = self._resolved(self._manifest.recovery_floor)
@@ -203,7 +200,7 @@ class _Recovery:
         return _Walked(segment, segment, None)
 
     def _following(self, reader: SegmentReader, walked: _Walked) -> SegmentName | None:
-        """What comes after a segment; its number is higher, or what names it is wrong."""
+        """Return the next segment; raises `Corrupt` unless its number is higher."""
         if walked.named is None:
             return None
         if walked.named.number <= walked.segment.name.number:
@@ -216,7 +213,7 @@ class _Recovery:
         return self._resolved(walked.named)
 
     def _resolved(self, name: SegmentName) -> SegmentName:
-        """Where the log goes on for whoever comes to a segment: in what continues it, when a life ended there."""
+        """Return the segment in which the log goes on: if a life ended in `name`, its continuation."""
         while (end := self._manifest.ended(name.number)) is not None:
             if end.continued.number <= name.number:
                 raise Corrupt(
@@ -229,9 +226,9 @@ class _Recovery:
         return name
 
     def _keep(self) -> None:
-        """Find the segments that are there for readers of the log only: those above the newest that is damaged.
+        """Find the segments kept only for readers of the log: those above the newest damaged one.
 
-        Nothing else needs them, so damage there keeps no store closed: the log begins later.
+        Nothing else needs them, so damage does not keep the store closed: the log begins later.
         """
         for name in self._manifest.kept:
             try:
@@ -243,7 +240,7 @@ class _Recovery:
                 self._least = segment.first
 
     def _look(self, name: SegmentName) -> Segment:
-        """The segment, by its header and its first frame."""
+        """Return the segment, with the position of its first frame."""
         with SegmentReader(self._files, segment_path(self._directory, name.number)) as reader:
             reader.expect(name, self._manifest.store)
             first = next(reader.frames(), None)
@@ -252,7 +249,7 @@ class _Recovery:
             return Segment(name, first.position, 0, 0, reader.header.size_bytes)
 
     def _lose(self, number: int, error: Corrupt | OSError) -> None:
-        """Keep nothing for readers up to a segment, for its damage.  Raises the error, when it is none."""
+        """Drop the kept segments up to a damaged one. Raises the error if it is no damage."""
         if not is_damage(error):
             raise error
         self._lost += [*(segment.name.number for segment in self._kept), number]
@@ -260,9 +257,10 @@ class _Recovery:
         self._damage = error
 
     def _before(self) -> int:
-        """The last position below the floor of recovery, when nothing above it holds one.
+        """Return the last position below the recovery floor, when no frame above the floor tells it.
 
-        Where that is lost: one that is lower by less than a life begins above it, and makes a torn frame damage sooner.
+        If that is lost, return a lower one: by less than the gap between lives. It makes a torn frame count as damage
+        sooner.
         """
         if self._kept:
             number = self._kept[-1].name.number
@@ -275,7 +273,7 @@ class _Recovery:
         return max(self._least, self._lived)
 
     def _last_of(self, number: int) -> int:
-        """The position of the frame that ends a segment, all of which is read."""
+        """Return the position of a segment's last frame, after reading all frames."""
         with SegmentReader(self._files, segment_path(self._directory, number)) as reader:
             last = None
             for frame in reader.frames():
@@ -286,7 +284,7 @@ class _Recovery:
             return last.position
 
     def _judge(self, reader: SegmentReader) -> None:
-        """Refuse when the frame that does not hold was synced."""
+        """Raise `Corrupt` if the invalid frame was synced."""
         least = self._position + 1
         claimed = max(self._lived, reader.claims(least))
         for number in sorted(self._present):
@@ -300,26 +298,26 @@ class _Recovery:
             )
 
     def _claims_of(self, number: int, least: int) -> int:
-        """What the frames of a segment say, whether anything names it or not."""
+        """Return the highest claim in a segment, whether or not anything names it."""
         try:
             with SegmentReader(self._files, self._present[number]) as reader:
                 if (reader.header.store, reader.header.number) != (self._manifest.store, number):
                     return 0
                 return reader.claims(least)
-        except (Corrupt, UnsupportedFormat):  # It was never finished; were it named, the walk would have come to it.
+        except (Corrupt, UnsupportedFormat):  # The segment was never finished; a named one was read before.
             return 0
 
 
 class _Walked(NamedTuple):
-    """A segment that the walk came to."""
+    """A segment that the pass has read."""
 
     segment: Segment
-    alone: Segment  # The same without the frame that names the next one.
+    alone: Segment  # The same, without the frame that names the next segment.
     named: SegmentName | None
 
 
 def _cut(walked: list[_Walked]) -> tuple[Segment, list[Segment]]:
-    """Take the last segment with a frame off the walk, and the empty ones behind it: the cut one, and all of them."""
+    """Remove the last segment with a frame, and the empty ones behind it; returns that segment, and all of them."""
     cut = walked.pop().segment
     outlived = [cut]
     while not cut.last and walked:

@@ -1,9 +1,9 @@
-"""Segments of the log: files of a fixed size with a header and frames (`_log`), made, recycled and read.
+"""Segments of the log: files of a fixed size with a header and frames (`log.pyx`).
 
     offset size field
     0      8    magic: "GKVLOG", carriage return, line feed
     8      4    format: 1
-    12     4    1: what is written is synced before it counts
+    12     4    1: frames are synced before they count
     16     8    store
     24     8    number
     32     8    salt
@@ -13,15 +13,14 @@
     60     4    CRC-32C of bytes 0 to 59
     64     4032 zero
 
-Frames follow from byte 4096 on; behind the last lies whatever the file held before, under another salt.  The size is
-there so that a file that was cut short is noticed: a loss of power takes frames away and never bytes of the file, which
-was allocated and synced before anything named it.
+Frames follow from byte 4096 on; behind the last frame lies old content of the file, under another salt. The size
+reveals a file that was cut short: a power loss removes frames but no bytes, as the file was allocated and synced first.
 
-A segment is named by the manifest, by the `next` frame before it, or by the end of a life; `SegmentName` has the salt,
-so a file that is used again under the same number is not taken for what it was.
+A segment is named by the manifest, by the `next` frame before it, or by the end of a life. `SegmentName` includes the
+salt, so a file that is reused under the same number is not mistaken for its earlier content.
 
-Segments are read by `pread` and not mapped: a sector that cannot be read is an OSError then, and not the end of the
-process.  What is read is a part of a segment, longer only when a frame is.
+Segments are read by `pread`, not mapped: an unreadable sector raises OSError and does not end the process. A read takes
+a part of a segment, longer only for a longer frame.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 MAGIC: Final = b"GKVLOG\r\n"
 FORMAT: Final = 1
 IS_SYNCED: Final = 1
-# What batches leave free at a segment's end: a mark, a `next` and a `begin` always fit.
+# Batches leave this much free at a segment's end, so that a mark, a `next` and a `begin` frame always fit.
 RESERVED_BYTES: Final = 4096
-# What is read at once: long enough that calls cost nothing, short beside a segment.
+# Bytes per read: long enough to make calls cheap, short compared with a segment.
 PART_BYTES: Final = 1 << 20
 WRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
@@ -64,12 +63,12 @@ _CHECKSUM_AT: Final = 60
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself."""
+    """The header of a segment."""
 
     store: int
     number: int
     salt: int
-    life: int  # In which it was made.
+    life: int  # The life that made the segment.
     size_bytes: int
 
 
@@ -78,13 +77,13 @@ class Segment(NamedTuple):
 
     name: SegmentName
     first: int  # The position of its first frame; 0 when it has none.
-    last: int  # That of its last frame, of those that count; 0 when it has none, or was not read so far.
-    end: int  # Where its last frame ends; 0 when it was not read so far.
+    last: int  # Position of its last frame that counts; 0 if there is none or it was not read so far.
+    end: int  # End of its last frame; 0 if not read so far.
     size_bytes: int
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """The first block of a segment."""
+    """Return the first block of a segment."""
     covered = _HEADER.pack(
         MAGIC, FORMAT, IS_SYNCED, header.store, header.number, header.salt, header.life, header.size_bytes, 0
     )
@@ -92,7 +91,7 @@ def encode_header(header: SegmentHeader) -> bytes:
 
 
 def decode_header(data: bytes, path: str) -> SegmentHeader:
-    """What the first block of the segment at `path` says.
+    """Return the header in the first block of the segment at `path`.
 
     Raises:
         Corrupt: a byte differs from what was written, or is missing.
@@ -120,12 +119,12 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
 
 
 def next_payload(name: SegmentName) -> bytes:
-    """What the last frame of a segment says: the next one."""
+    """Return the payload of a `next` frame, the last of a segment."""
     return _NEXT.pack(*name)
 
 
 def next_name(payload: bytes) -> SegmentName:
-    """The segment that a `next` frame names."""
+    """Return the segment that a `next` frame names."""
     return SegmentName(*_NEXT.unpack(payload))
 
 
@@ -136,13 +135,13 @@ def make_segment(
     recycled: int | None = None,
     fill: Callable[[int], object] | None = None,
 ) -> None:
-    """Make a segment, durably: its room on the disk, its header and its name are synced when this returns.
+    """Make a segment durably: its space, header and name are synced when this returns.
 
-    The file of the segment `recycled`, which nothing may name any more, is used again when it has the same size.
-    `fill` is given the descriptor and may write frames, which are synced with the rest.
+    The file of the segment `recycled`, which nothing may name any more, is reused if it has the same size. `fill` gets
+    the descriptor and may write frames, which are synced with the rest.
 
     Raises:
-        OSError: the system refused (ENOSPC above all); what was begun is removed, as far as the system lets it.
+        OSError: the system refused (above all ENOSPC); the partial file is removed if possible.
     """
     path = segment_path(directory, header.number)
     if recycled is not None:
@@ -171,7 +170,7 @@ def make_segment(
 def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tuple[int, int, int, bytes]]) -> int:
     """Write frames behind a segment's header, under its salt: kind, position, synced and payload of each.
 
-    Returns where the last one ends.  Raises OSError.
+    Returns the end of the last frame. Raises OSError.
     """
     stamped, offset = Frames(salt), HEADER_BYTES
     for frame in frames:
@@ -186,31 +185,31 @@ def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tupl
 
 
 def is_damage(error: Corrupt | OSError) -> bool:
-    """Whether bytes of a segment are lost for good; else the system may give them another time."""
+    """Return True if bytes of a segment are lost for good; other errors may be temporary."""
     return isinstance(error, Corrupt) or error.errno == errno.EIO
 
 
 @final
 class SegmentReader:
-    """The frames of one segment, from the first, or from `offset`, on: a context manager around its descriptor.
+    """The frames of one segment, from the first or from `offset` on: a context manager around its descriptor.
 
-    `position` is that of the frame before; 0 when any may come first.
+    `position` is that of the frame before; 0 allows any first frame.
     """
 
     def __init__(self, files: Files, path: PurePath, offset: int = HEADER_BYTES, position: int = 0) -> None:
         """Open the file at `path`, and check its header.
 
         Raises:
-            Corrupt: the file is missing, its header does not hold, or its size is another.
+            Corrupt: the file is missing, its header is damaged, or its size is wrong.
             UnsupportedFormat: a newer program wrote it.
             OSError: the system refused.
         """
         self.name = str(path)
-        self.offset = offset  # Where the frame begins that did not hold, once `frames` has ended.
-        self.position = position  # Of the frame before that.
-        self.is_torn = False  # Whether a part of the right frame is there.
-        self.first = 0  # The position of the first frame that was read.
-        self.synced = 0  # The highest position that any frame says is synced.
+        self.offset = offset  # Offset of the first invalid frame, once `frames` has ended.
+        self.position = position  # Position of the frame before that.
+        self.is_torn = False  # True if a part of the expected frame exists.
+        self.first = 0  # Position of the first frame that was read.
+        self.synced = 0  # The highest position that any frame calls synced.
         self._files = files
         try:
             self._descriptor = files.open(path)
@@ -242,10 +241,10 @@ class SegmentReader:
         return header
 
     def expect(self, name: SegmentName, store: int) -> None:
-        """Hold the header against what names the segment.
+        """Compare the header with the segment's name.
 
         Raises:
-            Corrupt: it is another one.
+            Corrupt: the file is another segment.
         """
         for what, at, expected, got in (
             ("store", _STORE_AT, store, self.header.store),
@@ -256,10 +255,10 @@ class SegmentReader:
                 raise Corrupt(self.name, at, f"a segment with another {what}", expected=expected, got=got)
 
     def frames(self, on_batch: Callable[[SegmentName, int, bytes], None] | None = None) -> Iterator[Frame]:
-        """Frames until one does not hold: then `offset`, `position` and `is_torn` say where.
+        """Yield frames up to the first invalid one; then `offset`, `position` and `is_torn` describe its place.
 
-        With `on_batch`, batches go to it, with the segment's name and their positions, and the others alone come.  At
-        each that comes, `first` and `synced` are of all up to it.
+        With `on_batch`, batches go to it, with the segment's name and their positions, and only other frames are
+        yielded. At each yield, `first` and `synced` cover all frames up to it.
 
         Raises:
             Corrupt: the file was cut short meanwhile.
@@ -284,19 +283,19 @@ class SegmentReader:
     def batches(
         self, spaces: frozenset[int], after: int, until: int, *, most_bytes: int, end: int
     ) -> tuple[list[tuple[int, list[tuple[int, int, bytes, bytes]]]], bool]:
-        """Batches as `FrameReader.touching` tells them, in `most_bytes` from `offset` on, or in one longer frame.
+        """Return batches as `FrameReader.touching` does, from `most_bytes` at `offset`, or from one longer frame.
 
-        `end`: where the last frame ends, of those that count; 0 when that is not known.  Returns them, and whether the
-        segment has ended; then `offset` and `position` say where to go on.
+        `end`: the end of the last frame that counts; 0 if not known. Also returns whether the segment has ended.
+        Afterwards `offset` and `position` say where to go on.
 
         Raises:
-            Corrupt: the next frame does not hold.
+            Corrupt: the next frame is invalid.
             OSError: the system refused.
         """
         most_bytes = min(most_bytes, end - self.offset) if end else most_bytes
         part = self._part(self._read(most_bytes, 0))
         found = part.touching(spaces, after, until)
-        while part.offset == self.offset and part.wanted:  # Of the first frame a part is here, or of its header.
+        while part.offset == self.offset and part.wanted:  # Only a part of the first frame, or of its header, was read.
             part = self._part(self._read(part.wanted, part.wanted))
             found = part.touching(spaces, after, until)
         if part.offset == self.offset:
@@ -305,7 +304,7 @@ class SegmentReader:
         return found, part.has_ended
 
     def claims(self, least: int) -> int:
-        """Return the highest position, of `least` or more, that any frame from `offset` on says is synced; or 0."""
+        """Return the highest position, at least `least`, that any frame from `offset` on calls synced; or 0."""
         return self._part(self._read(self.header.size_bytes, 0)).claims(self.offset, least)
 
     def _part(self, data: bytes) -> FrameReader:
@@ -331,10 +330,10 @@ def read_segment(
     end: int | None = None,
     position: int = 0,
 ) -> Iterator[Frame]:
-    """The frames of a segment from `start` to `end`, or to the first that does not hold.
+    """Yield the frames of a segment from `start` to `end`, or to the first invalid one.
 
     Raises:
-        Corrupt: the header does not hold, or a frame before `end`.
+        Corrupt: the header is invalid, or a frame before `end`.
         OSError: the system refused.
     """
     with SegmentReader(files, segment_path(directory, name.number), start, position) as reader:

@@ -1,13 +1,13 @@
-"""The store under Trio: who waits for a sync, who is slowed, and what is done beside the writing.
+"""The store under Trio: waiting for syncs, throttling of writers, background work.
 
     async with open_store(path, environment) as store:
-        position = await store.write(batch)         # returns when it is synced
+        position = await store.write(batch)         # returns when the batch is synced
         position = store.append(batch, on_synced)   # returns at once, and calls back when it is synced
-        value = store.get(space, key)               # at once, of what is synced
+        value = store.get(space, key)               # answers at once, from synced batches
 
-Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
-one marks what is synced when the writing pauses.  When the log fails nothing is written any more, and the store says
-why to whoever asks; the tasks end, and nobody else does.
+There are three tasks. The first hears of each written group and begins the next; the second makes room (segments,
+merges, switches); the third marks the synced position when writing pauses. If the log fails, nothing is written any
+more, and every caller gets the reason. Only the store's tasks end then.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 
 __all__ = ["DELETE", "KEY_LIMIT", "PUT", "VALUE_LIMIT", "Batch", "Store", "open_store", "operations"]
 
-# After the last write, until the log says that it is synced: of a tail that is shorter, damage cannot be told from an
-# interrupted write.
+# A pause in writing after which the log records that its tail is synced. Damage of an unmarked tail cannot be told from
+# an interrupted write.
 MARK_AFTER_S: Final = 0.5
 
-# How long a batch waits for room before it is refused.
+# A batch waits this long for room before it is refused.
 PATIENCE_S: Final = 1.0
 
-# Between two looks at the room on the disk, and two attempts at what the disk refused.
+# Period of measuring the disk's free space, and delay before retrying what the disk refused.
 LOOK_PERIOD_S: Final = 5.0
 RETRY_AFTER_S: Final = 1.0
 
-# Merges that fail one after the other come in pauses that double: of a damaged file they would read all, each second.
+# The pause doubles after each failed merge: each retry would read all of a damaged file.
 MOST_RETRY_AFTER_S: Final = 60.0
 
 EVENTS: Final = Log("gossipkv.storage")
 
 
 class RunMerge(Protocol):
-    """How merges are run: `merge_in_child`, or what a simulation has in its place."""
+    """Runs merges: `merge_in_child`, or a simulation's substitute."""
 
     async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
         """Run a merge to its end.  Raises `MergeError`, `Corrupt` or OSError."""
@@ -85,7 +85,7 @@ async def open_store(
     create: bool = True,
     run_merge: RunMerge = merge_in_child,
 ) -> AsyncIterator[Store]:
-    """Have the store at `path` open as long as the block lasts; takes what `opening.open_store` does, and raises so."""
+    """Open the store at `path` for the duration of the block; arguments and errors as in `opening.open_store`."""
     with contextlib.closing(committing(environment)) as thread:
         chosen = options or Options()
         opened = await environment.threads.run(
@@ -121,10 +121,10 @@ def _open(
 @final
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Who is told once that a position is synced, or why it never will be: a task that waits, or a callback."""
+    """A task or callback that is told once that a position is synced, or why it never will be."""
 
     position: int
-    tell: Callable[[StorageError | None], object] | None  # None: it does not wait any more.
+    tell: Callable[[StorageError | None], object] | None  # None: it no longer waits.
 
 
 @final
@@ -139,29 +139,29 @@ class Store(Reading):
         self._run_merge = run_merge
         self._committing = thread
         self._began_ns = 0
-        self._ends: int | None = None  # The descriptor of a segment that the group under way is the last of.
-        self._position = 0  # The last one of the group under way; 0: none is.
+        self._ends: int | None = None  # Descriptor of a segment whose last group is under way.
+        self._position = 0  # Last position of the group under way; 0: none is under way.
         self._waiting: deque[Waiter] = deque()
-        self._more = trio.Event()  # There may be something to do beside the writing.
-        self._room = trio.Event()  # Something was done that may have made room.
+        self._more = trio.Event()  # Set when there may be background work.
+        self._room = trio.Event()  # Set when room may have been made.
         self._idle_from = 0.0
-        self._merges_failed = 0  # Since the last switch.
-        self._merges_from = 0.0  # Until then none is begun: what is chosen then is chosen by how the store is then.
-        self._scope = trio.CancelScope(shield=True)  # Around its tasks: whoever is cancelled has them until `end`.
+        self._merges_failed = 0  # Count of failed merges since the last switch.
+        self._merges_from = 0.0  # No merge is begun before this time, so that each is chosen by the state then.
+        self._scope = trio.CancelScope(shield=True)  # Shields the tasks from cancellation until `end`.
         self._has_ended = trio.Event()
-        self._gathers = False  # Those who waited are told, and may write again.
+        self._gathers = False  # True while woken waiters get their turn to write again.
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def write(self, batch: Batch) -> int:
-        """Write a batch, which is not changed from now on; returns its position once it is synced, and can be read.
+        """Write a batch, which must not be changed from now on; returns its position once synced and readable.
 
-        Cancelled, it is written or not.
+        If cancelled, the batch may or may not be written.
 
         Raises:
             Overloaded: there was no room for it for `PATIENCE_S`; nothing was written.
             LimitExceeded, ValueError: see `Engine.append`.
-            StorageError: the store is closed; whether it was written is not known.
+            StorageError: the store is closed; the batch may or may not be written.
         """
         position = await self._append(batch)
         await self.wait(position)
@@ -188,29 +188,29 @@ class Store(Reading):
                     raise
 
     def append(self, batch: Batch, on_synced: Callable[[StorageError | None], object]) -> int:
-        """Write a batch, which is not changed from now on, without a task that waits; returns its position at once.
+        """Write a batch, which must not be changed from now on, without a waiting task; returns its position at once.
 
-        `on_synced` is called once, in the order of positions and never from within: with None when the batch is synced
-        and can be read, or with why the store was closed first.  It may append again.  One that raises is a defect,
-        which is logged and holds up nobody.  Where `write` is slowed (`pressure().delay_s`) this is not, since it may
-        not wait; where writers are refused it is, too.
+        `on_synced` is called exactly once, in order of positions and never during this call: with None when the batch
+        is synced and readable, or with the error that closed the store first. It may append again. An exception in it
+        is a defect, which is logged and does not affect other waiters. Unlike `write`, this call is not slowed
+        (`pressure().delay_s`), since it may not wait; it is refused like `write`.
 
         Raises:
             Overloaded: there is no room for it now; nothing was written.
             LimitExceeded, ValueError, StorageError: see `Engine.append`.
         """
-        self.engine.pressure()  # When it is time to, it looks whether batches are taken.
+        self.engine.pressure()  # Computes the pressure anew when that is due.
         position = self._plan(batch)
         self._enqueue(Waiter(position, on_synced))
         return position
 
     def _plan(self, batch: Batch) -> int:
-        """Have a batch written with the next group; returns its position.  Raises as `Engine.append`."""
+        """Plan a batch for the next group; returns its position. Raises as `Engine.append`."""
         try:
             position = self.engine.append(batch)
         except Overloaded:
             if batch.relieves:
-                self._more.set()  # It may give room back, and wait for what is to be done first.
+                self._more.set()  # The batch may free room, once background work makes way for it.
             raise
         self._begin()
         return position
@@ -239,7 +239,7 @@ class Store(Reading):
         self._waiting.insert(place, waiter)
 
     def _begin(self) -> None:
-        """Hand the next group over, if there is one, none is under way, and no more is about to come."""
+        """Submit the next group, unless none waits, one is under way, or more batches are about to come."""
         group = None if self._gathers else self.engine.group()
         if group is not None:
             self._position = group.position
@@ -248,7 +248,7 @@ class Store(Reading):
             self._committing.submit(group)
 
     def _wake(self) -> int:
-        """Tell those whose batch is synced; all of them, when the store is closed.  Returns how many were told."""
+        """Tell waiters whose batch is synced, or all of them if the store is closed. Returns how many were told."""
         is_closed = self.engine.closed is not None
         synced = self.engine.synced_position
         woken = 0
@@ -259,9 +259,9 @@ class Store(Reading):
             woken += 1
             try:
                 waiter.tell(None if waiter.position <= synced else self.engine.closed_error())
-            except Exception as defect:  # noqa: BLE001  # It is of who waited: the store and the others go on.
+            except Exception as defect:  # noqa: BLE001  # The waiter's defect: the store and other waiters go on.
                 EVENTS.error("callback_defect", position=waiter.position, exc_info=defect)
-        self._made_room()  # What waited for the disk is written, or never will be.
+        self._made_room()  # Batches that waited for the disk are written, or never will be.
         return woken
 
     # -- following the log -------------------------------------------------------------------------------------------
@@ -269,11 +269,11 @@ class Store(Reading):
     async def read_log(
         self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES
     ) -> tuple[list[tuple[int, Operations]], int]:
-        """Return what comes next for a cursor, and its position then: the same again when it has all that is synced.
+        """Return the next batches for a cursor, and its new position; that is unchanged at the end of the synced log.
 
-        Whole batches in order, each with its operations in the cursor's spaces; those without any are left out.  They
-        are read about `most_bytes` of the log at a time, in worker threads but for the end of what was just written.
-        `wait` tells when there is more.
+        Batches come whole and in order, each with its operations in the cursor's spaces; batches without any are left
+        out. About `most_bytes` of the log are read at a time, in worker threads, except for the end of the most recent
+        write. `wait` returns when there is more.
 
         Raises:
             BelowFloor: the log begins behind its position.
@@ -290,7 +290,7 @@ class Store(Reading):
     # -- its tasks ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Do all that goes on beside who writes and reads, until `end`, or until the store is closed."""
+        """Run the background tasks until `end`, or until the store is closed."""
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -299,7 +299,7 @@ class Store(Reading):
                     self._begin()
                     await self._hear()
                     nursery.cancel_scope.cancel()
-            except BaseException as error:  # Also what ends the process: nobody may wait for it then.
+            except BaseException as error:  # Also when the process ends: nobody may wait for the store then.
                 if not _is_cancelled(error):
                     self.engine.close(f"it met a defect: {error!r}")
                 raise
@@ -319,21 +319,21 @@ class Store(Reading):
             self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
             self.engine.synced(self._position)
             if self._ends is not None:
-                with contextlib.suppress(OSError):  # All of it is synced.
+                with contextlib.suppress(OSError):  # All of the segment is synced already.
                     self.files.close(self._ends)
                 self._more.set()
             await self._gather()
             self._idle_from = trio.current_time()
 
     async def _gather(self) -> None:
-        """Begin the next group, once those who waited have had their turn: what they write next goes with it.
+        """Begin the next group after the woken waiters had their turn, so that it carries their next batches.
 
-        Else the first of them would have a sync for itself, and all others would wait for it.
+        Otherwise the first waiter would get a sync of its own, and all others would wait for it.
         """
         self._gathers = True
         try:
             if self._wake() > 1:
-                for _ in range(2):  # The first turn is theirs, in any order.
+                for _ in range(2):  # The first checkpoint lets them run, in any order.
                     await trio.lowlevel.checkpoint()
         finally:
             self._gathers = False
@@ -347,7 +347,7 @@ class Store(Reading):
                 self._begin()
 
     async def settled(self, *, mark: bool = False) -> None:
-        """Return when nothing waits to be synced; with `mark`, when the log says so, too."""
+        """Return when nothing waits to be synced; with `mark`, once the log records that too."""
         if self.engine.closed is None:
             await self.wait(self.engine.position)
         if mark and self.engine.mark():
@@ -355,21 +355,21 @@ class Store(Reading):
             await self.wait(self.engine.position)
 
     async def end(self) -> None:
-        """Have the log say what is synced, end what goes on, and remove what nobody will need."""
-        with contextlib.suppress(StorageError):  # Whoever waited is told.
+        """Mark the synced position in the log, stop the tasks, and remove files that nothing will need."""
+        with contextlib.suppress(StorageError):  # The waiters were told already.
             await self.settled(mark=True)
         self._scope.cancel()
         await self._has_ended.wait()
-        if self.engine.closed is None:  # Else a frame may be there that names the next segment.
+        if self.engine.closed is None:  # After a failure a frame may exist that names the next segment.
             self.engine.close()
-            with contextlib.suppress(OSError):  # The next opening does it.
+            with contextlib.suppress(OSError):  # The next opening removes them.
                 await self._environment.threads.run(works.remove, self.files, self.engine.leftovers())
 
     async def _maintain(self, nursery: trio.Nursery) -> None:
-        """Do what there is to do beside the writing, one thing after the other; merges run beside that."""
+        """Do background work one after the other; merges run beside it."""
         while True:
             self._more = trio.Event()
-            with contextlib.suppress(OSError):  # Then what was known of it counts.
+            with contextlib.suppress(OSError):  # The last measurement stays valid then.
                 self.engine.free_bytes = await self._environment.threads.run(
                     self.files.free_bytes, self.engine.directory
                 )
@@ -385,17 +385,17 @@ class Store(Reading):
                 await self._more.wait()
 
     async def _perform(self, work: Short) -> bool:
-        """Do one thing in a worker thread, and tell the core; whether it could be done."""
+        """Do one work in a worker thread, and tell the core; returns True if it was done."""
         engine = self.engine
         try:
-            with trio.CancelScope(shield=True):  # The disk and the core are to agree.
+            with trio.CancelScope(shield=True):  # Disk and core must agree.
                 run = self._environment.threads.run
                 engine.done(work, await run(works.perform, self.files, engine.directory, work))
         except (OSError, StorageError) as error:
             engine.put_off(work, error)
             return False
         except GossipKVError as error:
-            self._merge_failed(work, error)  # What it wrote is not what it said.
+            self._merge_failed(work, error)  # The merge's output is not as it reported.
             return False
         if isinstance(work, Switch):
             self._merges_failed = 0
@@ -417,12 +417,12 @@ class Store(Reading):
         self.engine.put_off(work, error)
 
     def fail(self, why: str) -> None:
-        """End its life here: who works with it has met what does not let it go on."""
+        """End the life of the store: its user met an error that does not let it go on."""
         self.engine.fail(why)
         self._scope.cancel()
 
     async def failed(self) -> None:
-        """Return when its log has failed: nothing is written any more, and what was synced is still read."""
+        """Return when the store's log has failed; synced records can still be read."""
         await self._has_ended.wait()
 
     def _made_room(self) -> None:
@@ -430,10 +430,10 @@ class Store(Reading):
         room.set()
 
     async def backup(self, path: str | os.PathLike[str]) -> BackedUp:
-        """Copy the store, as of now, to a directory that is made; meanwhile it goes on.
+        """Copy the store as of now to a new directory, while the store goes on.
 
         Raises:
-            StorageError: the store is closed, or the directory is there already.
+            StorageError: the store is closed, or the directory exists already.
             Corrupt: a file of the store is damaged.
             OSError: the system refused.
         """
@@ -448,16 +448,16 @@ class Store(Reading):
             self.engine.upkeep.release()
 
     def let_go(self) -> None:
-        """Close what is open; nothing is written any more."""
+        """Close all descriptors; nothing is written any more."""
         self.engine.close()
         self._wake()
-        self._committing.close()  # It may still be writing to one of these.
+        self._committing.close()  # The thread may still be writing to one of these descriptors.
         for descriptor in (*self.engine.descriptors, self._lock):
             self.files.close(descriptor)
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Whether tasks ended because they were cancelled, and for no other reason."""
+    """Return True if the tasks ended only because they were cancelled."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)

@@ -1,8 +1,7 @@
-"""What a store consists of, and how that changes: merges, switches to what they wrote, removal of what is left over.
+"""The manifest of an open store and its changes: merges, switches to their output, removal of old files.
 
-What a store consists of is its manifest.  All that changes it is a `Switch`, one at a time; what a switch makes
-superfluous is removed when that is durable, and nobody holds it.  A switch that failed may have happened: it is done
-again, and until then nothing is removed.
+Every change of the manifest is a `Switch`, one at a time. Files that a switch makes superfluous are removed once it is
+durable and nobody holds them. A failed switch may have happened: it is repeated, and nothing is removed until then.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.segments import Segment
     from gossipkv.storage.sorted_file import SortedFile
 
-# What is not needed any more and may become a segment again; more is given back to the file system.
+# Unneeded segments kept for reuse; more are returned to the file system.
 MOST_FREE_SEGMENTS: Final = 1
 
-# What a manifest takes, and each file in it, about.
+# Estimated size of a manifest, and of each file's entry in it.
 MANIFEST_BYTES: Final = 16 << 10
 FILE_BYTES: Final = 256
 
 
 class Begun(NamedTuple):
-    """A compaction of which not all is done."""
+    """A compaction that is partly done."""
 
     chosen: Compaction
-    start: bytes  # Keys below are merged: in the run that all go into.
-    dropped_bytes: int  # What dropped spaces took when it began.
+    start: bytes  # Keys below are merged already, in the target run.
+    dropped_bytes: int  # Bytes of dropped spaces when it began.
 
 
 class Now(NamedTuple):
-    """What the rest of the store says when a switch is made: as of the last sync."""
+    """The state of the rest of the store at a switch, as of the last sync."""
 
     spaces: Collection[int]
     next_space: int
@@ -65,20 +64,20 @@ class Upkeep:
         files: Mapping[str, SortedFile],
     ) -> None:
         self.manifest = manifest
-        self.files = dict(files)  # Those of all runs, open, by their names.
-        self.kept = list(kept)  # Segments that are in runs, and kept for those who read the log.
-        self._lost: list[int] = []  # Segments that were kept, until damage was met.
-        self.closed = list(closed)  # Segments that are full, and in no run yet.
+        self.files = dict(files)  # Open files of all runs, by name.
+        self.kept = list(kept)  # Segments in runs, kept for readers of the log.
+        self._lost: list[int] = []  # Formerly kept segments, dropped for damage.
+        self.closed = list(closed)  # Full segments that are in no run yet.
         self.dropped_bytes = manifest.dropped_bytes
-        self.merge: Merge | None = None  # Under way, until it is switched to.
+        self.merge: Merge | None = None  # Under way, until the switch to its output.
         self._directory = directory
         self._options = options
         self._next_merge = manifest.next_merge
-        self._begun: list[Begun] = []  # Each of runs newer than those of the one before; the last goes on first.
-        self._purged = 0  # Tombstones of young runs whose records are gone since the last purge.
-        self._output: Output | None = None  # Of the merge, once there is one.
+        self._begun: list[Begun] = []  # Each merges newer runs than the one before; the last goes on first.
+        self._purged = 0  # Tombstones of young runs whose records the last purge removed.
+        self._output: Output | None = None  # Output of the merge, once it is done.
         self._switch: Switch | None = None
-        self._may_have_happened = False  # The next switch was tried, and the system did not say whether it happened.
+        self._may_have_happened = False  # True if the next switch was tried, and may have succeeded.
         self._removal: Remove | None = None
         self._free: list[int] = []
         self._old: list[PurePath] = []
@@ -87,19 +86,19 @@ class Upkeep:
     # -- merges ------------------------------------------------------------------------------------------------------
 
     def begin_flush(self, spaces: Iterable[int], rate: int) -> Merge:
-        """Have the closed segments merged into a young run."""
+        """Begin a merge of the closed segments into a young run."""
         log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
         return self._begin(spaces, rate, log=log)
 
     def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int, stretch_bytes: int) -> Merge:
-        """Have the next stretch of a compaction merged; a purge takes the place of all that is begun."""
+        """Begin a merge of a compaction's next stretch; a purge supersedes all started compactions."""
         if not self._begun or self._begun[-1].chosen != chosen:
             if not chosen.count:
                 self._begun = [Begun(Compaction(below, 0), b"", self.dropped_bytes) for below in range(chosen.below)]
                 self._purged = self._tombstones
             self._begun.append(Begun(chosen, b"", self.dropped_bytes))
         runs, last = self._runs(), self._place(chosen)
-        first = last - chosen.count if chosen.count else 0  # A purge goes by all that is newer.
+        first = last - chosen.count if chosen.count else 0  # A purge takes all newer runs into account.
         inputs = tuple(run.files for run in runs[first : last + 1])
         return self._begin(
             spaces,
@@ -144,11 +143,11 @@ class Upkeep:
         return self.merge
 
     def _runs(self) -> list[Run]:
-        """All of them, from the newest to the oldest."""
+        """Return all runs, from the newest to the oldest."""
         return [*self.manifest.young, self.manifest.oldest]
 
     def _place(self, chosen: Compaction) -> int:
-        """Where the run is, among all of them, that a compaction merges into."""
+        """Return the index, among all runs, of a compaction's target."""
         return len(self.manifest.young) - chosen.below
 
     @property
@@ -156,7 +155,7 @@ class Upkeep:
         return sum(run.tombstones for run in self.manifest.young)
 
     def state(self, *, active_share: float, free_bytes: int, deletes_wait: bool = False) -> StoreState:
-        """How the store stands, for those who decide what is merged and who is refused."""
+        """Return the state by which `policy` decides merges and refusals."""
         return StoreState(
             closed_segments=len(self.closed),
             closed_bytes=sum(segment.end for segment in self.closed),
@@ -173,19 +172,19 @@ class Upkeep:
         )
 
     def merged(self, work: Merge, output: Output) -> None:
-        """Have what a merge wrote stand for its inputs, by the next switch: it is synced, and in its place."""
+        """Accept a merge's output, synced and renamed; the next switch replaces its inputs by it."""
         assert work is self.merge, "one merge at a time"
         self._output = output
 
     def merge_failed(self) -> None:
-        """Have the inputs stay; what was done of a compaction before counts."""
+        """Keep the inputs of a failed merge; earlier stretches of its compaction stay done."""
         self.merge = None
 
     # -- switches ----------------------------------------------------------------------------------------------------
 
     @property
     def switch_bytes(self) -> int:
-        """What the next switch needs of the disk, about: a manifest; 0: there is none."""
+        """Estimated disk space of the next switch, a manifest; 0: there is none."""
         return 0 if self._output is None else MANIFEST_BYTES + FILE_BYTES * len(self.files)
 
     def next_switch(self, now: Now) -> Switch | None:
@@ -219,7 +218,7 @@ class Upkeep:
         return self._switch
 
     def _compacted(self, chosen: Compaction, output: Output) -> list[Run]:
-        """All runs once a stretch is merged: those that went into another leave with the last one."""
+        """Return all runs after a stretch is merged; the last stretch removes the newer runs."""
         runs, last = self._runs(), self._place(chosen)
         runs[last] = with_stretch(runs[last], output)
         if output.end is None:
@@ -227,15 +226,18 @@ class Upkeep:
         return runs
 
     def _dropped_after(self, output: Output) -> int:
-        """What dropped spaces still take, once what was dropped before a merge into the oldest run is gone."""
+        """Return the bytes that dropped spaces still take.
+
+        A finished merge into the oldest run removes those that were dropped before it began.
+        """
         begun = self._begun[-1]
         is_done = output.end is None and not begun.chosen.below
         return max(0, self.dropped_bytes - begun.dropped_bytes) if is_done else self.dropped_bytes
 
     def _log_floor(self, now: Now) -> SegmentName:
-        """The oldest segment that is to be kept, once the closed ones are in a run: one of them, at the least.
+        """Return the oldest segment to keep once the closed ones are in a run: at least one closed segment is kept.
 
-        By its last frame an opening knows what comes first where recovery begins, while nothing is there yet.
+        Its last frame tells an opening which position comes next, as long as no frame lies above the recovery floor.
         """
         kept = deque([*self.kept, *self.closed])
         left = sum(map(known_bytes, kept)) + now.active_bytes
@@ -244,7 +246,7 @@ class Upkeep:
         return kept[0].name if kept else now.active
 
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> bool:
-        """Have the store consist of what was switched to, durably; whether closed segments are in a run now."""
+        """Adopt a durable manifest; returns True if closed segments are now in a run."""
         assert work is self._switch, "one switch at a time"
         assert self.merge is not None, "it has an output"
         assert self._output is not None, "it is what was switched to"
@@ -268,7 +270,7 @@ class Upkeep:
         return was_flush
 
     def _keep_log(self) -> None:
-        """Keep the segments that are above the log's floor; of the others one may be used again."""
+        """Keep segments from the log's floor on; one of the others may be reused."""
         segments = [*self.kept, *self.closed]
         floor = self.manifest.log_floor.number
         lost, self._lost = self._lost, []
@@ -281,9 +283,9 @@ class Upkeep:
                 self.abandon([segment.name.number])
 
     def lose_log(self, number: int) -> bool:
-        """Keep nothing for readers up to a damaged segment; whether it was one that is kept for them alone.
+        """Drop segments kept for readers, up to a damaged one; returns True if that was kept for readers only.
 
-        The files are removed when the manifest does not name them any more.
+        The files are removed once the manifest no longer names them.
         """
         is_kept = any(segment.name.number == number for segment in self.kept)
         if is_kept:
@@ -292,15 +294,15 @@ class Upkeep:
         return is_kept
 
     def switch_failed(self, *, may_have_happened: bool = True) -> None:
-        """Have the switch done again: it happened or did not."""
+        """Schedule the switch again; the failed attempt may have happened."""
         self._switch = None
         self._may_have_happened |= may_have_happened
 
     def switch_refused(self) -> None:
-        """Give up what a merge wrote: a file is not what was said of it.
+        """Discard the output of a merge because a file differs from the report; the merge is repeated.
 
-        The merge is done anew.  Where an attempt before may have happened the manifest may name the file: no file is
-        removed then, and the switch is done again.
+        If an earlier attempt to switch may have happened, the manifest may name the file: then no file is removed, and
+        the switch is repeated.
         """
         self._switch = None
         if self._may_have_happened:
@@ -312,37 +314,37 @@ class Upkeep:
     # -- what is left over -------------------------------------------------------------------------------------------
 
     def take_free(self) -> int | None:
-        """Return the number of a segment that may be used again, if there is one, and nobody holds it."""
+        """Return the number of a segment to reuse, if there is one and nobody holds it."""
         return self._free.pop() if self._free and not self._holds else None
 
     def abandon(self, numbers: Iterable[int]) -> None:
-        """Have segments removed."""
+        """Schedule segments for removal."""
         self._old += [segment_path(self._directory, number) for number in numbers]
 
     def next_removal(self) -> Remove | None:
-        """Return what may be removed, if there is anything and nobody holds it."""
+        """Return the files to remove, if there are any and nobody holds them."""
         if self._holds or self._removal is not None or not self._old:
             return None
         self._removal, self._old = Remove(tuple(self._old)), []
         return self._removal
 
     def removed(self) -> None:
-        """Forget what was removed."""
+        """Record that the removal is done."""
         self._removal = None
 
     def removal_failed(self) -> None:
-        """Have it removed again."""
+        """Schedule the removal again."""
         assert self._removal is not None, "it was tried"
         self._old += self._removal.paths
         self._removal = None
 
     def leftovers(self) -> list[PurePath]:
-        """Return the files that are nobody's now; nobody holds them when the store is closed."""
+        """Return the files that nothing names any more; nobody holds them when the store is closed."""
         removal = () if self._removal is None else self._removal.paths
         return [*(segment_path(self._directory, number) for number in self._free), *self._old, *removal]
 
     def hold(self) -> None:
-        """Keep every file that the store has, until `release`: somebody copies them."""
+        """Keep every file of the store until `release`, while a backup copies them."""
         self._holds += 1
 
     def release(self) -> None:
@@ -352,18 +354,18 @@ class Upkeep:
 
 
 def weight(run: Run) -> Weight:
-    """Return a run as policy sees it."""
+    """Return the sizes of a run, for `policy`."""
     longest = max((file.size_bytes for file in run.files), default=0)
     return Weight(run.size_bytes, run.records, run.tombstones, longest)
 
 
 def known_bytes(segment: Segment) -> int:
-    """How long a segment's log is, as far as that was read; else how long it may be."""
+    """Return the length of a segment's log if it was read, else its maximum."""
     return segment.end or segment.size_bytes
 
 
 def with_stretch(run: Run, output: Output) -> Run:
-    """Return a run with some of its files replaced by what they became."""
+    """Return a run with some of its files replaced by a stretch's output."""
     replaced = set(output.replaced)
     left = [file for file in run.files if file.name not in replaced]
     assert len(left) + len(replaced) == len(run.files), "a stretch replaces what is there"

@@ -1,9 +1,8 @@
-"""Every byte of a store that counts, compared with its checksums: the manifest, files of runs, the log.
+"""Verification of a store: compares every byte that counts with its checksums, in the manifest, runs and log.
 
-A node may have the store open.  Files of runs never change; one that is gone when it is looked for was merged, if the
-manifest of that moment does not name it any more.  The log is written meanwhile: what does not hold at one look is
-damage when it does not hold at the next either, at the same place; else it was the end of the log, or a segment that
-was used again.
+A node may have the store open. Files of runs never change; a missing one was merged if the current manifest no longer
+names it. The log is written meanwhile: an invalid frame is damage if the next look finds it at the same place.
+Otherwise it was the end of the log, or a reused segment.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.recovery import Recovered
     from gossipkv.storage.engine.segments import Segment
 
-# Looks at a log that is written meanwhile: each finds the end at another place, and two at the same are enough.
+# Looks at a growing log. Each look finds the end at another place; two at the same place are enough.
 MOST_LOOKS: Final = 10
 
 
 class Checked(NamedTuple):
-    """A file of the store, every byte of which was looked at."""
+    """A file of the store, completely checked."""
 
     path: PurePath
     size_bytes: int
@@ -42,9 +41,9 @@ class Checked(NamedTuple):
 
 
 def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int], object]) -> list[Checked]:
-    """Check the store in `directory`; `on_progress` is told how many bytes more were looked at.
+    """Check the store in `directory`; `on_progress` is called with the number of bytes checked since the last call.
 
-    Raises nothing but defects: what is wrong with a file, or what the system refused, stands beside it.
+    Raises only defects: the result of each file has its damage, or the system's refusal.
     """
     path = directory / MANIFEST
     try:
@@ -63,7 +62,7 @@ def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int],
 
 
 def _is_named(files: Files, directory: PurePath, file: RunFile) -> bool:
-    """Whether the manifest of this moment names a file; if that cannot be told, it did a moment ago."""
+    """Return True if the current manifest names a file, or if the manifest cannot be read now."""
     try:
         return file in read_manifest(files, directory).run_files
     except (GossipKVError, OSError):
@@ -101,7 +100,7 @@ def _check_run(files: Files, directory: PurePath, file: RunFile, on_progress: Ca
 
 
 def _compare(files: Files, path: PurePath, file: RunFile) -> None:
-    """Compare size and seal with what the manifest says: a whole file in another's place is damage, too."""
+    """Compare size and seal with the manifest: an undamaged file in the wrong place is damage, too."""
     size_bytes, seal = look_at_seal(files, path)
     if size_bytes != file.size_bytes:
         raise Corrupt(
@@ -115,7 +114,7 @@ def _compare(files: Files, path: PurePath, file: RunFile) -> None:
 def _check_log(
     files: Files, directory: PurePath, manifest: Manifest, on_progress: Callable[[int], object]
 ) -> list[Checked]:
-    """Check each segment from the floor of the log on, as recovery reads them."""
+    """Check each segment from the log's floor on, as recovery reads it."""
     before: Corrupt | None = None
     for _ in range(MOST_LOOKS):
         try:
@@ -131,7 +130,7 @@ def _check_log(
             for one in checked:
                 on_progress(one.size_bytes)
             return checked
-        with contextlib.suppress(GossipKVError, OSError):  # Else as of before.
+        with contextlib.suppress(GossipKVError, OSError):  # On failure the manifest of before remains.
             manifest = read_manifest(files, directory)
     assert before is not None
     path = directory / LOG / PurePath(before.file).name
@@ -144,7 +143,7 @@ def _walked(found: Recovered) -> list[Segment]:
 
 
 def _read_log(files: Files, directory: PurePath, manifest: Manifest) -> Recovered:
-    """Read all of the log: what is kept for its readers is checked as what would be recovered is."""
+    """Read all of the log; segments kept for readers are checked as strictly as those to recover."""
 
     def check(segment: SegmentName, position: int, payload: bytes) -> None:
         try:

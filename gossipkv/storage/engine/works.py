@@ -1,7 +1,7 @@
-"""What there is to do beside the writing of the log, as values, and how it is done on a disk.
+"""Work besides writing the log, as values, and its execution on a disk.
 
-The core hands these out and is told their end; whoever runs it performs them, in worker threads or at once.  All of
-them block, and raise OSError as the system says it.
+The core returns works and is told when they end; a shell performs them, in worker threads or at once. They block, and
+raise the system's OSError.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class MakeSegment:
-    """Allocate the next segment, or use an old one's file again."""
+    """Allocate the next segment, or reuse an old file."""
 
     header: SegmentHeader
-    recycled: int | None  # The number of a segment that nobody needs any more.
+    recycled: int | None  # Number of a segment that nothing needs any more.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Have the store consist of what another manifest says."""
+    """Replace the manifest."""
 
     manifest: Manifest
-    opens: tuple[RunFile, ...]  # Files that it names and the one before does not.
+    opens: tuple[RunFile, ...]  # Files that only the new manifest names.
 
 
 @final
@@ -53,7 +53,7 @@ class Remove:
 @final
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Keep so many bytes of the disk."""
+    """Set the size of the reserve on the disk."""
 
     size_bytes: int
 
@@ -61,13 +61,13 @@ class Reserve:
 @final
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Run a merge, which is long."""
+    """Run a merge, which takes long."""
 
     order: MergeOrder
 
     @property
     def is_flush(self) -> bool:
-        """Whether it makes a run of segments of the log, for which writers may wait."""
+        """True if it merges segments of the log, for which writers may wait."""
         return bool(self.order.log)
 
 
@@ -77,7 +77,7 @@ Done = int | dict[str, SortedFile] | None
 
 
 def perform(files: Files, directory: PurePath, work: Short) -> Done:
-    """Do one thing; returns what the core is to hear of it.  Raises as each."""
+    """Do one work; returns its result for the core. Raises as each of them."""
     match work:
         case MakeSegment():
             return make(files, directory, work)
@@ -98,11 +98,11 @@ def make(files: Files, directory: PurePath, work: MakeSegment) -> int:
 
 
 def switch(files: Files, directory: PurePath, work: Switch) -> dict[str, SortedFile]:
-    """Write the manifest, once all that it names anew is there and is what it says; returns those files, open.
+    """Write the manifest after checking the files that it newly names; returns those files, open.
 
     Raises:
-        Corrupt, UnsupportedFormat, StorageError: a file is not what was said of it; nothing has changed.
-        OSError: the system refused; the old manifest stands, or (if the last step failed) the new one.
+        Corrupt, UnsupportedFormat, StorageError: a file differs from the manifest; nothing has changed.
+        OSError: the system refused; the old manifest remains, or (if the last step failed) the new one.
     """
     opened = open_runs(files, directory, work.opens)
     for file in work.opens:
@@ -115,8 +115,8 @@ def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> 
     """Open files of runs by their names.
 
     Raises:
-        Corrupt: one is not there, is damaged, or is another than was written.
-        UnsupportedFormat, StorageError: it cannot be opened.
+        Corrupt: a file is missing, damaged, or not the one that was written.
+        UnsupportedFormat, StorageError: a file cannot be opened.
     """
     opened: dict[str, SortedFile] = {}
     for file in named:
@@ -140,7 +140,7 @@ def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> 
 
 
 def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None:
-    """Raise `Corrupt` unless a file has the first and the last key that were said: by them it is found."""
+    """Raise `Corrupt` unless a file has the recorded first and last keys, by which lookups find it."""
     for reverse, expected in ((False, named.first), (True, named.last)):
         got = next((key for key, _ in opened.scan(reverse=reverse, limit=1)), b"")
         if got != expected:
@@ -149,7 +149,7 @@ def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None
 
 
 def reserve(files: Files, directory: PurePath, size_bytes: int) -> None:
-    """Have the reserve take so much of the disk."""
+    """Set the size of the reserve."""
     path = directory / RESERVE
     if size_bytes < reserved_bytes(files, directory):
         remove(files, [path])
@@ -164,7 +164,7 @@ def reserve(files: Files, directory: PurePath, size_bytes: int) -> None:
 
 
 def reserved_bytes(files: Files, directory: PurePath) -> int:
-    """What the reserve takes of the disk."""
+    """Return the size of the reserve."""
     try:
         return files.stat(directory / RESERVE).size_bytes
     except FileNotFoundError:
@@ -172,7 +172,7 @@ def reserved_bytes(files: Files, directory: PurePath) -> int:
 
 
 def remove(files: Files, paths: Iterable[PurePath]) -> None:
-    """Remove files; one that is gone already is fine, and one that cannot be keeps no other."""
+    """Remove all files; missing ones are fine. A failure does not stop the others, and is raised at the end."""
     refused: OSError | None = None
     for path in paths:
         try:
