@@ -27,7 +27,7 @@ class Options:
     table_log: int = 1 << 30  # Bytes of the log that are kept for its readers, at least.
     file_bytes: int = 64 << 20  # Size of a file of a run, about at most.
     stretch_bytes: int = 1 << 30  # Output of one merge of a compaction, about, if there is room.
-    # Memory budget of a merge child. By default, the records that it sorts and indexes fit; otherwise they are written twice.
+    # Memory budget of a merge child. Records that exceed it are written twice; by default all fit.
     merge_memory: int = 192 << 20
 
     @property
