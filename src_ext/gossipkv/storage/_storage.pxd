@@ -1,4 +1,4 @@
-"""Sorted files: what other extensions may use."""
+"""Sorted files: declarations for other extensions."""
 
 include "format.pxd"
 include "checksum.pxd"

@@ -1,4 +1,4 @@
-"""Sorted files: read through a map of memory, and sorted and written."""
+"""Sorted files: memory-mapped readers, sorting and writing."""
 
 include "format.pyx"
 include "checksum.pyx"

@@ -1,7 +1,7 @@
-"""Many records at once, without a Python object for each.
+"""Batches of records, without a Python object for each.
 
-A batch points into buffers that it holds: whoever decodes a source puts records in, whoever partitions sets their
-groups, and the sorter copies them.  Sizes are 32 bits wide: no key or value of a sorted file is longer.
+A batch points into buffers that it holds. A source's decoder adds records, a partitioner sets their groups, and the
+sorter copies them. Sizes are 32 bits wide: no key or value of a sorted file is longer.
 """
 
 cimport cython
@@ -24,14 +24,17 @@ cdef class Batch:
         free(self.records)
 
     cdef int hold(self, object owner) except -1:
-        """Keep a buffer alive that records point into, until `clear`."""
+        """Keep a buffer that records point into alive until `clear`."""
         self.owners.append(owner)
         return 0
 
     cdef bint put(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t offset
     ) noexcept nogil:
-        """Whether there was room.  The caller has checked the sizes, and holds what is pointed at."""
+        """Add a record; returns False if the batch is full.
+
+        The caller checks the sizes, and keeps the buffers alive.
+        """
         cdef BatchRecord* record
         if self.count == BATCH_RECORDS:
             return False
@@ -46,10 +49,10 @@ cdef class Batch:
         return True
 
     def append(self, bytes key not None, bytes value not None, uint64_t offset=0):
-        """Put one record in; False, and nothing done, when the batch is full.
+        """Add one record; returns False, without effect, if the batch is full.
 
         Raises:
-            ValueError: it is longer than 4 GiB.
+            ValueError: the key or value is longer than 4 GiB.
         """
         cdef Py_ssize_t longest = max(PyBytes_GET_SIZE(key), PyBytes_GET_SIZE(value))
         if <uint64_t> longest > <uint64_t> 0xFFFFFFFF:
@@ -64,35 +67,35 @@ cdef class Batch:
         return True
 
     def clear(self):
-        """Forget the records, and let go of their buffers."""
+        """Remove the records, and release their buffers."""
         self.count = 0
         self.owners.clear()
 
     @property
     def full(self):
-        """Whether nothing more goes in."""
+        """True if no further record fits."""
         return self.count == BATCH_RECORDS
 
     def __len__(self):
         return self.count
 
     def __iter__(self):
-        """The records as (key, value)."""
+        """Yield the records as (key, value)."""
         cdef Py_ssize_t number
         for number in range(self.count):
             yield key_of(&self.records[number]), value_of(&self.records[number])
 
     def keys(self, limit=None):
-        """The first `limit` keys, or all."""
+        """Return the first `limit` keys, or all."""
         cdef Py_ssize_t most = self.count if limit is None else min(self.count, <Py_ssize_t> limit)
         return [key_of(&self.records[number]) for number in range(most)]
 
     def offsets(self):
-        """Where the records stand in their source."""
+        """Return the place of each record in its source."""
         return [self.records[number].offset for number in range(self.count)]
 
     def groups(self):
-        """The sorted file that each record goes into."""
+        """Return the sorted file of each record."""
         return [self.records[number].group for number in range(self.count)]
 
 

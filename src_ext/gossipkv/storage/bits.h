@@ -1,6 +1,6 @@
-/* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
- * prefetch, loads in order, and vector compares: of a bucket's twelve fingerprints, and of 64 bytes.  Nothing here
- * knows the file format. */
+/* Operations that C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, bit counts,
+ * prefetch, ordered loads, and vector compares of a bucket's twelve fingerprints and of 64 bytes. Nothing here depends
+ * on the file format. */
 #ifndef GOSSIPKV_BITS_H
 #define GOSSIPKV_BITS_H
 
@@ -45,7 +45,7 @@ static inline uint64_t gkv_load64_big_endian(const void *at) {
 #endif
 }
 
-/* The high and low halves of a 64 x 64 bit product. */
+/* Returns the low half of a 64 x 64 bit product, and the high half in `high`. */
 static inline uint64_t gkv_multiply(uint64_t a, uint64_t b, uint64_t *high) {
 #if defined(__SIZEOF_INT128__)
     unsigned __int128 product = (unsigned __int128)a * b;
@@ -72,7 +72,7 @@ static inline int gkv_lowest_bit(uint32_t mask) {
 #endif
 }
 
-/* Of a word that is not zero. */
+/* Returns the index of the highest set bit. Requires: the word is not zero. */
 static inline int gkv_last_bit(uint64_t word) {
 #if defined(_MSC_VER)
     unsigned long at;
@@ -83,8 +83,8 @@ static inline int gkv_last_bit(uint64_t word) {
 #endif
 }
 
-/* Volatile assembly, not __builtin_prefetch: to GCC a function that only prefetches has no effect, and it drops calls
- * to it. */
+/* Volatile assembly, not __builtin_prefetch: GCC considers a function that only prefetches without effect, and drops
+ * calls to it. */
 static inline void gkv_prefetch(const void *at) {
 #if defined(__x86_64__) && defined(__GNUC__)
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)at));
@@ -114,7 +114,7 @@ static inline uint32_t gkv_match12(const uint8_t *bucket, uint8_t fingerprint) {
 #endif
 }
 
-/* Whether 64 bytes are the same. */
+/* Returns true if 64 bytes are equal. */
 static inline int gkv_same64(const void *one, const void *other) {
 #if defined(__SSE2__) || defined(_M_X64)
     const __m128i *a = (const __m128i *)one, *b = (const __m128i *)other;
@@ -128,7 +128,7 @@ static inline int gkv_same64(const void *one, const void *other) {
 #endif
 }
 
-/* A byte as it is after every read that stands before this one: neither the compiler nor the processor moves it up. */
+/* Loads a byte after all earlier reads: neither compiler nor processor moves the load up. */
 static inline uint8_t gkv_load8_after(const uint8_t *at) {
 #if defined(_MSC_VER)
     MemoryBarrier();
@@ -139,9 +139,9 @@ static inline uint8_t gkv_load8_after(const uint8_t *at) {
 #endif
 }
 
-/* The bits that say which pages were checked are set by whoever checks first, and cleared now and then by one thread.
- * All of it is relaxed: a set that a clearing overtakes is lost, which only checks twice; one that overtakes a clearing
- * tells of a check that was made a moment before.  A bit says nothing of other memory: a mapped file has no writer. */
+/* The bits record which pages were checked. Any reader sets them, and one thread clears them now and then. All accesses
+ * are relaxed. A set bit that a clearing overwrites costs only a second check; one that survives a clearing stands for
+ * a very recent check. A bit guards no other memory, since a mapped file has no writer. */
 static inline int gkv_bit(const uint8_t *bits, uint64_t at) {
 #if defined(_MSC_VER)
     return (bits[at >> 3] >> (at & 7)) & 1;
@@ -158,7 +158,7 @@ static inline void gkv_set_bit(uint8_t *bits, uint64_t at) {
 #endif
 }
 
-/* The bits from `at` up to `end`, whole bytes at a time where it can. */
+/* Clears the bits from `at` up to `end`, by whole bytes where possible. */
 static inline void gkv_clear_bits(uint8_t *bits, uint64_t at, uint64_t end) {
     while (at < end) {
         uint64_t next = (at | 7) + 1 < end ? (at | 7) + 1 : end;

@@ -1,11 +1,11 @@
-"""CRC-32C, the checksum of every page: fast where the processor has the instruction, the same everywhere."""
+"""CRC-32C, the checksum of every page; uses the processor's instruction if there is one."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 
 cdef enum:
-    STRIDE = 1024                   # Between two registers that are kept of a buffer.
+    STRIDE = 1024  # Bytes between two stored registers of a buffer.
 
 
 cdef extern from "gossipkv/storage/crc32c.h" nogil:
@@ -17,7 +17,7 @@ cdef extern from "gossipkv/storage/crc32c.h" nogil:
     int gkv_crc32c_has_hardware()
 
 
-# Set once, while the module loads; read-only ever after.
+# Set once, while the module loads; read-only afterwards.
 cdef gkv_crc32c_function chosen = gkv_crc32c_scalar
 gkv_crc32c_make_table()
 gkv_crc32c_make_lanes()
@@ -27,17 +27,17 @@ HARDWARE = bool(gkv_crc32c_has_hardware())
 
 
 cdef uint32_t crc32c_of(const uint8_t* data, Py_ssize_t size, uint32_t seed) noexcept nogil:
-    """CRC-32C of `data`, continued from `seed` (0 to begin), as in `crc32c(b, crc32c(a)) == crc32c(a + b)`."""
+    """Return the CRC-32C of `data`, continued from `seed` (0 to begin): `crc32c(b, crc32c(a)) == crc32c(a + b)`."""
     return ~chosen(~seed, data, <size_t> size)
 
 
 def crc32c(data, uint32_t seed=0):
-    """CRC-32C of a buffer, continued from `seed`."""
+    """Return the CRC-32C of a buffer, continued from `seed`."""
     return crc32c_by(chosen, data, seed)
 
 
 def crc32c_scalar(data, uint32_t seed=0):
-    """The table-driven form that processors without the instruction use; the same numbers."""
+    """Return the same as `crc32c`, by the tables that processors without the instruction use."""
     return crc32c_by(gkv_crc32c_scalar, data, seed)
 
 
@@ -50,12 +50,12 @@ cdef object crc32c_by(gkv_crc32c_function function, object data, uint32_t seed):
         PyBuffer_Release(&view)
 
 
-# Checksums of any stretch of a buffer without going over it again.  A CRC's register is a polynomial over GF(2), and
-# data of n bytes multiplies it by x^(8n) before its own is added; so of two registers, at the begin and the end of a
-# stretch, the stretch's own follows.  Bits are reflected: the highest, 0x80000000, is the coefficient of x^0, and
-# 0x82F63B78 is the polynomial by which products are reduced.
+# Checksums of any stretch of a buffer, without reading it again. A CRC's register is a polynomial over GF(2). Data of n
+# bytes multiply it by x^(8n) before their own polynomial is added. So the registers at the begin and the end of a
+# stretch determine its own. Bits are reflected: the highest, 0x80000000, is the coefficient of x^0, and 0x82F63B78 is
+# the polynomial that reduces products.
 
-cdef uint32_t[32] powers            # x^(8 * 2^i).  Set once, while the module loads; read-only ever after.
+cdef uint32_t[32] powers  # x^(8 * 2^i). Set once, while the module loads; read-only afterwards.
 
 
 cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:
@@ -83,7 +83,7 @@ cdef inline uint32_t carried(uint32_t register, const uint8_t* data, uint64_t si
 
 
 cdef uint32_t* checksums(const uint8_t* data, uint64_t size) noexcept nogil:
-    """The register at each `STRIDE` bytes, begun from 0; NULL when there is no memory."""
+    """Return the register at each `STRIDE` bytes, started from 0; NULL if there is no memory."""
     cdef uint64_t i
     cdef uint32_t* stretches = <uint32_t*> malloc((size // STRIDE + 1) * sizeof(uint32_t))
     if stretches != NULL:
@@ -100,7 +100,7 @@ cdef inline uint32_t register_at(const uint8_t* data, const uint32_t* stretches,
 cdef uint32_t checksum_between(
     const uint8_t* data, const uint32_t* stretches, uint64_t start, uint64_t end, uint32_t seed
 ) noexcept nogil:
-    """The CRC-32C of a stretch, continued from `seed`."""
+    """Return the CRC-32C of a stretch, continued from `seed`."""
     cdef uint64_t size = end - start
     cdef uint32_t register = register_at(data, stretches, start) ^ ~seed
     cdef int i = 0

@@ -1,8 +1,8 @@
 """lz4 blocks without the GIL, through the lz4 package's own compiled code.
 
-The package ships no headers and a fresh machine has no liblz4, but the functions are in its extension module; their
-addresses are handed in by `gossipkv.storage.compression`.  Where they cannot be had, the package's Python functions do
-the same work under the GIL: slower, with the same answers (compressed bytes may differ between versions of lz4).
+The package ships no headers and a fresh machine has no liblz4. But its extension module contains the functions, whose
+addresses `gossipkv.storage.compression` passes in. Without them the package's Python functions do the same work under
+the GIL: slower, with the same results (compressed bytes may differ between versions of lz4).
 """
 
 from libc.stdint cimport uint8_t, uintptr_t
@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 ctypedef int (*CompressFunction)(const char* source, char* target, int size, int capacity) noexcept nogil
 ctypedef int (*PartialFunction)(const char* source, char* target, int size, int wanted, int capacity) noexcept nogil
 
-# Set once by `install`, before any file is opened.
+# Set once by `install_compression`, before any file is opened.
 cdef CompressFunction compress_function = NULL
 cdef PartialFunction partial_function = NULL
 cdef object python_compress = None
@@ -19,7 +19,7 @@ cdef object python_decompress = None
 
 
 def install_compression(uintptr_t compress_address, uintptr_t partial_address, compress, decompress):
-    """Name the functions to use: addresses (0 for none) and the Python functions for where there are none."""
+    """Set the functions to use: addresses (0 for none), and Python functions to use without them."""
     global compress_function, partial_function, python_compress, python_decompress
     compress_function = <CompressFunction> <void*> compress_address
     partial_function = <PartialFunction> <void*> partial_address
@@ -28,12 +28,12 @@ def install_compression(uintptr_t compress_address, uintptr_t partial_address, c
 
 
 cdef int lz4_bound(int size) noexcept nogil:
-    """The most bytes that `size` bytes can become."""
+    """Return the maximum compressed size of `size` bytes."""
     return size + size // 255 + 16
 
 
 cdef int lz4_compress(const uint8_t* source, int size, uint8_t* target, int capacity) noexcept nogil:
-    """The compressed size, or 0 when it does not fit into `capacity`."""
+    """Return the compressed size, or 0 if it exceeds `capacity`."""
     if compress_function != NULL:
         return compress_function(<const char*> source, <char*> target, size, capacity)
     with gil:
@@ -41,7 +41,7 @@ cdef int lz4_compress(const uint8_t* source, int size, uint8_t* target, int capa
 
 
 cdef int lz4_decompress(const uint8_t* source, int size, uint8_t* target, int wanted, int capacity) noexcept nogil:
-    """Decompress at least the first `wanted` bytes (fewer only at the end): how many there are, negative if damaged."""
+    """Decompress at least `wanted` bytes (fewer only at the end); returns how many, negative if damaged."""
     if partial_function != NULL:
         return partial_function(<const char*> source, <char*> target, size, wanted, capacity)
     with gil:
@@ -52,7 +52,7 @@ cdef int compress_with_python(const uint8_t* source, int size, uint8_t* target, 
     cdef bytes done
     try:
         done = python_compress((<const char*> source)[:size])
-    except Exception:  # noexcept: the caller stores the block as it is.
+    except Exception:  # noexcept: the caller stores the block uncompressed.
         return 0
     if len(done) > capacity:
         return 0

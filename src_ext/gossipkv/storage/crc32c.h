@@ -1,5 +1,5 @@
-/* CRC-32C (Castagnoli), by the processor's instruction where it has one, by tables where it has not.
- * The choice is made once, at run time: a wheel is built for the plainest processor. */
+/* CRC-32C (Castagnoli), by the processor's instruction if it has one, else by tables. The choice is made once, at run
+ * time, since a wheel is built for the most basic processor. */
 #ifndef GOSSIPKV_CRC32C_H
 #define GOSSIPKV_CRC32C_H
 
@@ -26,10 +26,10 @@ static void gkv_crc32c_make_table(void) {
         }
 }
 
-/* The instruction answers after three cycles and may begin each: so three lanes at once, of this many bytes each. */
+/* The instruction takes three cycles and can start every cycle, so three lanes run at once, of this many bytes each. */
 #define GKV_CRC32C_LANE 336
 
-/* What a register becomes by a lane of zeros, for each value of each of its bytes. */
+/* The effect of a lane of zeros on a register, for each value of each of its bytes. */
 static uint32_t gkv_crc32c_passed[4][256];
 
 static inline uint32_t gkv_crc32c_pass_lane(uint32_t crc) {

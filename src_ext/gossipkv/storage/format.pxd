@@ -1,4 +1,4 @@
-# The bytes of a sorted file that reader and writer share; `docs/development/sorted-file.md` specifies them.
+# The layout of a sorted file, shared by reader and writer; `docs/development/sorted-file.md` specifies it.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
@@ -32,36 +32,36 @@ cdef extern from *:
     const uint64_t K1 "GKV_K1"
     const uint64_t K2 "GKV_K2"
     const uint64_t K3 "GKV_K3"
-    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"      # In a block table's entry: stored as it is.
+    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"  # Marks a block table's entry: stored uncompressed.
 
 cdef enum:
     FORMAT_VERSION = 1
-    PAGE_SIZE = 4096          # What one checksum covers, what one anchor covers, and the size of an lz4 block.
+    PAGE_SIZE = 4096  # The unit of checksums and anchors, and the size of an lz4 block.
     HEADER_SIZE = 64
     FOOTER_SIZE = 256
     BUCKET_SIZE = 64          # One cache line.
     BUCKET_SLOTS = 12
-    BUCKET_CARRIED_AT = 12    # 32 bits: those of the keys that passed through the bucket to the next.
+    BUCKET_CARRIED_AT = 12  # 32 bits, one set by each key that passed through the bucket to the next.
     BUCKET_POSITIONS_AT = 16
-    ANCHOR_SIZE = 12          # 8 bytes of key, 4 of position.
-    MAX_COMMON_PREFIX = 64    # Longer ones are cut: the prefix must fit into the footer.
+    ANCHOR_SIZE = 12  # 8 bytes of key and 4 of position.
+    MAX_COMMON_PREFIX = 64  # Longer prefixes are cut, to fit into the footer.
     MAX_KEY_SIZE = 65535
-    MAX_VALUE_SIZE = 16777217   # 16 MiB, and a byte for the flag that a table's runs have before it.
-    MAX_PLAIN_SIZE = 16777216   # Of a value that whoever builds a file gives.
-    MAX_RECORD_SIZE = 16842760  # Both, two varints, and padding to 8.
+    MAX_VALUE_SIZE = 16777217  # 16 MiB, and one byte for the flag that precedes each value in a table's runs.
+    MAX_PLAIN_SIZE = 16777216  # Limit of a value given to a builder.
+    MAX_RECORD_SIZE = 16842760  # Key and value, two varints, and padding to 8.
     COMPRESSION_NONE = 0
     COMPRESSION_LZ4 = 1
 
 
 cdef inline uint64_t mix(uint64_t a, uint64_t b) noexcept nogil:
-    # The operands stay in the result: a product with zero would forget the other one.
+    # The operands stay in the result, since a product with zero would lose the other operand.
     cdef uint64_t high = 0
     cdef uint64_t low = multiply(a, b, &high)
     return low ^ high ^ a ^ b
 
 
 cdef inline uint64_t hash64_of(const uint8_t* key, Py_ssize_t size, uint64_t seed) noexcept nogil:
-    """The hash of the index: bucket from its high bits, fingerprint from its low byte."""
+    """Return the index's hash: the bucket comes from its high bits, the fingerprint from its low byte."""
     cdef uint64_t h = seed ^ K0, a, b
     cdef const uint8_t* at = key
     cdef Py_ssize_t left = size
@@ -90,12 +90,12 @@ cdef inline uint64_t hash64_of(const uint8_t* key, Py_ssize_t size, uint64_t see
 
 
 cdef inline uint64_t bucket_of(uint64_t hash, uint64_t count) noexcept nogil:
-    """The hash's high half scaled to 0 .. count-1: order is kept, so high halves in order fill buckets in order."""
+    """Return the hash's high half, scaled to 0 .. count-1. Order is kept, so sorted hashes fill buckets in order."""
     return ((hash >> 32) * count) >> 32
 
 
 cdef inline uint32_t carried_bit(uint64_t hash) noexcept nogil:
-    """The bit that a key sets in every bucket that it passes through."""
+    """Return the bit that a key sets in every bucket that it passes through."""
     return <uint32_t> 1 << ((hash >> 8) & 31)
 
 
@@ -106,7 +106,7 @@ cdef inline uint64_t aligned8(uint64_t size) noexcept nogil:
 cdef inline int compare_keys(
     const uint8_t* a, Py_ssize_t a_size, const uint8_t* b, Py_ssize_t b_size
 ) noexcept nogil:
-    """Byte order: negative, zero, positive."""
+    """Compare in byte order; the result is negative, zero or positive."""
     cdef int order = memcmp(a, b, <size_t> (a_size if a_size < b_size else b_size))
     if order != 0:
         return order
@@ -114,7 +114,7 @@ cdef inline int compare_keys(
 
 
 cdef inline uint64_t word_of(const uint8_t* key, Py_ssize_t size, Py_ssize_t depth) noexcept nogil:
-    """Eight bytes of the key from `depth` on, big-endian, so that words compare as bytes do; zeros after its end."""
+    """Return eight bytes of the key from `depth` on, zero-padded and big-endian, so that words compare as bytes do."""
     cdef uint64_t word = 0
     cdef Py_ssize_t i
     if size - depth >= 8:
@@ -138,7 +138,7 @@ cdef inline uint8_t* put_varint(uint8_t* at, uint32_t number) noexcept nogil:
 
 
 cdef inline uint64_t record_size(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
-    """The bytes that a record takes, padding included."""
+    """Return the size of a record, including padding."""
     return aligned8(
         <uint64_t> (varint_size(<uint32_t> key_size) + varint_size(<uint32_t> value_size))
         + <uint64_t> key_size + <uint64_t> value_size

@@ -2,7 +2,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef enum:
-    # Carried entries follow a queue that at 90 % load exceeds 150 once in 10^12 buckets: more is no accident.
+    # At 90 % load the queue of carried entries exceeds 150 once in 10^12 buckets, so a longer one is no accident.
     MAX_CARRIED = 1024
 
 

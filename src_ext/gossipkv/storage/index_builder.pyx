@@ -4,13 +4,13 @@ A bucket is one cache line:
 
     offset size field
     0      12   fingerprints: the low byte of each key's hash
-    12     4    which keys passed through this bucket to the next: bit (hash >> 8) & 31 of each
+    12     4    keys that passed through this bucket to the next: bit (hash >> 8) & 31 of each
     16     48   positions: twelve of 4 bytes, the record's position / 8 + 1; 0 is an empty slot
 
-Entries sorted by the hash's high half come in order of their home bucket.  A bucket takes those at home in it first
-(so that 93 of 100 keys need one line), then what was carried, oldest first; the rest is carried on.  Buckets behind the
-last home take what is still carried, so nothing ever wraps around and the index is written front to back.  The order
-(high half, position) does not depend on the memory given, so neither does a byte of the file.
+Entries sorted by the hash's high half come in the order of their home buckets. A bucket first takes its home entries
+(so 93 of 100 keys need one line), then carried entries, oldest first; the rest is carried on. Buckets behind the last
+home take the remaining carried entries, so nothing wraps around, and the index is written front to back. The order
+(high half, position) does not depend on the memory budget, so neither does the file.
 """
 
 cimport cython
@@ -27,14 +27,14 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 
 cdef enum:
     FIRST_INDEX_ITEMS = 1024
-    PART_ITEMS = 4096           # 64 KiB a part of a run.
-    MAX_INDEX_FAN_IN = 64             # Open files of a merge.
-    LOAD_PERCENT = 90           # Measured: 80 to 95 look up alike; 90 keeps the index under 6 bytes a record.
+    PART_ITEMS = 4096  # 64 KiB for each part of a run.
+    MAX_INDEX_FAN_IN = 64  # Maximum of open files in a merge.
+    LOAD_PERCENT = 90  # Measured: lookups cost the same at 80 to 95; 90 keeps the index under 6 bytes a record.
 
 
 @cython.final
 cdef class IndexBuilder:
-    """Collects (hash, position) and writes the buckets; `limit_bytes` bounds its memory, sorting included."""
+    """Collects (hash, position) and writes the buckets; `limit_bytes` bounds its memory, including sorting."""
 
     def __cinit__(self, make_scratch not None, uint64_t limit_bytes):
         self.make_scratch = make_scratch
@@ -52,7 +52,7 @@ cdef class IndexBuilder:
                     self.grow()
                 else:
                     self.spill()
-        # The place travels with what the bucket needs of the hash: the fingerprint and the carried bit.
+        # The position is packed with the hash bits that the bucket needs: the fingerprint and the carried bit.
         self.items[self.used].word = hash
         self.items[self.used].place = (<uint64_t> position << 16) | (hash & 0xFFFF)
         self.used += 1
@@ -81,7 +81,7 @@ cdef class IndexBuilder:
         return 0
 
     cdef int spill(self) except -1:
-        """Sort what is in memory and put it aside as one run; merge runs of a level when there are many."""
+        """Sort the items in memory and write them as one run; merge the runs of a level when there are many."""
         cdef Scratch scratch = self.make_scratch()
         cdef Run run
         cdef uint64_t total = <uint64_t> self.used
@@ -104,7 +104,7 @@ cdef class IndexBuilder:
         return 0
 
     cdef int write_run(self, Scratch scratch) except -1:
-        """Append what is in memory, which is sorted, to a run."""
+        """Append the sorted items in memory to a run."""
         cdef Py_ssize_t start = 0
         with nogil:
             while start < self.used:
@@ -117,7 +117,7 @@ cdef class IndexBuilder:
         return 0
 
     cdef int write(self, PageWriter out, uint64_t* home_count, uint64_t* bucket_count) except -1:
-        """Write all buckets; says how many are homes and how many there are."""
+        """Write all buckets; returns the number of home buckets and of all buckets."""
         cdef BucketWriter buckets
         cdef Py_ssize_t i
         home_count[0] = max(<uint64_t> 1, (self.count * 100 + BUCKET_SLOTS * LOAD_PERCENT - 1)
@@ -137,10 +137,10 @@ cdef class IndexBuilder:
         return 0
 
     cdef int drain(self, list runs, Scratch scratch, BucketWriter buckets) except -1:
-        """Everything in `runs`, in order, into a longer run or into the buckets.
+        """Merge all entries of `runs`, in order, into a longer run or into the buckets.
 
-        Hashes are even, so a slice of their range that is half as large as memory leaves room for one that comes out
-        larger: each run gives its share of the slice, and the sort, being stable, keeps the runs' order.
+        Hashes are uniform, so slices of their range are planned for half of the memory, which leaves room for larger
+        ones. Each run contributes its part of a slice; the stable sort keeps the order of runs.
         """
         cdef Run run
         cdef Py_ssize_t i
@@ -164,7 +164,7 @@ cdef class IndexBuilder:
         return 0
 
     cdef int gather(self, Run run, uint64_t last) except -1:
-        """Take a run's next entries whose high half is at most `last`."""
+        """Take a run's next entries with a high half of at most `last`."""
         cdef const Item* items
         while run.at < run.count or run.advance():
             items = <const Item*> PyBytes_AS_STRING(run.part)
@@ -203,7 +203,7 @@ cdef class Run:
 
 @cython.final
 cdef class BucketWriter:
-    """Fills buckets from entries in home order: first those at home, then what was carried, oldest first."""
+    """Fills buckets from entries in home order: first home entries, then carried ones, oldest first."""
 
     def __cinit__(self, PageWriter out not None, uint64_t home_count):
         self.out = out
@@ -228,7 +228,6 @@ cdef class BucketWriter:
         return 0
 
     cdef int emit(self) except -1 nogil:
-        """Write the bucket at `at`."""
         cdef uint8_t* bucket = self.out.room(BUCKET_SIZE)
         cdef int slot, taken = min(<int> BUCKET_SLOTS - self.at_home, self.waiting)
         cdef uint64_t place

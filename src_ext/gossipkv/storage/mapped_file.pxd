@@ -7,7 +7,7 @@ cdef extern from "gossipkv/storage/residency.h" nogil:
     void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef enum:
-    LAST_BYTE = 10  # Of every whole file: the line feed that its footer's magic ends with.
+    LAST_BYTE = 10  # The last byte of every complete file: the line feed that ends its footer's magic.
 
 
 cdef enum Fault:
@@ -20,19 +20,19 @@ cdef enum Fault:
     FAULT_PLACE
     FAULT_TABLE
     FAULT_MEMORY
-    FAULT_COLD      # Not damage: `fault_size` bytes from there are not in memory, and who asked does not wait.
+    FAULT_COLD  # Not damage: `fault_size` bytes from there are not in memory, and the reader does not wait.
 
 
 cdef class MappedFile:
     # Constant after opening.
     cdef Py_buffer buffer
     cdef bint holds_buffer
-    cdef Map* map               # NULL: what is read is no file's map.
-    cdef int descriptor         # Of the file that is mapped, -1: of none.
-    cdef bint may_look          # Which of its pages are in memory.
-    cdef uint8_t* pretended     # A bit for each page that is said to be in memory; NULL: the kernel is asked.
+    cdef Map* map  # NULL: the bytes are not in a file's map.
+    cdef int descriptor  # Of the mapped file; -1: there is none.
+    cdef bint may_look  # True if the kernel tells which pages are in memory.
+    cdef uint8_t* pretended  # Simulated residency, a bit for each page; NULL: the kernel is asked.
     cdef uint64_t asked_last
-    cdef uint64_t drawn         # The state of what draws which pages are said to have gone.
+    cdef uint64_t drawn  # State of the generator that evicts simulated pages.
     cdef readonly str name
     cdef const uint8_t* base
     cdef const uint8_t* last_byte
@@ -52,29 +52,29 @@ cdef class MappedFile:
     cdef Py_ssize_t common_size
     cdef uint64_t metadata_offset, metadata_size, key_bytes, value_bytes, duplicates
 
-    # What was checked since opening, or since it was forgotten: a bit for each page, and for each page of the pages'
-    # checksums.  All else that is read after opening lies in the body, or was copied.
+    # Pages checked since opening, or since the checks were forgotten: a bit for each page, and for each page of page
+    # checksums. Everything else that is read after opening lies in the body, or was copied.
     cdef uint8_t* checked_pages
     cdef uint8_t* checked_chunks
-    cdef bint distrusted        # No bit is set any more.
+    cdef bint distrusted  # No bit is set any more.
 
     cdef Py_ssize_t pins
 
-    # Another thread reads the file through a twin: the same bytes, all below here and above its own.
-    cdef MappedFile origin      # Whose twin this is; None: it is none.
-    cdef bint is_twin           # So the map and the descriptor are another's.
-    cdef list twins             # References to those that somebody reads: they hold this one, and not it them.
+    # Another thread reads the file through a twin, which shares the bytes; all fields from here on are its own.
+    cdef MappedFile origin  # The file whose twin this is; None: it is no twin.
+    cdef bint is_twin  # True if the origin owns the map and the descriptor.
+    cdef list twins  # Weak references to twins in use; a twin keeps its origin alive, not the reverse.
     cdef object __weakref__
-    cdef object guard           # Within which a twin's fields are changed by others than its thread.
+    cdef object guard  # Held while another thread changes a twin's fields.
 
-    # Residency: whether the file is read by single pages, and whether who reads it now does not wait for the disk, so
-    # that a page is asked for before it is touched.
+    # Residency: `paged` if the file is read by single pages; `asks` if its current reader does not wait for the disk,
+    # so that it checks a page's residency before touching it.
     cdef readonly bint paged
     cdef bint asks
-    cdef uint8_t* there         # A bit for each page that was found in memory in this epoch; NULL: it never was paged.
+    cdef uint8_t* there  # A bit for each page found in memory in this epoch; NULL: it never was paged.
     cdef uint64_t epoch
 
-    # The first damage that a nogil function met; `damage()` turns it into an exception.
+    # The first damage found by a nogil function; `damage()` turns it into an exception.
     cdef uint64_t fault_offset, fault_size
     cdef int fault_reason
     cdef uint32_t fault_expected, fault_got
@@ -98,17 +98,17 @@ cdef void begin_epoch(uint64_t epoch) noexcept nogil
 
 
 cdef inline int fault(MappedFile file, int reason, uint64_t offset) noexcept nogil:
-    """Note the damage; the -1 that every caller passes on."""
+    """Record damage, and return the -1 that every caller passes on."""
     file.fault_reason = reason
     file.fault_offset = offset
     return -1
 
 
 cdef inline bint is_whole(MappedFile file) noexcept nogil:
-    """Whether all that was read of the file until now was there.
+    """Return True if everything read from the file so far was really there; once False, it stays False.
 
-    Asked after what is answered was copied, and before it leaves: of a file that is cut short, the last byte is gone,
-    wherever the cut is; of one whose disk gives an error, all is zeros from then on (`sigbus.h`).  No is for ever.
+    Call this after copying an answer, and before it leaves. If a file is cut short, its last byte is gone, wherever the
+    cut is. If its disk fails, everything is zeros from then on (`sigbus.h`).
     """
     return load8_after(file.last_byte) == LAST_BYTE or file.lose()
 

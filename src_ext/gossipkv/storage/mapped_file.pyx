@@ -1,15 +1,15 @@
 """A sorted file in memory: opened, checked page by page when first touched, pinned while it is read.
 
-What is read through the map is `noexcept nogil` and answers -1 for damage: the place and the reason stand in `fault_*`,
-and `damage()` makes the exception of them once the GIL is held.
+Functions that read through the map are `noexcept nogil` and return -1 for damage. They set `fault_*` to its place and
+reason, and `damage()` makes an exception from these once the GIL is held.
 
-Rules for whoever edits the readers (`mapped_file`, `records`, `scan`, `sorted_file`):
+Rules for editors of the readers (`mapped_file`, `records`, `scan`, `sorted_file`):
 
-* No byte is used before `check_range` has seen its page's checksum hold, and no size read from the file enters
-  arithmetic before it was compared with its limit: a checksum proves that bytes are old, not that they are sane.
-* No answer leaves before `is_whole` was asked, and nothing is copied after it: also a page that was checked can be cut
-  off, or be read anew from a disk that fails.  That a key is absent, and that a scan has ended, are answers, too.
-* One thread at a time reads a file.  The lz4 cache has no lock; each other thread has a twin (`twin_for`).
+* Use no byte before `check_range` has verified its page's checksum. Compare every size read from the file with its
+  limit before arithmetic: a checksum proves that bytes are unchanged, not that they are sane.
+* Return no answer before calling `is_whole`, and copy nothing after it: even a checked page can be cut off, or read
+  again from a failing disk. An absent key and the end of a scan are answers, too.
+* Only one thread at a time reads a file. The lz4 cache has no lock; each other thread has a twin (`twin_for`).
 """
 
 cimport cython
@@ -46,16 +46,16 @@ cdef extern from *:
     void atomic_store "gkv_store"(uint64_t* target, uint64_t value) noexcept nogil
 
 cdef enum:
-    CHUNK_PAGES = PAGE_SIZE // 4    # Whose checksums have a checksum together.
+    CHUNK_PAGES = PAGE_SIZE // 4  # These page checksums share one checksum.
 
-cdef uint64_t this_epoch = 1  # Of all threads.
+cdef uint64_t this_epoch = 1  # Shared by all threads.
 
 
 cdef void begin_epoch(uint64_t epoch) noexcept nogil:
-    """Have pages count as being in memory no longer because they were a moment ago; the same epoch is one for all.
+    """Begin an epoch: pages count as being in memory only once they are found there again. All threads share epochs.
 
-    Called every few milliseconds by who asks: so a page that many read costs one question in that time, and one that
-    the kernel takes meanwhile is waited for, which is rare, since it takes those that nobody has used for long.
+    Readers call this every few milliseconds. So a page with many readers costs one query per epoch. A page that the
+    kernel evicts within an epoch is waited for; that is rare, since the kernel evicts pages that were long unused.
     """
     atomic_store(&this_epoch, epoch)
 
@@ -64,9 +64,9 @@ cdef object pretence = None
 
 
 def pretend(seeds):
-    """Have each file that is opened from now on pretend that its pages come and go, with the next of these seeds.
+    """Simulate missing pages in each file opened from now on, with the next of these seeds; None: stop.
 
-    For tests of whoever serves from files; None: no more.
+    For tests of serving from files.
     """
     global pretence
     pretence = seeds
@@ -121,7 +121,7 @@ cdef int check_format(MappedFile self, uint32_t version, uint64_t offset) except
 
 
 cdef int parse_footer(MappedFile self, const uint8_t* footer) except -1:
-    """Read the footer's fields; each is compared with what the others imply before it is used."""
+    """Read the footer's fields; each is compared with those that imply it before it is used."""
     cdef uint64_t at = self.size - FOOTER_SIZE
     cdef uint32_t crc = crc32c_of(footer + 4, FOOTER_SIZE - 4, 0)
     if memcmp(footer + 248, PyBytes_AS_STRING(FOOTER_MAGIC), 8) != 0:
@@ -198,13 +198,13 @@ cdef int check_layout(MappedFile self, const uint8_t* footer, uint64_t at) excep
 cdef bint find_in_memory(MappedFile self, uint64_t page) noexcept nogil:
     if self.pretended != NULL:
         return is_pretended(self, page)
-    if self.descriptor < 0 or map_is_lost(self.map):  # Its zeros need no disk.
+    if self.descriptor < 0 or map_is_lost(self.map):  # The zeros of a lost map need no disk.
         return True
     return is_in_memory(self.may_look, self.descriptor, self.base, page * PAGE_SIZE)
 
 
 cdef bint is_pretended(MappedFile self, uint64_t page) noexcept nogil:
-    """Whether that page counts as being in memory; asked for others between, one in 32 then counts as gone."""
+    """Return True if that page counts as in memory; if another was asked about before, 1 in 32 is then evicted."""
     cdef bint there = bit(self.pretended, page)
     if there and page == self.asked_last:
         return True
@@ -215,7 +215,7 @@ cdef bint is_pretended(MappedFile self, uint64_t page) noexcept nogil:
     return there
 
 
-@cython.no_gc  # What it holds holds nothing of it, and its buffer is given back by itself.
+@cython.no_gc  # Its members do not refer back to it, and the buffer is released explicitly.
 cdef class MappedFile:
     """The bytes of a sorted file and the regions that its footer names."""
 
@@ -250,12 +250,12 @@ cdef class MappedFile:
             self.let_go()
             if lost is None:
                 raise
-            raise lost from error    # What zeros were taken for says little.
+            raise lost from error  # An error from the zeros themselves says little.
         if self.origin is not None:
             self.follow()
             return
-        # Uncompressed files are taken to fit into memory until somebody says otherwise; compressed ones are for data
-        # that does not.
+        # Uncompressed files are assumed to fit into memory until `set_paged` says otherwise; compressed ones are for
+        # data that does not fit.
         self.set_paged(self.compression != COMPRESSION_NONE)
         if pretence is not None:
             self.pretend(next(pretence))
@@ -268,7 +268,6 @@ cdef class MappedFile:
         self.let_go()
 
     cdef int let_go(self) except -1:
-        """Give the bytes back, if they are held."""
         self.base = NULL
         if self.map != NULL and not self.is_twin:
             map_remove(self.map)
@@ -282,9 +281,9 @@ cdef class MappedFile:
         return 0
 
     def twin_for(self, guard):
-        """The same file for another thread, closed with this one; one twin for a guard while anybody has it.
+        """Return the same file for another thread, closed with this one; each guard has one twin while it is in use.
 
-        Within `guard` that thread reads nothing.  Pinning a twin pins this one.
+        Within `guard` that thread reads nothing. Pinning a twin pins this file.
         """
         cdef MappedFile twin
         for twin in self.live_twins():
@@ -300,7 +299,7 @@ cdef class MappedFile:
         return [twin() for twin in self.twins]
 
     cdef int follow(self) except -1:
-        """Be read as the file is whose twin this is."""
+        """Adopt the origin's residency and distrust."""
         if self.origin.paged:
             self.make_room_for_pages()
         self.may_look, self.paged = self.origin.may_look, self.origin.paged
@@ -317,7 +316,7 @@ cdef class MappedFile:
         return 0
 
     cdef int tell_twins(self) except -1:
-        """Have them read as this one is."""
+        """Let all twins adopt this file's settings."""
         cdef MappedFile twin
         for twin in self.live_twins():
             with twin.guard:
@@ -335,14 +334,14 @@ cdef class MappedFile:
         return 0
 
     def pin(self):
-        """Forbid `close` until `unpin`: somebody holds pointers into the file."""
+        """Forbid `close` until `unpin`, while a reader holds pointers into the file."""
         self.ensure_open()
         self.pins += 1
         if self.origin is not None:
             self.origin.pins += 1
 
     def unpin(self):
-        """Take back one `pin`."""
+        """Undo one `pin`."""
         if self.pins <= 0:
             raise ValueError(f"{self.name}: unpin without a pin")
         self.pins -= 1
@@ -350,7 +349,7 @@ cdef class MappedFile:
             self.origin.pins -= 1
 
     def close(self):
-        """Unmap the file.  Every later call raises `ValueError`; closing twice is harmless.
+        """Unmap the file. Every later call raises `ValueError`; closing twice is harmless.
 
         Raises:
             BufferError: the file is pinned: a scan is under way, or the serving loop reads it.
@@ -376,7 +375,7 @@ cdef class MappedFile:
 
     @property
     def metadata(self):
-        """The bytes that the builder was given to keep with the file."""
+        """The bytes that the builder stored with the file."""
         self.ensure_open()
         if self.metadata_size == 0:
             return b""
@@ -391,7 +390,7 @@ cdef class MappedFile:
 
     @property
     def lost_at(self):
-        """The first byte that was missed in the file's map, None while it is whole; the map answers nothing again."""
+        """The offset of the first lost byte in the map, or None; a map with a lost byte answers nothing again."""
         self.ensure_open()
         return None if is_whole(self) else self.loss().offset
 
@@ -399,14 +398,14 @@ cdef class MappedFile:
 
     @property
     def index_range(self):
-        """Where the index lies: its first byte, and how many there are."""
+        """The offset and the size of the index."""
         self.ensure_open()
         return <uint64_t> (self.index - self.base), self.bucket_count * BUCKET_SIZE
 
     def set_paged(self, bint paged):
-        """Say whether the file is read by single pages, as what is larger than memory is; else in large pieces.
+        """Read the file by single pages, for files larger than memory, or in large pieces.
 
-        Drops the lock: requires that the file stays open meanwhile.
+        Releases the GIL: requires that the file stays open meanwhile.
         """
         self.ensure_open()
         paged = paged or self.pretended != NULL
@@ -414,7 +413,7 @@ cdef class MappedFile:
             self.make_room_for_pages()
         if self.descriptor >= 0 and paged and not self.paged:
             self.may_look = may_look(self.descriptor)
-            with nogil:  # To drop what is cached takes a tenth of a second for each GB.
+            with nogil:  # Dropping cached pages takes a tenth of a second per GB.
                 read_by_page(self.descriptor, self.base, <size_t> self.size)
         elif self.descriptor >= 0 and not paged:
             with nogil:
@@ -423,9 +422,9 @@ cdef class MappedFile:
         self.tell_twins()
 
     def prewarm(self, uint64_t first, uint64_t size):
-        """Wait until those bytes of the file are in memory, and mapped.  For a thread: it waits.
+        """Wait until those bytes of the file are in memory, and mapped. Call it in a thread, since it blocks.
 
-        What cannot be read is left to whoever reads it.  Requires: the file stays open meanwhile.
+        Ignores unreadable bytes; their readers will fail. Requires: the file stays open meanwhile.
         """
         cdef uint64_t at = first - first % PAGE_SIZE, end = min(first + size, self.size)
         self.ensure_open()
@@ -436,7 +435,7 @@ cdef class MappedFile:
             populate(self.base + at, <size_t> (end - at))
 
     def pretend(self, uint64_t seed):
-        """Have its pages count as gone, each until it is read by a pager and now and then again: for tests."""
+        """Simulate missing pages: each is missing until a pager reads it, and now and then again. For tests."""
         self.ensure_open()
         self.pretended = <uint8_t*> calloc(<size_t> (self.size // PAGE_SIZE // 8 + 1), 1)
         if self.pretended == NULL:
@@ -445,7 +444,7 @@ cdef class MappedFile:
         self.set_paged(True)
 
     cdef bint is_in_memory(self, uint64_t offset, uint64_t size) noexcept nogil:
-        """Whether those bytes are in memory, as far as is known; else the first missing page, to the end, is noted."""
+        """Return True if those bytes are known to be in memory; else record the range from the first missing page."""
         cdef uint64_t page = offset // PAGE_SIZE, end = offset + size
         cdef uint64_t epoch = atomic_load(&this_epoch)
         if self.epoch != epoch:
@@ -463,7 +462,7 @@ cdef class MappedFile:
         return True
 
     cdef void note_read(self, uint64_t offset, uint64_t size) noexcept nogil:
-        """A pager has read those bytes."""
+        """Record that a pager has read those bytes."""
         cdef uint64_t page = offset // PAGE_SIZE
         if self.pretended != NULL:
             while page * PAGE_SIZE < offset + size:
@@ -473,7 +472,7 @@ cdef class MappedFile:
     # -- checking --------------------------------------------------------------------------------------------------
 
     cdef object damage(self):
-        """The exception for the fault that a nogil function met last: of a file that is not whole, that it is not."""
+        """Return the exception for the last fault of a nogil function, or for the loss of the file."""
         if not is_whole(self):
             return self.loss()
         if self.fault_reason == FAULT_MEMORY:
@@ -486,18 +485,17 @@ cdef class MappedFile:
         return Corrupt(self.name, self.fault_offset, FAULT_TEXT[self.fault_reason])
 
     cdef bint lose(self) noexcept nogil:
-        """Let nothing be read in this map again, whatever becomes of the file; False."""
+        """Make the map unreadable for good, whatever happens to the file; returns False."""
         if self.map != NULL:
             map_lose(self.map, self.size - 1)
         return False
 
     cdef object loss(self):
-        """The exception for a file that is not whole."""
         cdef uint64_t offset = self.size - 1 if self.map == NULL else map_lose(self.map, self.size - 1)
         return Corrupt(self.name, offset, "cut short while it was mapped, or its disk failed")
 
     cdef int check_page(self, uint64_t page) noexcept nogil:
-        """Compare one page with its checksum, and that checksum's own page with its checksum; remember both."""
+        """Compare one page with its checksum, and that checksum's page with its own; record both results."""
         cdef uint64_t chunk = page * 4 // PAGE_SIZE, start, length
         if self.asks and not self.is_in_memory(self.body_size + chunk * PAGE_SIZE, min(
             <uint64_t> PAGE_SIZE, self.page_count * 4 - chunk * PAGE_SIZE
@@ -523,9 +521,9 @@ cdef class MappedFile:
         return 0
 
     def forget_checks(self, uint64_t part=0, uint64_t parts=1):
-        """Have the pages of one of so many equal parts of the file checked again when they are next read.
+        """Forget the checks of one of `parts` equal parts of the file, so that its pages are checked when next read.
 
-        Parts are cut between the pages whose checksums share one.  Harmless once the file is closed.
+        Parts end between chunks, the pages that share a checksum of checksums. Harmless once the file is closed.
         """
         cdef uint64_t first, end
         cdef MappedFile twin
@@ -539,33 +537,33 @@ cdef class MappedFile:
                 twin.forget_checks(part, parts)
 
     def distrust(self):
-        """Check every page whenever it is read, from now on: what was read whole may come damaged from the disk."""
+        """Check every page at each read from now on, since pages may come damaged from the disk after a good read."""
         self.distrusted = True
         self.forget_checks()
         self.tell_twins()
 
     def is_checked(self, uint64_t page):
-        """Whether a page may be read without a check."""
+        """Return True if a page may be read without a check."""
         assert page < self.page_count, (page, self.page_count)
         return bool(bit(self.checked_pages, page))
 
 
 cdef tuple map_file(files, path, str name):
-    """The whole file as a buffer, and a descriptor of it if that is a map of a real file, else -1.
+    """Return the whole file as a buffer, and a duplicate descriptor if that maps a real file, else -1.
 
     Raises:
         Corrupt: the file is empty, or was cut short just now.
         StorageError: the file system refuses.
     """
     try:
-        descriptor = files.open(path, READ | getattr(os, "O_NONBLOCK", 0))    # A pipe would wait for its writer.
+        descriptor = files.open(path, READ | getattr(os, "O_NONBLOCK", 0))  # Opening a pipe would wait for its writer.
         try:
             size = files.size(descriptor)
             if size == 0:
                 raise Corrupt(name, 0, "the file is empty")
             try:
                 buffer = files.map(descriptor, size)
-            except ValueError as error:    # Python compares the two.
+            except ValueError as error:  # Python compares both sizes.
                 raise Corrupt(name, size - 1, "cut short while it was opened") from error
             return buffer, os.dup(descriptor) if isinstance(buffer, mmap.mmap) else -1
         finally:

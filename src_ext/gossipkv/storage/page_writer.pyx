@@ -1,6 +1,6 @@
-"""The writing side of a file of checksummed pages: bytes go out in order, in large writes, never through a map.
+"""The writer of a file of checksummed pages: bytes are written in order, in large writes, never through a map.
 
-While pages are written, the checksum of each is put aside; after `end_pages` plain bytes follow.
+While pages are written, their checksums are collected; after `end_pages` plain bytes follow.
 """
 
 cimport cython
@@ -15,18 +15,18 @@ cdef extern from "Python.h":
     int PyBUF_READ
 
 cdef enum:
-    # What one write carries, at a multiple of itself: Linux keeps what a write brings in one piece where the file
-    # system can, and maps an aligned piece of 2 MiB by one entry of the page tables, which lookups feel.
+    # Bytes of one write, at a multiple of its size. Linux keeps a write in one piece if the file system can, and maps
+    # an aligned piece of 2 MiB by one page-table entry, which speeds lookups.
     WRITE_SIZE = 2097152
     BUFFER_SIZE = WRITE_SIZE + PAGE_SIZE
-    NUDGE_SIZE = 16777216       # How often the kernel is asked to begin writing, so that the last sync is short.
+    NUDGE_SIZE = 16777216  # Writeback starts after this many bytes, so that the last sync is short.
 
 
 @cython.final
 cdef class PageWriter:
     """Append to a file from its start on; `checksums` receives four bytes a page.
 
-    `on_write`, if there is one, is told of each write's size once it is done and on its way to the disk.
+    `on_write`, if there is one, is called with each write's size once it is done and on its way to the disk.
     """
 
     def __cinit__(self, files not None, int descriptor, Spool checksums not None, on_write=None):
@@ -43,11 +43,10 @@ cdef class PageWriter:
         free(self.buffer)
 
     cdef uint64_t position(self) noexcept nogil:
-        """Where the next byte goes."""
         return self.flushed + self.used
 
     cdef uint8_t* room(self, uint64_t size) except NULL nogil:
-        """Where `size` <= PAGE_SIZE bytes may be put at once; `used` is the caller's to move."""
+        """Return room for `size` <= PAGE_SIZE bytes; the caller advances `used`."""
         if self.used >= WRITE_SIZE:
             self.write(WRITE_SIZE)
         require(self.used + size <= BUFFER_SIZE, "at most a page, behind at most one write")
@@ -66,7 +65,7 @@ cdef class PageWriter:
         return 0
 
     cdef int pad(self, uint32_t alignment) except -1 nogil:
-        """Zeros up to a multiple of `alignment`, at most a page's."""
+        """Append zeros up to a multiple of `alignment`, at most a page."""
         cdef uint32_t missing = <uint32_t> (-self.position() % alignment)
         if missing:
             memset(self.room(missing), 0, missing)
@@ -85,7 +84,7 @@ cdef class PageWriter:
             self.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
 
     cdef int flush(self) except -1:
-        """Write all there is; once the pages have ended, for a part of one is no page."""
+        """Write all buffered bytes; only after the pages have ended, since a part of a page is no page."""
         if self.used:
             self.write(self.used)
         return 0
@@ -109,15 +108,15 @@ cdef class PageWriter:
         return 0
 
     cdef int hand_over(self, uint32_t size) except -1:
-        """Have the system write the first `size` bytes of the buffer."""
+        """Write the first `size` bytes of the buffer."""
         self.files.pwrite(
             self.descriptor, PyMemoryView_FromMemory(<char*> self.buffer, size, PyBUF_READ), self.flushed
         )
         self.flushed += size
         self.used -= size
         if self.used:
-            memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, from behind many.
-        # Whoever paces the writes does so for others' syncs, which wait for what the disk is given at once.
+            memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, copied from behind many.
+        # Paced writes go to the disk at once, since a large backlog would delay syncs of others.
         if self.on_write is not None or self.flushed - self.nudged >= NUDGE_SIZE:
             self.files.start_writeback(self.descriptor, self.nudged, self.flushed - self.nudged)
             self.nudged = self.flushed
@@ -126,7 +125,7 @@ cdef class PageWriter:
         return 0
 
     cdef int end_pages(self) except -1:
-        """The last page may be short; what follows has no checksums of its own."""
+        """Write the last page, which may be short; later bytes have no checksums of their own."""
         self.flush()
         self.paged = False
         return 0

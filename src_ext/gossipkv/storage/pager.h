@@ -1,20 +1,20 @@
-/* Threads that read pages of mapped files into memory, so that whoever serves from them never waits for a disk.
+/* Threads that read pages of mapped files into memory, so that a serving thread never waits for a disk.
  *
- * Whoever serves asks for reads, hands over those of a round in one go, and takes what is done in one go: two lines
- * under one lock, which nobody holds while it waits for the disk.  When the line of those that are done was empty,
- * `told` is written to: whoever serves has it among its other descriptors.  The threads touch no Python object; a map
- * stays as it is until its reads came back.
+ * The serving thread requests reads, hands over those of a round at once, and takes completed reads at once. So there
+ * are two queues under one lock, which nobody holds while waiting for the disk. If the queue of completed reads was
+ * empty, `told` is written to, which the serving thread watches among its other descriptors. The threads touch no
+ * Python object. A map stays unchanged until its reads have completed.
  *
- * Several who serve share the threads, and the line of what waits: each read knows who has asked for it, and comes back
- * to that line of those that are done.  Who ends waits for its own reads alone.
+ * Serving threads share the reader threads, and the queue of waiting reads. Each read has its asker, and completes into
+ * the asker's own queue. A serving thread that ends waits only for its own reads.
  *
- * A thread takes a few reads at a time, has the disk begin all of them, and then waits for each: 16 threads that take
- * one each need half as much of the processor again, for the sleeping and waking, and get three quarters of the reads.
- * It is only a few, since those behind a read that takes long wait with it.
+ * A reader thread takes a few reads at a time, starts all of them on the disk, and then waits for each. With one read
+ * each, 16 threads need half as much CPU again for sleeping and waking, and complete three quarters of the reads. More
+ * than a few would wait too long behind a slow read.
  *
- * The waiting is `pread`: an error is an errno, where a touch of the map would be SIGBUS.  The map is populated after
- * it, when the page is there: whoever serves is spared a fault, and the kernel has nothing to read under the lock of
- * the process's maps. */
+ * Waiting uses `pread`: an error is an errno, while a touch of the map would raise SIGBUS. The map is populated once
+ * the page is in memory: this spares the serving thread a fault, and the kernel reads nothing under the lock of the
+ * process's maps. */
 #ifndef GOSSIPKV_PAGER_H
 #define GOSSIPKV_PAGER_H
 
@@ -30,18 +30,18 @@
 #include "gossipkv/storage/residency.h"
 
 #define GKV_PAGER_THREADS 16
-#define GKV_PAGER_TAKES 4  /* Reads, a thread at a time. */
-#define GKV_PAGER_KEEPS 16 /* Reads that are asked for, at most, before they are handed over. */
+#define GKV_PAGER_TAKES 4  /* Reads per thread at a time. */
+#define GKV_PAGER_KEEPS 16 /* Maximum of requested reads before they are handed over. */
 #define GKV_PAGER_PAGE 4096
 
 typedef struct gkv_page_read {
-    struct gkv_page_read *next; /* In the line. */
+    struct gkv_page_read *next; /* Link in a queue. */
     struct gkv_pager *asker;
     int descriptor;
-    const unsigned char *base; /* Of the map. */
-    uint64_t first;            /* A page's first byte. */
+    const unsigned char *base; /* Start of the map. */
+    uint64_t first;            /* Offset of the first page. */
     uint64_t size;
-    uint64_t ahead; /* How much from there on will be wanted soon. */
+    uint64_t ahead; /* Bytes from `first` on that will be wanted soon. */
     int failed;
 } gkv_page_read;
 
@@ -50,30 +50,30 @@ typedef struct {
     gkv_page_read *last;
 } gkv_page_line;
 
-/* What all who serve share. */
+/* Shared by all serving threads. */
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
-    pthread_cond_t came_back; /* For who ends. */
+    pthread_cond_t came_back; /* A serving thread waits for it when it ends. */
     gkv_page_line waiting;
     pthread_t threads[GKV_PAGER_THREADS];
     int thread_count;
     int idle_count;
-    int one_comes; /* Of those that idled: it was woken, and has not taken the lock yet. */
+    int one_comes; /* A woken thread has not taken the lock yet. */
     int ends;
 } gkv_page_threads;
 
-/* Of one who serves. */
+/* Belongs to one serving thread. */
 typedef struct gkv_pager {
-    gkv_page_line asked; /* These four are of whoever serves alone. */
+    gkv_page_line asked; /* Only the serving thread uses these four fields. */
     gkv_page_line taken;
     int asked_count;
     int has_threads;
-    int told; /* An eventfd, somebody else's; -1: nobody is told. */
+    int told; /* An eventfd owned by the caller; -1: there is none. */
     gkv_page_threads *threads;
-    gkv_page_line done; /* With their lock, as what follows. */
-    int has_done;       /* Whether `done` has any: what may be looked at without the lock. */
-    int begun;          /* Reads that threads have taken, and not given back. */
+    gkv_page_line done; /* Guarded by the lock of `threads`, as are the fields below. */
+    int has_done;       /* True if `done` is not empty; may be read without the lock. */
+    int begun;          /* Reads that threads have taken and not completed. */
 } gkv_pager;
 
 static void gkv_page_line_put(gkv_page_line *line, gkv_page_read *read) {
@@ -91,7 +91,7 @@ static gkv_page_read *gkv_page_line_take(gkv_page_line *line) {
     return read;
 }
 
-/* Put all of one line behind the other. */
+/* Appends all of one queue to the other. */
 static void gkv_page_line_move(gkv_page_line *line, gkv_page_line *from) {
     if (from->first == NULL) return;
     if (line->last != NULL) line->last->next = from->first;
@@ -112,7 +112,7 @@ static void gkv_page_read_end(gkv_page_read *read) {
         ssize_t got;
         do got = pread(read->descriptor, &byte, 1, (off_t)at);
         while (got < 0 && errno == EINTR);
-        if (got != 1) { /* The disk fails, or the file was cut short. */
+        if (got != 1) { /* The disk failed, or the file was cut short. */
             read->failed = 1;
             return;
         }
@@ -122,20 +122,20 @@ static void gkv_page_read_end(gkv_page_read *read) {
 
 static void *gkv_pager_run(void *argument);
 
-/* Make one more thread, if there may be one; where none can be made, those that there are do the work.  Requires: the
- * lock. */
+/* Starts one more thread, up to the maximum; if that fails, the existing threads do the work. Requires: the lock. */
 static void gkv_pager_grow(gkv_page_threads *self) {
     sigset_t every, before;
     if (self->thread_count == GKV_PAGER_THREADS) return;
-    /* Signals are for the threads that Python knows; a new thread has the mask of the one that makes it. */
+    /* Only threads known to Python may handle signals; a new thread inherits its maker's mask. */
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     if (pthread_create(&self->threads[self->thread_count], NULL, gkv_pager_run, self) == 0) self->thread_count++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Unlock, and have another thread take what still waits, a new one if none idles.  One is woken at a time, and wakes the
- * next if it cannot take all: whoever serves spends little on it, and what comes until then is taken with the rest. */
+/* Unlocks, and lets another thread take waiting reads, a new one if none idles. One thread is woken at a time, and
+ * wakes the next if it cannot take all. So a serving thread spends little time here, and later reads are taken with the
+ * rest. */
 static void gkv_pager_pass_on(gkv_page_threads *self) {
     int wakes = 0;
     if (self->waiting.first != NULL && !self->one_comes && !self->ends) {
@@ -146,7 +146,7 @@ static void gkv_pager_pass_on(gkv_page_threads *self) {
     if (wakes) pthread_cond_signal(&self->wanted);
 }
 
-/* Wait until there are reads to do; how many, 0: it ends. */
+/* Waits for reads, and returns how many it took; 0: the threads end. */
 static int gkv_pager_next(gkv_page_threads *self, gkv_page_read **reads) {
     int count = 0;
     pthread_mutex_lock(&self->lock);
@@ -164,8 +164,9 @@ static int gkv_pager_next(gkv_page_threads *self, gkv_page_read **reads) {
     return count;
 }
 
-/* The asker is told once the read is there: who wakes may run before this thread goes on, and looks once.  It is told
- * without the lock, which it takes then, and before the read is counted: until that it is not gone. */
+/* Completes a read. The asker is signalled after the read is queued, since the woken thread may run at once and looks
+ * only once. It is signalled without the lock, which it takes then, and before `begun` is decremented: until then the
+ * asker exists. */
 static void gkv_pager_give_back(gkv_page_threads *self, gkv_page_read *read) {
     gkv_pager *asker = read->asker;
     int tells;
@@ -197,7 +198,7 @@ static void *gkv_pager_run(void *argument) {
     return NULL;
 }
 
-/* Hand over what was asked for. */
+/* Hands over the requested reads. */
 static void gkv_pager_submit(gkv_pager *self) {
     if (self->asked_count == 0) return;
     self->asked_count = 0;
@@ -206,7 +207,7 @@ static void gkv_pager_submit(gkv_pager *self) {
     gkv_pager_pass_on(self->threads);
 }
 
-/* Have a read done, soon after `gkv_pager_submit` at the latest.  -1: there is no thread to do it. */
+/* Requests a read, to begin soon after `gkv_pager_submit` at the latest. -1: there is no thread for it. */
 static int gkv_pager_ask(gkv_pager *self, gkv_page_read *read) {
     if (!self->has_threads) {
         pthread_mutex_lock(&self->threads->lock);
@@ -222,7 +223,7 @@ static int gkv_pager_ask(gkv_pager *self, gkv_page_read *read) {
     return 0;
 }
 
-/* A read that is done, or NULL. */
+/* Returns a completed read, or NULL. */
 static gkv_page_read *gkv_pager_take(gkv_pager *self) {
     if (self->taken.first == NULL && __atomic_load_n(&self->has_done, __ATOMIC_RELAXED)) {
         pthread_mutex_lock(&self->threads->lock);
@@ -239,7 +240,7 @@ static void gkv_pager_begin(gkv_pager *self, gkv_page_threads *threads) {
     self->threads = threads;
 }
 
-/* Wait for the reads that threads have begun; what waited is done, as failed. */
+/* Waits for the reads that threads have begun; waiting ones complete as failed. */
 static void gkv_pager_end(gkv_pager *self) {
     gkv_page_line others = {NULL, NULL};
     gkv_page_read *read;
@@ -255,7 +256,7 @@ static void gkv_pager_end(gkv_pager *self) {
     pthread_mutex_unlock(&self->threads->lock);
 }
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int gkv_page_threads_begin(gkv_page_threads *self) {
     int error;
     memset(self, 0, sizeof *self);
@@ -264,7 +265,7 @@ static int gkv_page_threads_begin(gkv_page_threads *self) {
     return error != 0 ? error : pthread_cond_init(&self->came_back, NULL);
 }
 
-/* Wait for their end.  Requires: all who asked have ended. */
+/* Waits for the threads to end. Requires: all pagers have ended. */
 static void gkv_page_threads_end(gkv_page_threads *self) {
     int i;
     pthread_mutex_lock(&self->lock);

@@ -1,4 +1,4 @@
-"""What reads pages that are not in memory, beside the thread that serves.  The idea stands in `pager.h`."""
+"""Reads of pages that are not in memory, beside the serving thread; `pager.h` explains the design."""
 
 from libc.stdint cimport uint64_t
 
@@ -41,7 +41,7 @@ cdef class PageThreads:
 cdef class Pager:
     cdef PageThreads threads
     cdef Asker asker
-    cdef PageLine pretended  # reads of files whose pages are only said to be gone
+    cdef PageLine pretended  # reads of files with simulated missing pages
     cdef uint64_t drawn
     cdef bint ended
 

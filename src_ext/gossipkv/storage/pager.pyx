@@ -1,7 +1,7 @@
-"""The pager: `pager.h`, and reads of pages that are only said to be gone.
+"""The pager: a wrapper of `pager.h`, and reads of simulated missing pages.
 
-Those come back after some calls of `take`, as a disk's do after some time, and now and then they have failed; drawn,
-so that a simulation does the same again.
+Simulated reads complete after some calls of `take`, as a disk's do after some time, and sometimes fail. Both are drawn
+from the seed, so simulations are reproducible.
 """
 
 cimport cython
@@ -17,7 +17,7 @@ cdef enum:
 
 @cython.final
 cdef class PageThreads:
-    """Threads that read pages for several pagers, made as they are needed."""
+    """Threads that read pages for several pagers, started on demand."""
 
     def __cinit__(self):
         cdef int error = page_threads_begin(&self.threads)
@@ -29,9 +29,9 @@ cdef class PageThreads:
 
 
 @cython.final
-@cython.no_gc  # It is part of no cycle, and ends before its threads do.
+@cython.no_gc  # It is part of no cycle, and ends before its threads.
 cdef class Pager:
-    """Has these threads read pages; `seed`: for pages that are only said to be gone."""
+    """Reads pages in these threads; `seed` is for simulated missing pages."""
 
     def __cinit__(self, PageThreads threads not None, uint64_t seed=0):
         self.threads = threads
@@ -44,13 +44,13 @@ cdef class Pager:
             self.end()
 
     cdef void tell(self, int descriptor) noexcept nogil:
-        """Have that eventfd written to whenever a read is done and none was before."""
+        """Write to this eventfd whenever a read is done and none was before."""
         self.asker.told = descriptor
 
     cdef int ask(self, PageRead* read, MappedFile file) noexcept nogil:
-        """Have the page read where the file's last lookup stopped, by the next `submit`; -1: nobody can.
+        """Request the page at which the file's last lookup stopped, with the next `submit`; -1: nothing can read it.
 
-        Requires: it stopped with `FAULT_COLD`, `read.ahead` is set, and the file stays as it is until `take`.
+        Requires: the lookup stopped with `FAULT_COLD`, `read.ahead` is set, and the file is unchanged until `take`.
         """
         read.descriptor = file.descriptor
         read.base = file.base
@@ -66,11 +66,11 @@ cdef class Pager:
         return 0
 
     cdef void submit(self) noexcept nogil:
-        """Hand over what was asked for since: whoever sleeps has to."""
+        """Hand over the requests made so far; required before sleeping."""
         pager_submit(&self.asker)
 
     cdef PageRead* take(self) noexcept nogil:
-        """A read that is done, with `failed`; NULL: none is."""
+        """Return a completed read, with `failed` set; NULL: there is none."""
         cdef PageRead* read
         if self.pretended.first != NULL:
             self.drawn = self.drawn * 6364136223846793005ULL + 1442695040888963407ULL
@@ -83,11 +83,11 @@ cdef class Pager:
         return pager_take(&self.asker)
 
     cdef bint is_pretending(self) noexcept nogil:
-        """Whether `take` is to be called again although nobody is told."""
+        """Return True if `take` must be called again, though no eventfd will signal."""
         return self.pretended.first != NULL
 
     cdef void end(self) noexcept nogil:
-        """Wait for the reads that were begun; all come back then, and no more is asked."""
+        """Wait for the reads under way; then all reads are returned, and no more may be requested."""
         cdef PageRead* read
         if self.ended:
             return

@@ -1,4 +1,4 @@
-# One stable sort for everything that a build orders: items by a 64-bit word.
+# The stable sort of a build: items by a 64-bit word.
 
 from libc.stdint cimport uint64_t
 

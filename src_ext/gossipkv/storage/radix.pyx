@@ -1,7 +1,7 @@
-"""A stable radix sort of (word, place) items: by high bytes first until pieces fit the cache, then from the lowest up.
+"""A stable radix sort of (word, place) items: high bytes first until pieces fit the cache, then low bytes first.
 
-A pass over more than the second-level cache holds waits for memory at each item; within a piece it does not.  Bytes in
-which all words of a piece agree are left out.
+A pass over more than the second-level cache waits for memory at each item; within a piece it does not. Bytes that are
+equal in all words of a piece are skipped.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memset
 
 
 cdef enum:
-    SMALL = 48          # Below this, inserting beats counting.
-    PIECE = 16384       # With its spare 512 KiB.
+    SMALL = 48  # Below this, insertion is faster than counting.
+    PIECE = 16384  # 512 KiB, including its spare.
 
 
 cdef void insertion_sort(Item* items, Py_ssize_t count, int first_byte) noexcept nogil:
@@ -28,7 +28,7 @@ cdef void insertion_sort(Item* items, Py_ssize_t count, int first_byte) noexcept
 
 
 cdef void scatter(const Item* source, Item* target, Py_ssize_t count, int byte, Py_ssize_t* starts) noexcept nogil:
-    """Move items to where those with their byte begin; `starts` then says where each of these ends."""
+    """Move items to the start of their byte's range; `starts` then holds the ends of these ranges."""
     cdef Py_ssize_t i
     cdef int value
     for i in range(count):
@@ -66,7 +66,7 @@ cdef void sort_piece(Item* items, Item* spare, Py_ssize_t count, int first_byte,
 
 
 cdef void sort_from(Item* items, Item* spare, Py_ssize_t count, int first_byte, int byte) noexcept nogil:
-    """Sort by the bytes from `first_byte` to `byte`; all items agree in those above."""
+    """Sort by the bytes from `first_byte` to `byte`; all items agree in higher bytes."""
     cdef Py_ssize_t counts[256]
     cdef Py_ssize_t i, total, here, end
     cdef int value
@@ -103,7 +103,7 @@ cdef void radix_sort(Item* items, Item* spare, Py_ssize_t count, int first_byte)
 
 
 def sort_words(list words not None, int first_byte=0):
-    """The places of `words` in stable order of their bytes from `first_byte` up: the way in for tests."""
+    """Return the places of `words` in stable order of their bytes from `first_byte` up; for tests."""
     cdef Py_ssize_t count = len(words), i
     cdef bytearray memory = bytearray(2 * max(1, count) * sizeof(Item))
     cdef Item* items = <Item*> PyByteArray_AS_STRING(memory)

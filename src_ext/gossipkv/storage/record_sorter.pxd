@@ -4,8 +4,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 cdef struct Group:
     uint64_t records
     uint64_t size_bytes
-    uint64_t hash_sum       # Of the hashes of all keys, modulo 2^64.
-    int prefix_size         # -1: no key yet.
+    uint64_t hash_sum  # Sum of the hashes of all keys, modulo 2^64.
+    int prefix_size  # -1: there is no key yet.
     uint8_t prefix[64]
 
 
@@ -14,16 +14,16 @@ cdef class RecordSorter(OrderedRecords):
     cdef uint32_t group_count
     cdef int group_bytes
 
-    # What is in memory: records one behind the other, and an item for each unless they are in order as they lie.
-    cdef readonly bint ordered        # All that was added so far came in order: there are no items.
+    # Records in memory, end to end, and an item for each unless they were added in order.
+    cdef readonly bint ordered  # All records so far were added in order, so there are no items.
     cdef uint8_t* arena
     cdef uint64_t used, capacity
-    cdef uint64_t last                # Where the record that was added last lies.
-    cdef uint64_t next_place          # Where the next one to be read lies, while they are in order.
+    cdef uint64_t last  # Place of the record added last.
+    cdef uint64_t next_place  # Place of the next record to read, while `ordered`.
     cdef Item* items
     cdef Py_ssize_t count, item_capacity
-    cdef Py_ssize_t shared            # All keys in memory agree in this many leading bytes.
-    cdef Py_ssize_t next_item         # The next one to be read, once they are sorted.
+    cdef Py_ssize_t shared  # Length of the common prefix of all keys in memory.
+    cdef Py_ssize_t next_item  # The next item to read, once they are sorted.
 
     cdef Runs runs
     cdef readonly uint64_t added

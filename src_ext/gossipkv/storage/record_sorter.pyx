@@ -1,12 +1,12 @@
-"""External sorting of records by (group, key): any number in, in bounded memory, in order out, the last of equals kept.
+"""External sorting of records by (group, key), in bounded memory; of equal keys the last record is kept.
 
-Records are collected in an arena; a full one is sorted and put aside as a run; runs are merged (`runs`).  Sorting is
-by words: eight bytes of key at a time through a radix sort, descending only into items whose words are equal, so that
-keys are compared byte by byte only where few are left.  A record in the arena looks as it does in a run.
+Records are collected in an arena. A full arena is sorted and written as a run; runs are merged (`runs`). Sorting is by
+words: a radix sort takes eight bytes of key at a time, and descends only into items with equal words. So keys are
+compared byte by byte only among few items. A record has the same form in the arena and in a run.
 
-Records that come in order, as those of files that are sorted within partitions, are not sorted again: each is compared
-with the one before, and while none lies below it the arena itself is the order.  The first one that does ends that for
-good; what came before it is sorted with the rest, or is a run where memory has no room for its items.
+Records that come in order, as from files that are sorted within partitions, are not sorted again. Each is compared with
+the one before; while none is lower, the arena itself is in order. The first lower record ends that for good. Earlier
+records are then sorted with the rest, or written as a run if memory has no room for their items.
 """
 
 cimport cython
@@ -25,13 +25,13 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 cdef enum:
     FIRST_ARENA = 65536
     FIRST_ITEMS = 1024
-    FEW = 24                    # Below this many equal words, keys are compared whole.
-    AHEAD = 12                  # Records asked for before they are read, in an order that the cache cannot guess.
+    FEW = 24  # Up to this many items with equal words, whole keys are compared.
+    AHEAD = 12  # Prefetch distance in records, since the cache cannot predict their order.
     MAX_GROUPS = 65536
 
 
 cdef int refuse_record(RecordSorter self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1:
-    """One clear error for a record that no sorted file can hold."""
+    """Raise one clear error for a record that no sorted file can hold."""
     if group >= self.group_count:
         raise ValueError(f"group must be below {self.group_count}, got {group}")
     if key_size > MAX_KEY_SIZE:
@@ -45,7 +45,7 @@ cdef int refuse_record(RecordSorter self, uint32_t group, Py_ssize_t key_size, P
 
 
 cdef inline void note_shared(RecordSorter self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """Shorten what all keys in memory share to what `key` shares, too."""
+    """Shorten the common prefix of all keys in memory to that with `key`."""
     cdef const uint8_t* first = self.arena + RECORD_HEADER_SIZE
     cdef Py_ssize_t shared = 0, most = min(self.shared, size)
     if self.shared <= size and memcmp(first, key, <size_t> self.shared) == 0:
@@ -56,7 +56,7 @@ cdef inline void note_shared(RecordSorter self, const uint8_t* key, Py_ssize_t s
 
 
 cdef inline int note_prefix(RecordSorter self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """The same for all keys of a group, of which a sorted file keeps the first bytes."""
+    """Do the same for all keys of a group, whose prefix a sorted file keeps."""
     cdef Group* noted = &self.groups[group]
     cdef int shared = 0, most
     if noted.prefix_size == 0:
@@ -73,7 +73,7 @@ cdef inline int note_prefix(RecordSorter self, uint32_t group, const uint8_t* ke
 
 
 cdef inline bint follows(RecordSorter self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """Whether a record of this key does not lie below the one that was added last."""
+    """Return True if a record of this key is not lower than the one added last."""
     cdef const uint8_t* at = self.arena + self.last
     if load32(at) != group:
         return load32(at) < group
@@ -81,10 +81,10 @@ cdef inline bint follows(RecordSorter self, uint32_t group, const uint8_t* key, 
 
 
 cdef int begin_items(RecordSorter self) except -1:
-    """The next record is the first out of order: from now on each has an item, also those in memory."""
+    """Begin to keep an item for each record, including those in memory: the next one is the first out of order."""
     cdef uint64_t place = 0
     cdef Py_ssize_t i
-    # Without items more records fit, and the pages of those that were put aside are still there.
+    # Without items more records fit, and the pages of spilled records are still allocated.
     if len(self.runs) or self.used + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
         spill_records(self)
         release_memory(self)
@@ -98,7 +98,6 @@ cdef int begin_items(RecordSorter self) except -1:
 
 
 cdef int reserve_items(RecordSorter self, Py_ssize_t count) except -1:
-    """Room for so many."""
     cdef Py_ssize_t wanted = max(<Py_ssize_t> FIRST_ITEMS, self.item_capacity)
     cdef void* grown
     while wanted < count:
@@ -115,12 +114,12 @@ cdef int reserve_items(RecordSorter self, Py_ssize_t count) except -1:
 
 
 cdef int grow_arena(RecordSorter self, uint64_t size) except -1:
-    """Make room for a record of `size`: in memory while that is allowed, else by putting a run aside."""
+    """Make room for a record of `size`: in memory within the budget, else by writing a run."""
     cdef uint64_t wanted, items_size
     cdef void* grown
     if self.finished:
         raise ValueError("the build is finished: it takes no more records")
-    # An item needs a spare beside it while it is sorted.
+    # Sorting needs a spare for each item.
     items_size = 0 if self.ordered else <uint64_t> (self.count + 1) * 2 * sizeof(Item)
     if self.count and self.used + size + items_size > self.memory_bytes:
         spill_records(self)
@@ -142,7 +141,7 @@ cdef int grow_arena(RecordSorter self, uint64_t size) except -1:
 
 
 cdef inline uint64_t word_at(RecordSorter self, uint64_t place, int level) noexcept nogil:
-    """Eight bytes of (group, key behind what all share), at a level of eight bytes each."""
+    """Return eight bytes of (group, key behind the common prefix), at a level of eight bytes each."""
     cdef const uint8_t* at = self.arena + place
     cdef Py_ssize_t size = <Py_ssize_t> load32(at + 4)
     if level == 0 and self.group_bytes:
@@ -200,7 +199,7 @@ cdef void sort_range(RecordSorter self, Item* items, Item* spare, Py_ssize_t cou
                 if longer:
                     sort_range(self, items + start, spare, stop - start, level + 1)
                 else:
-                    # Equal but for zeros at their ends: the shorter key comes first.
+                    # The keys differ only in zeros at their ends, so the shorter key comes first.
                     for i in range(start, stop):
                         items[i].word = load32(self.arena + items[i].place + 4)
                     radix_sort(items + start, spare, stop - start, 0)
@@ -224,31 +223,31 @@ cdef int sort_items(RecordSorter self) except -1:
 
 
 cdef int spill_records(RecordSorter self) except -1:
-    """Sort what is in memory and put it aside as a run."""
+    """Sort the records in memory and write them as a run."""
     sort_items(self)
     self.runs.put_aside(self)
     self.used = 0
     self.count = 0
     if self.runs.crowded():
-        release_memory(self)   # Room for the parts.
+        release_memory(self)  # Make room for the parts.
         self.runs.collapse()
     return 0
 
 
 cdef inline const uint8_t* next_record(RecordSorter self) noexcept nogil:
-    """The one in memory that is to be read next; NULL at the end."""
+    """Return the next record in memory; NULL at the end."""
     if self.next_item == self.count:
         return NULL
     return self.arena + (self.next_place if self.ordered else self.items[self.next_item].place)
 
 
 cdef bint keep_the_last(RecordSorter self) except -1:
-    """Sort what is in memory, and keep it there as the newest run if the parts of others have room beside it."""
+    """Sort the records in memory, and keep them as the newest run if the parts of other runs fit beside them."""
     cdef uint64_t items_size = 0 if self.ordered else <uint64_t> self.count * sizeof(Item)
     cdef void* shrunk
     if self.used + items_size + max(items_size, self.runs.parts_bytes()) > self.memory_bytes:
         return False
-    # What runs before it took is given back.
+    # Earlier, larger content left this memory unused.
     shrunk = region_resize(self.arena, <size_t> self.capacity, <size_t> self.used)
     if shrunk == NULL:
         raise MemoryError
@@ -266,7 +265,6 @@ cdef int refuse_more(RecordSorter self) except -1:
 
 
 cdef void release_memory(RecordSorter self) noexcept:
-    """Give the arena and the items back."""
     with nogil:
         region_free(self.arena, <size_t> self.capacity)
         region_free(self.items, <size_t> self.item_capacity * sizeof(Item))
@@ -280,8 +278,8 @@ cdef void release_memory(RecordSorter self) noexcept:
 cdef class RecordSorter(OrderedRecords):
     """Sorts records by (group, key) within about `memory_bytes`; later records replace earlier ones of the same key.
 
-    `make_scratch()` opens a fresh scratch file.  After `finish_adding`, `write_group` drains group after group; or
-    `put_aside` gives everything to others that build together.
+    `make_scratch()` opens a fresh scratch file. After `finish_adding`, `write_group` drains group after group; or
+    `put_aside` passes all runs to the builders of other lanes.
     """
 
     def __cinit__(self, make_scratch not None, uint64_t memory_bytes, uint32_t group_count=1):
@@ -317,7 +315,7 @@ cdef class RecordSorter(OrderedRecords):
         )
 
     def add_all(self, records, uint32_t group=0):
-        """Add an iterable of (key, value): `add` without a call for each."""
+        """Add an iterable of (key, value), without a call for each."""
         cdef bytes key, value
         for key, value in records:
             if key is None or value is None:
@@ -348,7 +346,10 @@ cdef class RecordSorter(OrderedRecords):
     cdef inline uint8_t* make_room(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
     ) except NULL nogil:
-        """Add a record whose value the caller writes where this points.  Requires: it is within the format's limits."""
+        """Add a record whose value the caller writes to the returned address.
+
+        Requires: it is within the format's limits.
+        """
         cdef uint64_t size = RECORD_HEADER_SIZE + <uint64_t> key_size + <uint64_t> value_size
         cdef uint8_t* at
         if self.ordered and self.count and not self.finished and not follows(self, group, key, key_size):
@@ -381,7 +382,6 @@ cdef class RecordSorter(OrderedRecords):
     # -- sorting in memory -----------------------------------------------------------------------------------------
 
     cdef int next(self, Entry* entry) except -1 nogil:
-        """The next record in memory."""
         cdef const uint8_t* at = next_record(self)
         cdef const uint8_t* after
         while at != NULL:
@@ -414,7 +414,7 @@ cdef class RecordSorter(OrderedRecords):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish_adding(self):
-        """No more records come; the order of all of them: of those in memory, or of the runs."""
+        """End adding, and return all records in order: from memory, or from the runs."""
         refuse_more(self)
         if not len(self.runs):
             sort_items(self)
@@ -427,7 +427,7 @@ cdef class RecordSorter(OrderedRecords):
         return self.runs
 
     def put_aside(self):
-        """No more records come, and all are to be in runs: these, oldest first."""
+        """End adding, and return all records as runs, oldest first."""
         refuse_more(self)
         if self.count:
             spill_records(self)
@@ -435,37 +435,38 @@ cdef class RecordSorter(OrderedRecords):
         return list(self.runs)
 
     def common_prefix(self, uint32_t group):
-        """What all keys of a group begin with, up to what a footer holds."""
+        """Return the common prefix of a group's keys, up to the size that a footer holds."""
         cdef Group* noted = &self.groups[group]
         return b"" if noted.prefix_size <= 0 else (<const char*> noted.prefix)[:noted.prefix_size]
 
     def group_records(self, uint32_t group):
-        """How many records of a group were added, replaced ones among them."""
+        """Return how many records of a group were added, including replaced ones."""
         return self.groups[group].records
 
     def group_size_bytes(self, uint32_t group):
-        """How much they take in memory or in a run."""
+        """Return the size of a group's records in memory or in a run."""
         return self.groups[group].size_bytes
 
     def group_hash_sum(self, uint32_t group):
-        """The sum of the hashes of their keys, modulo 2^64: what the seed of their hash index comes from."""
+        """Return the sum of the hashes of a group's keys, modulo 2^64, from which its index seed is derived."""
         return self.groups[group].hash_sum
 
     def close(self):
-        """Give back scratch space and memory; nothing can be added any more."""
+        """Release scratch space and memory; nothing can be added any more."""
         self.finished = True
         release_memory(self)
         self.runs.close()
 
 
 cdef inline uint64_t size_of(const uint8_t* at) noexcept nogil:
-    """How long the record at `at` is."""
+    """Return the length of the record at `at`."""
     return RECORD_HEADER_SIZE + <uint64_t> load32(at + 4) + <uint64_t> load32(at + 8)
 
 
 def seed_of(uint64_t hash_sum, uint64_t added):
-    """The seed for the hash index of a file to which so many records were added, whose keys' hashes have this sum.
+    """Return the index seed of a file, from the number of added records and the sum of their keys' hashes.
 
-    It is the content's own, so that a build repeats, whatever else is built with it, and a crowd cannot be planned.
+    The seed depends on the content only. So a build is reproducible, whatever else is built with it, and nobody can
+    plan keys that crowd the index.
     """
     return mix(hash_sum, added)

@@ -9,18 +9,18 @@ cdef struct Slice:
 cdef struct Record:
     Slice key
     Slice value
-    uint64_t next       # The position after it, padding included.
+    uint64_t next  # The position after the record, including padding.
 
 
 cdef struct CachedBlock:
     int64_t block       # -1: empty.
-    int32_t size        # How many bytes of it are decompressed, counted from its start.
-    bint whole          # Nothing of it is missing.
+    int32_t size  # Number of decompressed bytes, from its start.
+    bint whole  # True if it is completely decompressed.
     uint8_t* data       # PAGE_SIZE bytes.
 
 
 cdef class RecordReader(MappedFile):
-    # lz4 only: a direct-mapped cache of blocks, and one buffer for a record longer than a block.
+    # For lz4 only: a direct-mapped cache of blocks, and one buffer for a record longer than a block.
     cdef CachedBlock* cache
     cdef uint32_t cache_slots
     cdef uint8_t* large
@@ -39,7 +39,7 @@ cdef class RecordReader(MappedFile):
 
 
 cdef inline uint64_t parse_record(Slice rest, Record* record) noexcept nogil:
-    """Parse the record at the start of `rest`; its size with padding, or 0 when it does not fit or breaks a limit.
+    """Parse the record at the start of `rest`; returns its padded size, or 0 if it does not fit or breaks a limit.
 
     Records are multiples of 8 bytes, so `rest` holds at least 8 and the two lengths (3 + 4 bytes) always fit.
     """
@@ -79,7 +79,7 @@ cdef inline uint64_t parse_record(Slice rest, Record* record) noexcept nogil:
 
 
 cdef inline int read_raw(RecordReader file, uint64_t position, Record* record) noexcept nogil:
-    """The record at a position, where records lie uncompressed; key and value point into the file."""
+    """Read the uncompressed record at a position; key and value point into the file."""
     cdef uint64_t offset = HEADER_SIZE + position, end
     cdef Slice rest
     if position >= file.position_end or position % 8 != 0:
@@ -95,12 +95,12 @@ cdef inline int read_raw(RecordReader file, uint64_t position, Record* record) n
     if end == 0:
         return fault(file, FAULT_RECORD, offset)
     record.next = position + end
-    # The last byte is padding or the value's own: one check of the pages in between covers all.
+    # The last byte is padding or the value's own, so this checks all pages of the record.
     return check_range(file, offset, end)
 
 
 cdef inline int read_record(RecordReader file, uint64_t position, Record* record) noexcept nogil:
-    """The record at a position; key and value live until the next call on the same file."""
+    """Read the record at a position; key and value are valid until the next call on the same file."""
     if file.compression == COMPRESSION_NONE:
         return read_raw(file, position, record)
     return file.read_compressed(position, record, True)

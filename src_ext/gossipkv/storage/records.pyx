@@ -1,7 +1,7 @@
 """Records by position, compressed or not.
 
-A lookup decompresses only as far as its record usually reaches; a scan decompresses whole blocks.  A `Slice` into
-an lz4 file points into its cache and lives until the next call on the same file.
+A lookup decompresses only as far as its record usually reaches; a scan decompresses whole blocks. A `Slice` into an lz4
+file points into its cache, and is valid until the next call on the same file.
 """
 
 cimport cython
@@ -12,14 +12,14 @@ from posix.types cimport off_t
 
 
 cdef enum:
-    LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.
+    LOOKAHEAD = 192  # Bytes decompressed past a record's start; most records end within them.
 
 DEFAULT_CACHE_BYTES = 256 * 1024
 
 
 @cython.no_gc
 cdef class RecordReader(MappedFile):
-    """A mapped file and the cache in front of its compressed blocks."""
+    """A mapped file, with a cache of its decompressed blocks."""
 
     def __cinit__(self, source, *, files=None, name=None, uint64_t cache_bytes=DEFAULT_CACHE_BYTES):
         self.large_block = -1
@@ -38,19 +38,19 @@ cdef class RecordReader(MappedFile):
         free(self.large)
 
     cdef void read_ahead(self, uint64_t position, uint64_t end) noexcept nogil:
-        """Have the disk read the records between two positions; does not wait.  Requires: position < end."""
+        """Start reading the records between two positions from the disk; does not wait. Requires: position < end."""
         cdef uint64_t first = HEADER_SIZE + position, last = HEADER_SIZE + end, table
         if self.compression == COMPRESSION_LZ4:
             table = <uint64_t> (self.blocks - self.base) + 8 * (position // PAGE_SIZE)
             end = min((end + PAGE_SIZE - 1) // PAGE_SIZE, self.block_count)
             if end <= position // PAGE_SIZE or check_range(self, table, 8 * (end + 1 - position // PAGE_SIZE)) < 0:
-                return  # Whoever reads it will say so.
+                return  # A later reader will report the damage.
             first, last = self.block_offset(position // PAGE_SIZE), self.block_offset(end)
         if self.descriptor >= 0 and first < last <= self.size:
             file_read_ahead(self.descriptor, <off_t> first, <off_t> (last - first))
 
     cdef int read_compressed(self, uint64_t position, Record* record, bint whole) noexcept nogil:
-        """The record at a position of an lz4 file; `whole` when `record.next` is wanted, too."""
+        """Read the record at a position of an lz4 file; `whole` if `record.next` is needed, too."""
         cdef uint64_t block = position // PAGE_SIZE, within = position % PAGE_SIZE, end, next = 0
         cdef Slice data, rest
         if position >= self.position_end or position % 8 != 0:
@@ -63,7 +63,7 @@ cdef class RecordReader(MappedFile):
         rest.size = data.size - <Py_ssize_t> within
         end = parse_record(rest, record)
         if end == 0 and not whole:
-            # Longer than what was decompressed so far.
+            # The record is longer than the decompressed part.
             if self.load_block(block, within, True, &data, &next) < 0:
                 return -1
             rest.data = data.data + within
@@ -84,9 +84,9 @@ cdef class RecordReader(MappedFile):
     cdef int load_block(
         self, uint64_t block, uint64_t within, bint whole, Slice* data, uint64_t* next
     ) noexcept nogil:
-        """Decompress a block, or as much as a record at `within` usually needs; `next` is where the next one begins.
+        """Decompress a block, or as much as a record at `within` usually needs; `next` is the start of the next block.
 
-        A record longer than a block has a unit of blocks to itself: the entries after its first are empty.
+        A record longer than a block has a unit of blocks to itself, whose entries after the first are empty.
         """
         cdef uint64_t table = <uint64_t> (self.blocks - self.base), length = 1, wanted
         cdef CachedBlock* slot
@@ -151,7 +151,7 @@ cdef class RecordReader(MappedFile):
             return fault(self, FAULT_TABLE, <uint64_t> (self.blocks - self.base) + 8 * block)
         stored = end - start
         if self.paged and not self.asks and self.descriptor >= 0 and start // PAGE_SIZE != (end - 1) // PAGE_SIZE:
-            # What lies across two pages is waited for once.
+            # A block across two pages is read at once, to wait only once.
             file_read_ahead(self.descriptor, <off_t> (start - start % PAGE_SIZE), <off_t> (stored + start % PAGE_SIZE))
         if check_range(self, start, stored) < 0:
             return -1

@@ -1,6 +1,6 @@
-/* How the pages of a mapped file come into memory: in large pieces where all fits, one by one where it does not.
+/* Residency of mapped files: read in large pieces if all of it fits into memory, else page by page.
  *
- * All but the last are wishes: kernels and file systems that have no such thing refuse, and that is fine. */
+ * All but the last are hints: kernels and file systems that lack the feature refuse, harmlessly. */
 #ifndef GOSSIPKV_RESIDENCY_H
 #define GOSSIPKV_RESIDENCY_H
 
@@ -17,9 +17,9 @@
 
 #include "gossipkv/storage/region.h"
 
-/* Read a mapped file in single pages from now on, and none of them before it is asked for: what is larger than memory
- * would else be read, and thrown away again, in pieces of the disk's read-ahead.  Large pages that are cached are let go,
- * since one of them is kept, or thrown away, as a whole. */
+/* Reads a mapped file by single pages on demand from now on. Otherwise a file larger than memory would be read, and
+ * evicted again, in pieces of the disk's read-ahead. Cached large pages are released, since each is kept or evicted as
+ * a whole. */
 static inline void gkv_read_by_page(int descriptor, const void *region, size_t size) {
     (void)madvise((void *)region, size, MADV_NOHUGEPAGE);
     (void)madvise((void *)region, size, MADV_RANDOM);
@@ -28,19 +28,19 @@ static inline void gkv_read_by_page(int descriptor, const void *region, size_t s
     (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
-/* Read it as the kernel thinks best, in large pages where there are any. */
+/* Reads a file as the kernel prefers, in large pages if there are any. */
 static inline void gkv_read_by_stretch(int descriptor, const void *region, size_t size) {
     (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_NORMAL);
     (void)madvise((void *)region, size, MADV_NORMAL);
     gkv_wish_large_pages(region, size);
 }
 
-/* Have the disk begin to read this stretch of a file; does not wait for it. */
+/* Starts reading this stretch of a file from the disk; does not wait. */
 static inline void gkv_read_ahead(int descriptor, off_t offset, off_t size) {
     (void)posix_fadvise(descriptor, offset, size, POSIX_FADV_WILLNEED);
 }
 
-/* Wait until this stretch of a mapped file is in memory, and mapped. */
+/* Waits until this stretch of a mapped file is in memory, and mapped. */
 static inline void gkv_populate(const void *region, size_t size) {
 #ifdef MADV_POPULATE_READ
     (void)madvise((void *)region, size, MADV_POPULATE_READ);
@@ -49,16 +49,16 @@ static inline void gkv_populate(const void *region, size_t size) {
 #endif
 }
 
-/* Whether the kernel tells who we are which pages of this file are in memory.  Of files that are not one's own `mincore`
- * says that all are. */
+/* Returns true if the kernel tells our user which pages of this file are in memory. For files of other owners `mincore`
+ * claims that all are. */
 static inline int gkv_may_look(int descriptor) {
     struct stat status;
     return fstat(descriptor, &status) == 0 && (geteuid() == 0 || status.st_uid == geteuid());
 }
 
-/* Whether a page of a map is in memory, read to its end.  `may_look`: what `gkv_may_look` said.  Where it may not, a read
- * that does not wait is tried, which is slower: the kernel begins to read what is missing before it refuses.  Rejected:
- * cachestat(2), which takes a third of the time of `mincore`, and counts a page that is still being read. */
+/* Returns true if a page of a map is in memory, completely read. `may_look`: result of `gkv_may_look`. If it is false,
+ * a non-blocking read is tried, which is slower: the kernel starts to read missing pages before it refuses. Rejected:
+ * cachestat(2), which takes a third of the time of `mincore`, but counts pages that are still being read. */
 static inline int gkv_is_in_memory(int may_look, int descriptor, const unsigned char *base, size_t offset) {
     unsigned char there = 1;
     char byte;

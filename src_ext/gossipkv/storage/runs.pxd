@@ -14,7 +14,7 @@ cdef struct Entry:
 
 
 cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
-    """The record that stands at `at`."""
+    """Set an entry to the record at `at`."""
     entry.group = load32(at)
     entry.key_size = load32(at + 4)
     entry.value_size = load32(at + 8)
@@ -22,17 +22,17 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
     entry.value = entry.key + entry.key_size
 
 
-# A source in a merge, by the record that it stands at: most comparisons need no look at the key itself.
+# The current record of a source in a merge; most comparisons need only the word, not the key.
 cdef struct Head:
-    uint64_t word                     # The key's first eight bytes.
+    uint64_t word  # First eight bytes of the key.
     const Entry* entry
-    void* owner                       # The source itself, which `merging` keeps alive.
+    void* owner  # The source, which `merging` keeps alive.
     uint32_t group
     int source
 
 
 cdef class OrderedRecords:
-    cdef Entry pending                # Read, but not yet drained; key NULL: none.
+    cdef Entry pending  # Read, but not yet drained; key NULL: there is none.
 
     cdef int next(self, Entry* entry) except -1 nogil
     cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0
@@ -51,24 +51,24 @@ cdef class OrderedSource(Source):
 
 cdef class RunReader(Source):
     cdef Scratch scratch
-    cdef uint64_t offset, next_place  # `next_place`: where to go on if the first part has nothing; then 0.
+    cdef uint64_t offset, next_place  # `next_place`: next offset if the first part has no wanted records; then 0.
     cdef bytes places, part
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef uint32_t first_group, end_group
-    cdef uint32_t largest_part        # Of its run, or of one that was merged with it.
+    cdef uint32_t largest_part  # Of its run, or of a run merged into it.
     cdef int level
-    cdef bint borrowed                # It reads a run that another closes.
+    cdef bint borrowed  # The reader of another lane closes the run.
 
     cdef int find_start(self) except -1
     cdef bint load(self) except -1
 
 
 cdef class Merge(OrderedRecords):
-    cdef list merging                 # From the oldest source to the newest.
+    cdef list merging  # From the oldest source to the newest.
     cdef Head* heap
     cdef int heap_size
-    cdef bint behind                  # The source at the top stands at the record that was handed out last.
+    cdef bint behind  # The source at the top still stands at the record handed out last.
     cdef uint8_t* last_key
     cdef uint32_t last_size, last_group
     cdef bint has_last

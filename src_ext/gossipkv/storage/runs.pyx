@@ -1,7 +1,7 @@
-"""Sorted runs of records put aside, and their merge: of equal keys the newest run's record stays.
+"""Sorted runs of spilled records, and their merge: of equal keys the newest run's record stays.
 
-Runs of a level are merged into one of the next when there are as many as memory has room for parts of, so neither
-memory nor open files grow with the input.  A run is a scratch file; its parts hold whole records:
+Runs of a level are merged into one of the next level when memory has no room for the parts of more. So neither memory
+nor open files grow with the input. A run is a scratch file; its parts hold whole records:
 
     offset size field
     0      4    group
@@ -9,14 +9,14 @@ memory nor open files grow with the input.  A run is a scratch file; its parts h
     8      4    size of the value
     12     …    key, value
 
-Where several threads build together, each merges its share of the groups out of the runs of all.  So a run keeps its
-places in memory: for each part in which a group begins,
+If several threads build together, each merges its share of the groups from the runs of all. So a run keeps its places
+in memory, for each part in which a group begins:
 
     offset size field
     0      4    the first group that begins in it
-    4      8    where it lies in the file
+    4      8    its offset in the file
 
-so that a reader skips no more than a part.
+A reader therefore skips at most one part.
 """
 
 cimport cython
@@ -27,8 +27,8 @@ from libc.string cimport memcpy
 
 
 cdef enum:
-    PART_SIZE = 262144          # What a run is read in: long enough that seeks vanish, short enough for many runs.
-    MAX_FAN_IN = 128            # Open files of one merge.
+    PART_SIZE = 262144  # Read size of a run: long enough to amortize seeks, short enough for many runs.
+    MAX_FAN_IN = 128  # Maximum of open files in a merge.
     PLACE_SIZE = 12
 
 cdef extern from *:
@@ -39,15 +39,15 @@ cdef extern from *:
 
 
 cdef class OrderedRecords:
-    """Records in order by (group, key), each key of a group once: what is written into sorted files and into runs."""
+    """Records in order by (group, key), without duplicate keys: the input of sorted files and runs."""
 
     cdef int next(self, Entry* entry) except -1 nogil:
-        """1 and the next record, the last of its equals; 0 at the end.  It lives until the next call."""
+        """Return 1 and the next record, the last of its equals; 0 at the end. It is valid until the next call."""
         with gil:
             raise NotImplementedError
 
     def write_group(self, SortedFileWriter writer not None, uint32_t group, Py_ssize_t limit):
-        """Append up to `limit` records of `group` to `writer`: how many; fewer than `limit` once it has ended."""
+        """Append up to `limit` records of `group` to `writer`; returns how many, less than `limit` only at its end."""
         cdef Entry entry
         cdef Py_ssize_t done = 0
         with nogil:
@@ -64,7 +64,7 @@ cdef class OrderedRecords:
         return done
 
     cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0:
-        """Write what `next` yields, in parts of whole records, and append their places; the size of the longest."""
+        """Write all of `next` in parts of whole records, and append their places; returns the longest part's size."""
         cdef Entry entry
         cdef uint32_t used = 0, size, capacity = PART_SIZE, group = NO_GROUP
         cdef uint8_t place[PLACE_SIZE]
@@ -112,21 +112,21 @@ cdef class OrderedRecords:
 
 
 cdef class Source:
-    """Records in order by (group, key), each once: what is merged.  It stands at `entry` while `advance` says so."""
+    """An ordered source of a merge, without duplicate keys; `entry` is its record after `advance` returns True."""
 
     cdef bint advance(self) except -1 nogil:
-        """Step to the next record, if there is one; the one before is gone then."""
+        """Step to the next record; returns False at the end. The record before becomes invalid."""
         with gil:
             raise NotImplementedError
 
     cdef int refuse_order(self) except -1:
-        """The record that it stands at lies below another that it had before."""
+        """Raise an error, since the current record is lower than an earlier one."""
         raise AssertionError("a source yields records in the order of groups and keys")
 
 
 @cython.final
 cdef class OrderedSource(Source):
-    """What is in order already, as one source."""
+    """A source of records that are in order already."""
 
     def __cinit__(self, OrderedRecords records not None):
         self.records = records
@@ -137,7 +137,7 @@ cdef class OrderedSource(Source):
 
 @cython.final
 cdef class RunReader(Source):
-    """Walks over the records of a run whose groups are `first_group` to before `end_group`."""
+    """Reads the records of a run in groups from `first_group` up to, but without, `end_group`."""
 
     def __cinit__(
         self, Scratch scratch not None, bytes places not None, uint32_t largest_part, int level=0,
@@ -154,18 +154,18 @@ cdef class RunReader(Source):
             self.find_start()
 
     def share(self, uint32_t first_group, uint32_t end_group):
-        """Return another reader of the run, of some groups.  Lifetime: as long as the run's own is not closed."""
+        """Return another reader of the run, for some groups. Lifetime: until the run's own reader is closed."""
         return RunReader(self.scratch, self.places, self.largest_part, 0, first_group, end_group, True)
 
     def close(self):
-        """Give the run's space back, unless another does."""
+        """Release the run's space, unless another reader does."""
         if not self.borrowed:
             self.scratch.close()
 
     cdef int find_start(self) except -1:
         """Begin at the last part in which no group behind `first_group` begins first.
 
-        If none of that part's records is wanted, then the first wanted group begins in the next part of the contents.
+        If that part has no wanted records, the first wanted group begins in the next part of the places.
         """
         cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(self.places)
         cdef Py_ssize_t low = 0, count = len(self.places) // PLACE_SIZE, high = count, middle
@@ -183,10 +183,10 @@ cdef class RunReader(Source):
         return 0
 
     cdef bint load(self) except -1:
-        """Have the next part, if there is one."""
+        """Load the next part, if there is one."""
         if self.next_place and self.part is not None:
             self.offset, self.next_place = self.next_place, 0
-        self.part = None    # A long part goes before the next one comes.
+        self.part = None  # A long part is freed before the next one is read.
         self.part = self.scratch.read_part(&self.offset)
         if self.part is None:
             self.at = self.end = NULL
@@ -196,7 +196,7 @@ cdef class RunReader(Source):
         return True
 
     cdef bint advance(self) except -1 nogil:
-        """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
+        """Step to the next record, if there is one. The parts' checksums hold, so their records are as written."""
         while True:
             if self.at == self.end:
                 with gil:
@@ -217,7 +217,7 @@ cdef class RunReader(Source):
 
 
 cdef class Merge(OrderedRecords):
-    """The merge of sources in order of age, through a heap: of equal keys the newest one's record comes out."""
+    """The merge of sources in order of age, through a heap: of equal keys the newest record comes out."""
 
     def __cinit__(self):
         self.last_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
@@ -229,7 +229,7 @@ cdef class Merge(OrderedRecords):
         free(self.heap)
 
     cdef int start_merge(self, list sources) except -1:
-        """Begin with these, from the oldest to the newest; None keeps a place for one that joins later."""
+        """Begin with these sources, from the oldest to the newest; None reserves a place for a later one."""
         cdef Source source
         cdef int number
         self.merging = sources
@@ -251,9 +251,9 @@ cdef class Merge(OrderedRecords):
         return 0
 
     cdef int join(self, int number, Source source) except -1:
-        """Merge one source more, at a place that is free or whose source has ended.
+        """Add a source to the merge, at a place that is free or whose source has ended.
 
-        Requires: nothing was handed out that lies above its first record.
+        Requires: no record above its first one was handed out.
         """
         cdef Head head
         cdef int at, above
@@ -292,12 +292,12 @@ cdef class Merge(OrderedRecords):
         self.heap[at] = head
 
     cdef const Entry* settle(self) except? NULL nogil:
-        """The record that comes next, which `take` has not handed out yet; NULL at the end."""
+        """Return the next record, which `take` has not handed out yet; NULL at the end."""
         cdef const Entry* found
         cdef int order
         while True:
             if self.behind:
-                # The record handed out last lies in this source: only now may it move on.
+                # The record handed out last lies in this source, which may move on only now.
                 self.behind = False
                 if (<Source> self.heap[0].owner).advance():
                     look_at(&self.heap[0], self.heap[0].entry)
@@ -319,10 +319,10 @@ cdef class Merge(OrderedRecords):
             if order > 0:
                 with gil:
                     (<Source> self.heap[0].owner).refuse_order()
-            self.behind = True    # An older record of the same key.
+            self.behind = True  # This is an older record of the same key.
 
     cdef int take(self) except -1 nogil:
-        """Hand out the record that `settle` has found: it lives until `settle` is called again."""
+        """Hand out the record that `settle` has found; it is valid until the next `settle`."""
         cdef const Entry* found = self.heap[0].entry
         self.behind = True
         self.has_last = True
@@ -344,7 +344,7 @@ cdef class Merge(OrderedRecords):
 cdef class Runs(Merge):
     """Runs in order of age, within about `memory_bytes`; `make_scratch()` opens a fresh scratch file.
 
-    They are put aside one after the other, or added; after `start`, `write_group` drains their merge.
+    Runs are written here one after the other, or added; after `start`, `write_group` drains their merge.
     """
 
     def __cinit__(self, make_scratch not None, uint64_t memory_bytes):
@@ -357,36 +357,35 @@ cdef class Runs(Merge):
         return len(self.readers)
 
     cdef int put_aside(self, OrderedRecords records) except -1:
-        """Make a run of all that `records` yields."""
         self.readers.append(self.write_reader(records, 0))
         return 0
 
     cdef RunReader write_reader(self, OrderedRecords records, int level):
-        """Make a run of all that `records` yields: what reads it."""
+        """Write a run of all `records`, and return its reader."""
         cdef Scratch scratch = self.make_scratch()
         cdef bytearray places = bytearray()
         self.largest_part = max(self.largest_part, records.write_run(scratch, places))
         return RunReader(scratch, bytes(places), self.largest_part, level)
 
     def add(self, RunReader run not None):
-        """Merge this run, too, as the newest."""
+        """Add a run to the merge, as the newest."""
         self.largest_part = max(self.largest_part, run.largest_part)
         self.readers.append(run)
 
     def __iter__(self):
-        """The runs, from the oldest to the newest."""
+        """Iterate over the runs, from the oldest to the newest."""
         return iter(self.readers)
 
     # -- keeping them few ------------------------------------------------------------------------------------------
 
     cdef int fan_in(self) noexcept:
-        """How many runs one merge may read: each holds a part in memory, and half of it is for them."""
+        """Return how many runs one merge may read: each keeps a part in memory, and parts get half of the memory."""
         return <int> min(
             <uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * <uint64_t> self.largest_part))
         )
 
     cdef bint crowded(self) except -1:
-        """Whether the newest runs of the lowest level are as many as one merge may read."""
+        """Return True if one merge can read no more than the newest runs of the lowest level."""
         cdef RunReader reader
         cdef int fan_in = self.fan_in()
         if len(self.readers) < fan_in:
@@ -397,7 +396,7 @@ cdef class Runs(Merge):
         return True
 
     cdef int collapse(self) except -1:
-        """Merge the newest runs of one level into one of the next while there are as many as fit."""
+        """Merge the newest runs of one level into one of the next, as long as a merge's worth of them exists."""
         cdef RunReader reader
         cdef int fan_in, level = 0
         while True:
@@ -411,7 +410,7 @@ cdef class Runs(Merge):
             self.replace(len(self.readers) - fan_in, fan_in, level)
 
     cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1:
-        """Make one run of `count` from `first` on."""
+        """Merge `count` runs from `first` on into one."""
         cdef RunReader reader
         self.start_merge(self.readers[first:first + count])
         merged = self.write_reader(self, level)
@@ -422,17 +421,20 @@ cdef class Runs(Merge):
         return 0
 
     cdef uint64_t parts_bytes(self) except? 0:
-        """What the parts of the last merge take at most: never more than half of the memory, but for long records."""
+        """Return the maximum size of the parts of the last merge.
+
+        It is at most half of the memory, except for long records.
+        """
         return <uint64_t> min(<Py_ssize_t> self.fan_in(), <Py_ssize_t> len(self.readers)) * self.largest_part
 
     def start(self, Source newest=None):
-        """Nothing more is put aside: begin the last merge, of no more runs than it may read, and of what is newer."""
+        """Begin the last merge, of no more runs than it may read, and of `newest`; no more runs may be written."""
         cdef RunReader reader
         cdef Py_ssize_t first, best, count
         cdef uint64_t total, least
         while len(self.readers) > self.fan_in():
             count = min(<Py_ssize_t> self.fan_in(), len(self.readers) - self.fan_in() + 1)
-            # Neighbours, so that age stays their order; the shortest, so that none is copied again and again.
+            # Neighbours keep the order of age; the shortest are chosen, so that none is copied again and again.
             best, least = 0, <uint64_t> -1
             for first in range(len(self.readers) - count + 1):
                 total = 0
@@ -444,7 +446,7 @@ cdef class Runs(Merge):
         self.start_merge(self.readers if newest is None else [*self.readers, newest])
 
     def close(self):
-        """Give all scratch space back."""
+        """Release all scratch space."""
         cdef RunReader reader
         self.heap_size = 0
         self.merging = []
@@ -460,7 +462,7 @@ cdef inline void look_at(Head* head, const Entry* entry) noexcept nogil:
 
 
 cdef inline bint before(const Head* a, const Head* b) noexcept nogil:
-    """Whether the record of `a` comes before that of `b`; of equal keys the newer source's comes first, and wins."""
+    """Return True if the record of `a` comes first; of equal keys the newer source's comes first, and wins."""
     cdef int order
     if a.group != b.group:
         return a.group < b.group

@@ -3,8 +3,8 @@ from libc.string cimport memcpy
 
 
 cdef enum:
-    STRETCH_WORDS = PAGE_SIZE // 8 // 64    # Records are multiples of 8 bytes, so a bit for each place in a stretch.
-    AHEAD_LINES = 2                         # Most records end within them.
+    STRETCH_WORDS = PAGE_SIZE // 8 // 64  # Records are multiples of 8 bytes; a bit for each place in a stretch.
+    AHEAD_LINES = 2  # Most records end within these lines.
 
 cdef enum WalkResult:
     WALK_DAMAGED = -1
@@ -12,17 +12,17 @@ cdef enum WalkResult:
     WALK_RECORD = 1
 
 cdef struct Walk:
-    # What is left lies between these two positions.
+    # The remaining records lie between these two positions.
     uint64_t at
     uint64_t end
     bint reverse
-    # Of a paged file: up to where the disk was asked to read, and how much it is asked for the next time.
+    # For a paged file: the end of the last read-ahead, and the size of the next.
     uint64_t ahead
     uint64_t ahead_size
-    # Backwards: where the records of one stretch between anchors begin that are still to come.
-    int last_word           # The words above it are zero; -1: all are.
-    uint64_t stretch        # The position that the first bit stands for.
-    uint64_t anchor         # Anchors from here on lie behind.
+    # Backwards: the starts of the remaining records in one stretch between anchors.
+    int last_word  # Higher words are zero; -1: all are.
+    uint64_t stretch  # Position of the first bit.
+    uint64_t anchor  # Later anchors are done.
     uint64_t[STRETCH_WORDS] starts
 
 
@@ -33,7 +33,7 @@ cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil
 
 
 cdef inline int walk_next(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
-    """The next record and its position, unless the walk has ended or meets damage."""
+    """Read the next record and its position, unless the walk has ended or meets damage."""
     if walk.at >= walk.end:
         return WALK_ENDED
     if file.paged:
@@ -48,21 +48,21 @@ cdef inline int walk_next(RecordReader file, Walk* walk, Record* record, uint64_
 
 
 cdef inline void walk_prefetch(RecordReader file, const Walk* walk) noexcept nogil:
-    """Ask for the record that comes next, or for what lies before it."""
+    """Prefetch the next record; backwards, the lines before the current one."""
     cdef const uint8_t* at
     cdef int line
     if file.compression != COMPRESSION_NONE:
         return
-    # Backwards the record before is at most a few lines away: most records are short.
+    # Backwards, the previous record is at most a few lines away, since most records are short.
     at = file.base + HEADER_SIZE + (walk.end - AHEAD_LINES * 64 if walk.reverse else walk.at)
     for line in range(AHEAD_LINES):
         prefetch(at + line * 64)
 
 
 cdef inline Py_ssize_t write_prefix_end(const uint8_t* prefix, Py_ssize_t size, uint8_t* end) noexcept nogil:
-    """Write the least key above all that begin with `prefix`; its size, 0 when there is none.
+    """Write the least key above all that begin with `prefix`; returns its size, 0 if there is none.
 
-    The last byte that is not ff is one more, and what follows it goes.  Requires: `end` has room for `size` bytes.
+    It increments the last byte that is not ff, and drops the bytes after. Requires: `end` has room for `size` bytes.
     """
     while size > 0 and prefix[size - 1] == 0xFF:
         size -= 1

@@ -1,7 +1,7 @@
-"""Order: where a key's place is, and walks over the records from there, forward and backward.
+"""Key order: the position of a key, and walks over the records from there, forward and backward.
 
-A `Walk` is a struct, for those who read many files at once without Python; whoever holds one holds the file, pinned.
-`Scan` is the same walk for Python.  Backwards, records are found from the anchor before them, a stretch at a time.
+A `Walk` is a struct, for readers of many files at once without Python; its holder pins the file. `Scan` is the same
+walk for Python. Backwards, records are found from the preceding anchor, a stretch at a time.
 """
 
 cimport cython
@@ -14,13 +14,13 @@ from libc.string cimport memcmp, memset
 
 cdef enum:
     WALK_LINES = 32
-    STRETCH_RECORDS = PAGE_SIZE // 8  # At most: the least takes 8 bytes.
-    # What a walk over a paged file has the disk read ahead of it: little at first, since most scans are short.
+    STRETCH_RECORDS = PAGE_SIZE // 8  # Maximum, since the smallest record takes 8 bytes.
+    # Read-ahead of a walk over a paged file: little at first, since most scans are short.
     MOST_AHEAD = 64 * PAGE_SIZE
 
 
 cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
-    """Where an anchor's record begins."""
+    """Find the position of an anchor's record."""
     cdef uint64_t offset = <uint64_t> (file.anchor_positions - file.base) + 4 * anchor
     if check_range(file, offset, 4) < 0:
         return -1
@@ -31,7 +31,7 @@ cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* po
 
 
 cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* count) noexcept nogil:
-    """How many anchors have a key less than `key`, which shares the common prefix."""
+    """Count the anchors with a key less than `key`, which shares the common prefix."""
     cdef uint64_t low = 0, high = file.anchor_count, middle, word = word_of(key, size, file.common_size), found
     cdef uint64_t words = <uint64_t> (file.anchor_words - file.base)
     cdef uint64_t position
@@ -56,7 +56,7 @@ cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, u
 
 
 cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil:
-    """The position of the first record whose key is not less than `key`; the end's when there is none."""
+    """Find the position of the first record with a key not less than `key`; the end's if there is none."""
     cdef int order
     cdef uint64_t below = 0, at
     cdef int line, records = 0
@@ -76,11 +76,11 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     if anchor_position(file, below - 1, &at) < 0:
         return -1
     if file.compression == COMPRESSION_NONE:
-        # The walk meets half a page on average, and would wait for each line of it.
+        # The walk passes half a page on average, and would wait for each line of it.
         for line in range(WALK_LINES):
             prefetch(file.base + HEADER_SIZE + at + line * 64)
     while at < file.position_end:
-        if records > STRETCH_RECORDS:  # The anchor that comes next is of a key not less than `key`.
+        if records > STRETCH_RECORDS:  # The next anchor's key is not less than `key`.
             return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (below - 1))
         if read_record(file, at, &record) < 0:
             return -1
@@ -93,7 +93,7 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
 
 
 cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, bint reverse) noexcept nogil:
-    """Walk over the records from position `at` up to `end`, or back."""
+    """Begin a walk over the records from position `at` up to `end`, or back."""
     walk.at = at
     walk.end = end
     walk.reverse = reverse
@@ -104,7 +104,7 @@ cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, b
 
 
 cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil:
-    """Have the disk read what comes next, when half of what it was asked for has been passed; does not wait."""
+    """Start reading the next records from the disk, once half of the last read-ahead has been passed; does not wait."""
     cdef uint64_t from_, to
     if walk.reverse:
         if walk.end > walk.ahead + walk.ahead_size // 2:
@@ -125,7 +125,7 @@ cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil:
 
 
 cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
-    """`walk_next`, backwards.  Requires: the walk has not ended."""
+    """Read the previous record, as `walk_next` does. Requires: the walk has not ended."""
     cdef int word, bit
     if walk.last_word < 0 and find_stretch(file, walk) < 0:
         return WALK_DAMAGED
@@ -133,7 +133,7 @@ cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* posi
     bit = highest_bit(walk.starts[word])
     position[0] = walk.stretch + 8 * (64 * <uint64_t> word + <uint64_t> bit)
     if read_record(file, position[0], record) < 0:
-        return WALK_DAMAGED  # It is still noted: who comes back when the page is there finds it.
+        return WALK_DAMAGED  # The record stays recorded, so a retry finds it when its page is in memory.
     walk.starts[word] ^= <uint64_t> 1 << bit
     while walk.last_word >= 0 and walk.starts[walk.last_word] == 0:
         walk.last_word -= 1
@@ -142,7 +142,7 @@ cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* posi
 
 
 cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
-    """Note where the records begin from the last anchor below `end` up to it: there is at least one."""
+    """Record the start of each record from the last anchor below `end` up to `end`; there is at least one."""
     cdef uint64_t at, low = 0, high = walk.anchor, middle, place
     cdef int last_word = -1
     cdef Record record
@@ -175,7 +175,7 @@ cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
 
 
 cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
-    """A walk over the records from position `at` up to `end`, or back; `limit` -1: over all of them."""
+    """Open a walk over the records from position `at` up to `end`, or back; `limit` -1: no limit."""
     cdef Scan scan = Scan.__new__(Scan)
     walk_begin(file, &scan.walk, at, end, reverse)
     scan.left = limit
@@ -192,7 +192,7 @@ cdef class Scan:
         self.close()
 
     cpdef close(self):
-        """Let go of the file; the walk ends."""
+        """End the walk, and release the file."""
         if self.file is not None:
             assert self.file.pins > 0, f"{self.file.name}: a scan holds a pin of its own"
             self.file.pins -= 1

@@ -1,11 +1,11 @@
-"""What a build puts aside: parts on a scratch file, each with its checksum, read back in the order of writing.
+"""Temporary data of a build: parts in a scratch file, each with its checksum, read back in the order of writing.
 
     offset size field
     0      4    size of the part
     4      4    checksum of the part
     8      …    the part
 
-The file loses its name as soon as it is open: whatever ends the process also ends the file.
+The file loses its name as soon as it is open, so it disappears when the process ends, for whatever reason.
 """
 
 cimport cython
@@ -39,7 +39,7 @@ cdef class Scratch:
         files.unlink(path)
 
     def close(self):
-        """Give the space back; closing twice is harmless."""
+        """Release the space; closing twice is harmless."""
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
             self.files.close(descriptor)
@@ -66,10 +66,10 @@ cdef class Scratch:
         return 0
 
     cdef bytes read_part(self, uint64_t* cursor):
-        """The part at `cursor`, which moves to the next; None at the end.
+        """Return the part at `cursor`, which moves to the next; None at the end.
 
         Raises:
-            Corrupt: what comes back is not what was written.
+            Corrupt: the bytes read differ from those written.
         """
         cdef bytes header, part
         cdef const uint8_t* data
@@ -94,7 +94,7 @@ cdef class Scratch:
 
 @cython.final
 cdef class Spool:
-    """Bytes put aside in order: in memory up to `limit`, then on a scratch file that `make_scratch()` opens."""
+    """An ordered byte buffer: in memory up to `limit`, then in a scratch file that `make_scratch()` opens."""
 
     def __cinit__(self, make_scratch not None, uint32_t limit):
         self.make_scratch = make_scratch
@@ -134,14 +134,14 @@ cdef class Spool:
         return 0
 
     cdef int rewind(self, uint64_t* cursor) except -1:
-        """Begin reading: nothing may be appended any more."""
+        """Begin reading; nothing may be appended any more."""
         if self.scratch is not None and self.used:
             self.spill()
         cursor[0] = 0
         return 0
 
     cdef bytes next_part(self, uint64_t* cursor):
-        """The next bytes, or None at the end."""
+        """Return the next bytes, or None at the end."""
         cdef bytes part
         if self.scratch is None:
             if cursor[0] or not self.used:

@@ -1,21 +1,21 @@
-/* What becomes of a mapped file that cannot be read any more: it was cut short, or its disk gives no page.
+/* Handling of mapped files that can no longer be read: the file was cut short, or its disk failed.
  *
- * The kernel answers such a read with SIGBUS, which ends a process.  Where the handler is installed, a fault inside a
- * map of ours ends that map instead: all of it becomes zeros, so the read goes on, the map cannot fault again, and its
- * file's last byte, which is never zero, tells every reader that what it has copied may be nothing (`is_whole` in
- * `mapped_file.pxd`).  A fault anywhere else goes to the handler that was there before.
+ * The kernel answers such a read with SIGBUS, which ends a process. With the handler installed, a fault inside a map of
+ * ours ends that map instead: all of it becomes zeros, so the read continues and the map cannot fault again. The last
+ * byte of a file is never zero; so every reader then sees that its copied bytes may be invalid (`is_whole` in
+ * `mapped_file.pxd`). A fault anywhere else goes to the earlier handler.
  *
- * Rejected: a zero page under the fault alone.  A map of which a page is gone answers nothing anyway; a zero page each
- * splits the map in three, until the system's maps are used up; and how large the page is under the fault would matter.
+ * Rejected: a zero page under the fault only. A map with a lost page answers nothing anyway; each zero page would split
+ * the map in three, until the system runs out of maps; and the size of the faulting page would matter.
  *
- * The handler runs between any two instructions of a thread that reads a map, so it takes no lock.  It walks a list
- * whose entries are never taken out, only used again.  Two things keep it right:
+ * The handler runs between any two instructions of a thread that reads a map, so it takes no lock. It walks a list
+ * whose entries are never removed, only reused. Two rules keep it correct:
  *
- * - The map in which a thread faults is held by that thread: its entry does not change meanwhile.
- * - Another thread may change any other entry, and the order of its writes and of the reads here shows no range that
- *   never was: an entry in use has an end, and its end goes first and comes last.
+ * - The thread that faults in a map holds it, so its entry does not change meanwhile.
+ * - Another thread may change any other entry. The order of its writes, and of the reads here, never shows a range that
+ *   did not exist: an entry in use has an end, which is cleared first and set last.
  *
- * Whoever calls `gkv_map_add` and `gkv_map_remove` holds the GIL. */
+ * Callers of `gkv_map_add` and `gkv_map_remove` hold the GIL. */
 #ifndef GOSSIPKV_SIGBUS_H
 #define GOSSIPKV_SIGBUS_H
 
@@ -30,18 +30,18 @@
 #include <sys/mman.h>
 
 typedef struct gkv_map {
-    struct gkv_map *next;      /* in the list of all; never changes once it is there */
-    struct gkv_map *next_free; /* in the list of those without a file */
+    struct gkv_map *next;      /* in the list of all; constant once inserted */
+    struct gkv_map *next_free; /* in the list of unused entries */
     uintptr_t start;
-    uintptr_t end;             /* 0: it has no file */
-    uint64_t lost;             /* 0: nothing; else one more than the offset of the first byte that was not there */
+    uintptr_t end;             /* 0: the entry is unused */
+    uint64_t lost;             /* 0: nothing is lost; else 1 + the offset of the first lost byte */
 } gkv_map;
 
 static gkv_map *gkv_maps;
 static gkv_map *gkv_free_maps;
 static struct sigaction gkv_earlier;
 
-/* An entry for a mapped file, before its first byte is read.  NULL: no memory. */
+/* Adds an entry for a mapped file, before its first byte is read. NULL: no memory. */
 static gkv_map *gkv_map_add(const void *start, size_t size) {
     gkv_map *map = gkv_free_maps;
     if (map != NULL) {
@@ -58,14 +58,14 @@ static gkv_map *gkv_map_add(const void *start, size_t size) {
     return map;
 }
 
-/* The file is not read again, and about to be unmapped. */
+/* Frees an entry. Requires: the file is not read again, and about to be unmapped. */
 static void gkv_map_remove(gkv_map *map) {
     __atomic_store_n(&map->end, 0, __ATOMIC_SEQ_CST);
     map->next_free = gkv_free_maps;
     gkv_free_maps = map;
 }
 
-/* The entry of the map that an address is in; NULL: it is in none. */
+/* Returns the entry of the map that contains an address, or NULL. */
 static gkv_map *gkv_map_at(uintptr_t address) {
     gkv_map *map = __atomic_load_n(&gkv_maps, __ATOMIC_ACQUIRE);
     for (; map != NULL; map = map->next) {
@@ -76,11 +76,11 @@ static gkv_map *gkv_map_at(uintptr_t address) {
     return NULL;
 }
 
-/* Make zeros of the whole map, for good, and note the first byte that was missed.  -1: the system refuses. */
+/* Replaces the whole map by zeros, for good, and records the first lost byte. -1: the system refuses. */
 static int gkv_map_lose(gkv_map *map, uint64_t offset) {
     uint64_t nothing = 0;
     __atomic_compare_exchange_n(&map->lost, &nothing, offset + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    /* One mapping for one mapping: neither their number grows, nor what is committed. */
+    /* One mapping replaces one, so neither the number of maps nor the committed memory grows. */
     void *zeros = mmap((void *)map->start, map->end - map->start, PROT_READ,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return zeros == MAP_FAILED ? -1 : 0;
@@ -88,15 +88,15 @@ static int gkv_map_lose(gkv_map *map, uint64_t offset) {
 
 static int gkv_map_is_lost(const gkv_map *map) { return __atomic_load_n(&map->lost, __ATOMIC_RELAXED) != 0; }
 
-/* The offset of the first byte that was missed.  Requires: one was. */
+/* Returns the offset of the first lost byte. Requires: a byte was lost. */
 static uint64_t gkv_map_lost_at(const gkv_map *map) { return __atomic_load_n(&map->lost, __ATOMIC_RELAXED) - 1; }
 
-/* Have the signal do what it did before ours was installed. */
+/* Handles the signal as before our handler was installed. */
 static void gkv_pass_on(int signal, siginfo_t *info, void *context, int is_fault) {
     if (gkv_earlier.sa_flags & SA_SIGINFO) {
         gkv_earlier.sa_sigaction(signal, info, context);
     } else if (gkv_earlier.sa_handler == SIG_DFL || (gkv_earlier.sa_handler == SIG_IGN && is_fault)) {
-        /* Blocked while we are here: it ends the process when we return.  A fault cannot be ignored. */
+        /* The signal is blocked here, so it ends the process on return. A fault cannot be ignored. */
         struct sigaction usual;
         memset(&usual, 0, sizeof(usual));
         usual.sa_handler = SIG_DFL;
@@ -117,8 +117,7 @@ static void gkv_on_sigbus(int signal, siginfo_t *info, void *context) {
     errno = before;
 }
 
-/* Install the handler, once in a process: whoever has put another one before it since then passes on to it.  -1: the
- * system refuses. */
+/* Installs the handler, once in a process. A handler installed later must pass on to it. -1: the system refuses. */
 static int gkv_sigbus_install(void) {
     static int installed;
     struct sigaction ours;

@@ -1,6 +1,6 @@
-"""Files whose maps cannot be read any more, and the signal that says so; `sigbus.h` is the whole of it.
+"""Loss of mapped files, and the signal that reports it; `sigbus.h` implements both.
 
-The list of maps and the handler are this module's, one of each in a process.
+This module owns the process's only list of maps and only handler.
 """
 
 from libc.errno cimport errno
@@ -18,30 +18,30 @@ import os
 
 
 cdef Map* map_add(const void* start, size_t size) noexcept:
-    """Note a mapped file before its first byte is read; NULL: no memory."""
+    """Register a mapped file before its first byte is read; NULL: no memory."""
     return gkv_map_add(start, size)
 
 
 cdef void map_remove(Map* map) noexcept:
-    """Forget it before it is unmapped."""
+    """Unregister a map before it is unmapped."""
     gkv_map_remove(map)
 
 
 cdef bint map_is_lost(const Map* map) noexcept nogil:
-    """Whether a byte of it was missed."""
+    """Return True if reading any byte of the map failed."""
     return gkv_map_is_lost(map)
 
 
 cdef uint64_t map_lose(Map* map, uint64_t offset) noexcept nogil:
-    """Let nothing be read in this map again; the offset of the first byte that was missed, `offset` if none was."""
+    """Make the map unreadable for good; returns the offset of the first lost byte, `offset` if none was lost before."""
     gkv_map_lose(map, offset)
     return gkv_map_lost_at(map)
 
 
 def install_handler():
-    """Let a mapped file that is cut short, or that its disk does not give, be damaged, and not end this process.
+    """Report a mapped file that is cut short, or that its disk cannot read, as damaged instead of ending the process.
 
-    For the process, from now on, whoever opened the file.
+    The handler applies to the whole process from now on, to every mapped file.
 
     Raises:
         OSError: the system refuses.

@@ -1,4 +1,4 @@
-"""The sorted file as its users see it: lookup by the hash index, one key or many, and verification."""
+"""The sorted file for its users: lookups of one key or many by the hash index, and verification."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -15,12 +15,12 @@ cdef extern from "Python.h":
     object PySequence_Fast(object sequence, const char* message)
 
 cdef enum:
-    STAGGER = 6           # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
+    STAGGER = 6  # Lookups between two stages of a batch; more than a core's outstanding misses bring nothing.
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
-    FIRST_LINES = 3       # What a record of some 100 bytes lies in.
+    FIRST_LINES = 3  # A record of some 100 bytes lies in these.
     PAGES_A_MIB = 1 << 20 >> 12
-    VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware follows the rest.
+    VALUE_LINES = 32  # A batch prefetches at most this many lines of a value; the hardware prefetches the rest.
 
 cdef struct Pending:
     Slice key
@@ -40,7 +40,7 @@ cdef inline int find_hashed(
 
 
 cdef inline void prefetch_lines(SortedFile self, uint32_t place, int lines) noexcept nogil:
-    """Ask for a record's first lines at once; a prefetch of a wrong address is harmless."""
+    """Prefetch a record's first lines; a prefetch of a wrong address is harmless."""
     cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> place * 8
     cdef int line
     prefetch(at)
@@ -51,9 +51,11 @@ cdef inline void prefetch_lines(SortedFile self, uint32_t place, int lines) noex
 
 
 cdef inline uint32_t candidate(SortedFile self, uint64_t hash) noexcept nogil:
-    """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
+    """Return the first place along the key's buckets that may be the key's; 0 also if a bucket's page is unchecked.
 
-    A place that is off by a bit can lead into a value that looks like the record: it must be checked first."""
+    A place that is wrong by a bit could lead into a value that looks like the record, so its page must be checked
+    first.
+    """
     cdef uint64_t bucket = bucket_of(hash, self.home_count)
     cdef const uint8_t* line
     cdef uint32_t mask
@@ -71,21 +73,21 @@ cdef inline uint32_t candidate(SortedFile self, uint64_t hash) noexcept nogil:
 
 
 cdef void read_bucket_ahead(SortedFile self, uint64_t hash) noexcept nogil:
-    """The first stage of a batch from a paged file: have the disk read the key's bucket."""
+    """Start reading the key's bucket from the disk: the first stage of a batch from a paged file."""
     cdef uint64_t offset = <uint64_t> (self.index - self.base) + bucket_of(hash, self.home_count) * BUCKET_SIZE
     if self.descriptor >= 0:
         file_read_ahead(self.descriptor, <off_t> (offset - offset % PAGE_SIZE), PAGE_SIZE)
 
 
 cdef void read_record_ahead(SortedFile self, uint64_t hash) noexcept nogil:
-    """The second: have it read where the key's record begins."""
+    """Start reading the begin of the key's record from the disk: the second stage."""
     cdef uint64_t position = <uint64_t> candidate(self, hash) * 8
     if 0 < position <= self.position_end:
         self.read_ahead(position - 8, position)
 
 
 cdef int place_of(SortedFile self, bytes key, uint64_t* position) except -1:
-    """The position of the first record not below `key`: through the index when it is there, as a cursor's is."""
+    """Find the position of the first record not below `key`, through the index if the key exists, like a cursor's."""
     cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
     cdef Record record
@@ -98,11 +100,11 @@ cdef int place_of(SortedFile self, bytes key, uint64_t* position) except -1:
 
 
 cdef int verify_anchor(SortedFile self, uint64_t anchor, uint64_t position, bytes key) except -1:
-    """The anchor of a stretch names its first record."""
+    """Check that the anchor of a stretch names its first record."""
     cdef uint64_t words = <uint64_t> (self.anchor_words - self.base) + 8 * anchor
     cdef uint64_t places = <uint64_t> (self.anchor_positions - self.base) + 4 * anchor
     if anchor >= self.anchor_count:
-        return 0    # Too few of them; the number is compared at the end.
+        return 0  # Too few anchors: the caller compares their number at the end.
     if load32(self.base + places) != position // 8 + 1:
         self.refuse(places, "an anchor leads to another record than the first of its stretch")
     if load64(self.base + words) != word_of(
@@ -113,7 +115,7 @@ cdef int verify_anchor(SortedFile self, uint64_t anchor, uint64_t position, byte
 
 
 cdef uint64_t place_in_file(SortedFile self, uint64_t position):
-    """Where in the file a position is, for an error."""
+    """Return the file offset of a position, for an error."""
     if self.compression == COMPRESSION_NONE:
         return HEADER_SIZE + position
     return self.block_offset(position // PAGE_SIZE)
@@ -122,17 +124,17 @@ cdef uint64_t place_in_file(SortedFile self, uint64_t position):
 @cython.no_gc
 @cython.final
 cdef class SortedFile(RecordReader):
-    """An immutable, checksummed map from bytes to bytes, in key order, read where it lies.
+    """An immutable, checksummed map from bytes to bytes, in key order, read in place.
 
-    `source` is a path, or a buffer that holds a whole file.  Opening reads the header, the footer and four bytes for
-    each 4 MiB; every other page is checked when it is first touched.
+    `source` is a path, or a buffer with a whole file. Opening reads the header, the footer, and four bytes for each 4
+    MiB; every other page is checked when it is first touched.
 
     Raises:
-        Corrupt: damage; names file, offset and reason.  Also raised by every read that meets a damaged page.
+        Corrupt: damage; names file, offset and reason. Also raised by every read of a damaged page.
         UnsupportedFormat: another kind of file, or a newer format.
         StorageError: the file cannot be opened or mapped.
 
-    Lifetime: values are copies.  `close` refuses with `BufferError` while a scan is under way or `pin` was called.
+    Lifetime: values are copies. `close` refuses with `BufferError` during a scan or after `pin`.
     """
 
     def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
@@ -144,17 +146,17 @@ cdef class SortedFile(RecordReader):
     # -- lookup ----------------------------------------------------------------------------------------------------
 
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil:
-        """1 and the value, 0 for absent, -1 for damaged."""
+        """Return 1 and the value, 0 if absent, -1 if damaged."""
         return find_hashed(self, key, size, hash64_of(key, size, self.seed), value)
 
     cdef inline int locate(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
     ) noexcept nogil:
-        """1 and the key's record and its position, 0 for absent, -1 for damaged."""
+        """Return 1, the key's record and its position; 0 if absent, -1 if damaged."""
         cdef uint64_t bucket = bucket_of(hash, self.home_count), offset
         cdef const uint8_t* line
         cdef uint32_t mask, place
-        if self.asks and not self.is_in_memory(self.size - 1, 1):  # `is_whole` reads it.
+        if self.asks and not self.is_in_memory(self.size - 1, 1):  # `is_whole` reads the last byte.
             return -1
         while True:
             if bucket >= self.bucket_count:
@@ -171,7 +173,7 @@ cdef class SortedFile(RecordReader):
                 place = load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
                 mask &= mask - 1
                 if place == 0:
-                    continue  # An empty slot's fingerprint is zero, as some keys' are.
+                    continue  # The fingerprint of an empty slot is zero, like that of some keys.
                 position[0] = <uint64_t> place * 8 - 8
                 if position[0] >= self.position_end:
                     return fault(self, FAULT_PLACE, offset)
@@ -188,15 +190,15 @@ cdef class SortedFile(RecordReader):
             bucket += 1
 
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """First stage of a batch: ask for the key's bucket.  Its hash is for the later stages."""
+        """Prefetch the key's bucket, and return the hash for the later stages: the first stage of a batch."""
         cdef uint64_t hash = hash64_of(key, size, self.seed)
         prefetch(self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE)
         return hash
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
-        """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place.
+        """Prefetch the record (or the compressed block's table entry), and return its place: the second stage.
 
-        Of a paged file none is named: only the last stage may wait for a page, or asks whether it is there.
+        A paged file yields no place: only the last stage may wait for a page, or query its residency.
         """
         cdef uint32_t position = 0 if self.paged else candidate(self, hash)
         if position == 0:
@@ -208,7 +210,7 @@ cdef class SortedFile(RecordReader):
         return position
 
     cdef void prefetch_value(self, uint32_t position) noexcept nogil:
-        """Third stage of a batch, worth it for long values: ask for the value's further lines."""
+        """Prefetch the value's further lines: the third stage, for long values."""
         cdef uint64_t at = <uint64_t> position * 8 - 8, line
         cdef Record record
         cdef Slice rest
@@ -224,7 +226,7 @@ cdef class SortedFile(RecordReader):
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
     ) noexcept nogil:
-        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup."""
+        """Return the record found by the second stage if it is the key's, else look the key up: the last stage."""
         cdef Record record
         if position and self.compression == COMPRESSION_NONE:
             if read_raw(self, <uint64_t> position * 8 - 8, &record) == 0:
@@ -236,10 +238,10 @@ cdef class SortedFile(RecordReader):
     # -- Python ----------------------------------------------------------------------------------------------------
 
     def get(self, bytes key not None):
-        """The value of `key`, or None.
+        """Return the value of `key`, or None.
 
         Raises:
-            Corrupt: a page that the lookup needs is damaged.
+            Corrupt: a page of the lookup is damaged.
         """
         cdef Slice value
         cdef int found
@@ -255,12 +257,12 @@ cdef class SortedFile(RecordReader):
         raise self.damage()
 
     def get_many(self, keys):
-        """The values of `keys`, in their order, None where there is none.
+        """Return the values of `keys`, in their order, with None for absent keys.
 
-        Lookups run staggered, so that the memory's latency is paid once for many of them.
+        Lookups are staggered, so that many of them share one memory latency.
 
         Raises:
-            Corrupt: a page that a lookup needs is damaged.
+            Corrupt: a page of a lookup is damaged.
         """
         cdef object sequence = PySequence_Fast(keys, "keys must be a sequence of bytes")
         cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence), i
@@ -274,7 +276,7 @@ cdef class SortedFile(RecordReader):
         cdef bint long_values
         self.ensure_open()
         if self.compression != COMPRESSION_NONE:
-            # Python's own lz4 may let other threads run, and one of them may change a list.
+            # Python's lz4 may let other threads run, which might change a list.
             sequence = tuple(keys)
             items = PySequence_Fast_ITEMS(sequence)
             count = PySequence_Fast_GET_SIZE(sequence)
@@ -347,9 +349,10 @@ cdef class SortedFile(RecordReader):
         return open_scan(self, at, stop, reverse, -1 if limit is None else limit)
 
     def verify(self, on_progress=lambda share: None):
-        """Check every byte: all checksums, then that keys ascend and that index and anchors lead to each of them.
+        """Check every byte: all checksums, the order of keys, and that index and anchors lead to each record.
 
-        `on_progress` is told, after each MiB, how far that is, from 0 to 1; each of the two counts for half.
+        `on_progress` is called after each MiB with the progress, from 0 to 1; checksums and records count for half
+        each.
 
         Raises:
             Corrupt: the first damage found.
@@ -395,7 +398,7 @@ cdef class SortedFile(RecordReader):
             raise self.loss()
 
     def describe(self):
-        """What the footer says, for people and scripts: sizes in bytes."""
+        """Return the footer's content, for people and scripts; sizes are in bytes."""
         self.ensure_open()
         return {
             "file": self.name,
@@ -414,7 +417,7 @@ cdef class SortedFile(RecordReader):
 
 
 def prefix_end(bytes prefix not None):
-    """The least key above all keys that begin with `prefix`; None when there is none."""
+    """Return the least key above all keys that begin with `prefix`; None if there is none."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
     cdef bytes end = PyBytes_FromStringAndSize(NULL, size)
     size = write_prefix_end(

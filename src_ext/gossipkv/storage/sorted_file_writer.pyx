@@ -1,8 +1,8 @@
-"""Writing a sorted file: records in key order in, the finished file out, front to back.
+"""The writer of a sorted file: takes records in key order, writes the file front to back.
 
-Nothing is written twice and nothing is kept that grows with the file: index entries, anchors, block table and
-checksums are put aside in bounded memory until the records have ended.  The footer comes last; until the caller has
-renamed the file into place, nobody takes it for one.
+Nothing is written twice, and memory does not grow with the file: index entries, anchors, block table and checksums are
+buffered in bounded memory until the records have ended. The footer comes last. Until the caller renames the file into
+place, no reader takes it for a sorted file.
 """
 
 cimport cython
@@ -19,16 +19,15 @@ cdef extern from *:
     """
     #define GKV_MAX_POSITION 0x7FFFFFFF0ULL
     """
-    const uint64_t MAX_POSITION "GKV_MAX_POSITION"     # 32 GiB: what a bucket's 4 bytes can name, in units of 8.
+    const uint64_t MAX_POSITION "GKV_MAX_POSITION"  # 32 GiB: the maximum of a bucket's 4 bytes, in units of 8.
 
 cdef enum:
-    SPOOL_LIMIT = 1048576       # Per kind of thing put aside; 1 MiB of anchors stands for 350 MB of records.
+    SPOOL_LIMIT = 1048576  # Limit of each spool; 1 MiB of anchors stands for 350 MB of records.
     FOOTER_FIELDS = 18
     SPARE_BUCKETS = 8
 
 
 cdef int begin_file(SortedFileWriter self) except -1:
-    """Write the header."""
     cdef uint8_t header[HEADER_SIZE]
     memset(header, 0, HEADER_SIZE)
     memcpy(header, PyBytes_AS_STRING(HEADER_MAGIC), 8)
@@ -40,7 +39,7 @@ cdef int begin_file(SortedFileWriter self) except -1:
 
 
 cdef int check_follows(SortedFileWriter self, const uint8_t* key, Py_ssize_t key_size) except -1 with gil:
-    """Assert that the key may come after the last one, which it becomes."""
+    """Assert that the key may follow the last one, and make it the last one."""
     last, self.last_key = self.last_key, (<const char*> key)[:key_size]
     assert last is None or last < self.last_key, f"{self.path}: keys ascend"
     assert self.last_key.startswith(self.common_prefix), f"{self.path}: keys begin with {self.common_prefix!r}"
@@ -90,7 +89,7 @@ cdef int append_to_block(
 
 
 cdef int add_anchor(SortedFileWriter self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil:
-    """Note the first record that begins in each 4 KiB of positions."""
+    """Record the first record that begins in each 4 KiB of positions."""
     cdef uint64_t word
     cdef uint32_t position
     if self.position // PAGE_SIZE == self.last_stretch:
@@ -104,7 +103,7 @@ cdef int add_anchor(SortedFileWriter self, const uint8_t* key, Py_ssize_t key_si
 
 
 cdef int reserve_block(SortedFileWriter self, uint64_t capacity) except -1 nogil:
-    """Make room for a block, or for the one record that is longer than a block."""
+    """Make room for a block, or for one record longer than a block."""
     cdef uint8_t* grown
     if capacity > self.block_capacity:
         grown = <uint8_t*> realloc(self.block, <size_t> capacity)
@@ -123,7 +122,7 @@ cdef int reserve_block(SortedFileWriter self, uint64_t capacity) except -1 nogil
 
 
 cdef int end_block(SortedFileWriter self) except -1 nogil:
-    """Compress and write the block; as it is, when compressing gains nothing."""
+    """Compress and write the block; uncompressed if compression does not shrink it."""
     cdef uint64_t entry = self.out.position(), end, spanned
     cdef int size = lz4_compress(self.block, <int> self.block_used, self.packed, <int> self.packed_capacity)
     if size <= 0 or <uint64_t> size >= self.block_used:
@@ -144,7 +143,7 @@ cdef int end_block(SortedFileWriter self) except -1 nogil:
 
 
 cdef uint32_t write_checksums(SortedFileWriter self) except? 0xFFFFFFFF:
-    """The pages' checksums, then one for each 4 KiB of those; returns the checksum of the latter."""
+    """Write the page checksums, then one checksum for each 4 KiB of those; returns the checksum of the latter."""
     cdef bytes part
     cdef bytearray chunks = bytearray()
     cdef uint64_t cursor = 0, number = 0
@@ -189,11 +188,10 @@ cdef int write_footer(SortedFileWriter self, uint64_t* fields, uint32_t checksum
 cdef class SortedFileWriter:
     """Writes one sorted file at `path`, which must not exist.
 
-    `on_write` is told the size of each write, and may wait: what was written goes to the disk meanwhile.
+    `on_write` is called with the size of each write, and may wait, while the written data goes to the disk.
 
-    Requires: keys strictly ascend, and all begin with `common_prefix`.
-    Ensures: `finish` returns with the whole file synced.  The bytes depend on nothing but records, compression,
-    seed, common prefix and metadata.
+    Requires: keys strictly ascend, and all begin with `common_prefix`. Ensures: `finish` returns with the whole file
+    synced. The bytes depend only on records, compression, seed, common prefix and metadata.
 
     Raises:
         LimitExceeded: the records need more than 32 GiB.
@@ -266,13 +264,13 @@ cdef class SortedFileWriter:
 
     @property
     def size_bytes(self):
-        """How long the file is, about, if it ends here."""
+        """The approximate size of the file if it ends here."""
         return self.size_with(0)
 
     cdef uint64_t size_with(self, uint64_t more) noexcept nogil:
-        """How long the file is, about, if it ends with one record more of `more` bytes: not less, but by chance.
+        """Estimate the size of the file if it ends after one more record of `more` bytes; it is hardly ever too low.
 
-        Not by chance are a bucket for every 12 x 90 % keys and an eighth of them beside; a compressed file is shorter.
+        The estimate has a bucket for each 12 x 90 % keys, and an eighth more. A compressed file is shorter.
         """
         cdef uint64_t count = self.count + 1, position = self.position + more, body
         cdef uint64_t stretches = position // PAGE_SIZE + 2
@@ -287,7 +285,7 @@ cdef class SortedFileWriter:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish(self, uint64_t duplicates=0):
-        """Write what follows the records, sync and close; the size of the file in bytes."""
+        """Write everything that follows the records, sync and close; returns the size of the file in bytes."""
         cdef uint64_t fields[FOOTER_FIELDS]
         cdef uint64_t end
         cdef PageWriter out = self.out
@@ -340,7 +338,7 @@ cdef inline void write_record(
     uint8_t* target, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size,
     uint64_t size,
 ) noexcept nogil:
-    """Lengths, key, value, and zeros up to a multiple of 8: the last word is cleared before it is overwritten."""
+    """Write lengths, key, value, and zeros up to a multiple of 8; the last word is cleared before it is overwritten."""
     cdef uint8_t* at
     store64(target + size - 8, 0)
     at = put_varint(put_varint(target, <uint32_t> key_size), <uint32_t> value_size)

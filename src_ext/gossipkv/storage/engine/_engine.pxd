@@ -1,4 +1,4 @@
-"""The storage engine: what other extensions may use."""
+"""The storage engine: declarations for other extensions."""
 
 include "operation.pxd"
 include "log.pxd"

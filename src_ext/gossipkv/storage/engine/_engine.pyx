@@ -1,4 +1,4 @@
-"""The storage engine: its log, memtables and merges, and the views that are read."""
+"""The storage engine: its log, memtables and merges, and the views that read them."""
 
 include "log.pyx"
 include "committer.pyx"

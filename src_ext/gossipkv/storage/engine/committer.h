@@ -1,8 +1,9 @@
 /* A thread that writes and syncs, one job at a time, and never touches Python.
  *
- * Whoever submits fills in the job and writes to `asked`; the thread does the job and writes to `answered`.  Both are
- * eventfds, so whoever submits can wait for the answer among its other descriptors.  The job belongs to one side at a
- * time, and the system calls on the eventfds hand it over: nothing of it is touched between, `ends` neither. */
+ * The submitter fills in the job and writes to `asked`; the thread does the job and writes to `answered`. Both are
+ * eventfds, so the submitter can wait for the answer among its other descriptors. The job belongs to one side at a
+ * time, and the system calls on the eventfds hand it over. The other side touches no field of it meanwhile, not even
+ * `ends`. */
 #ifndef GOSSIPKV_COMMITTER_H
 #define GOSSIPKV_COMMITTER_H
 
@@ -20,15 +21,15 @@ typedef struct {
     pthread_t thread;
     int asked;
     int answered;
-    int ends; /* Instead of a job. */
+    int ends; /* Set instead of a job. */
     int descriptor;
     const uint8_t *data;
     size_t size;
     off_t offset;
-    int error; /* The answer: 0, or an errno. */
+    int error; /* The result: 0, or an errno. */
 } gkv_committer;
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int gkv_committer_write(int descriptor, const uint8_t *data, size_t size, off_t offset) {
     while (size > 0) {
         ssize_t written = pwrite(descriptor, data, size, offset);
@@ -36,7 +37,7 @@ static int gkv_committer_write(int descriptor, const uint8_t *data, size_t size,
             if (errno == EINTR) continue;
             return errno;
         }
-        if (written == 0) return EIO; /* A device that takes nothing and says nothing would be asked forever. */
+        if (written == 0) return EIO; /* A device that accepts nothing without an error would be retried forever. */
         data += written;
         size -= (size_t)written;
         offset += written;
@@ -44,7 +45,7 @@ static int gkv_committer_write(int descriptor, const uint8_t *data, size_t size,
     return 0;
 }
 
-/* 0 or an errno.  A failed sync is not tried again: the system may have dropped what it could not write. */
+/* Returns 0 or an errno. A failed sync is not retried, since the system may have dropped the unwritten data. */
 static int gkv_committer_sync(int descriptor) {
     while (fdatasync(descriptor) != 0)
         if (errno != EINTR) return errno;
@@ -58,7 +59,7 @@ static int gkv_committer_tell(int descriptor) {
     return 0;
 }
 
-/* Waits.  0 or an errno, when somebody closed what is not theirs. */
+/* Waits. Returns 0, or an errno if foreign code closed the descriptor. */
 static int gkv_committer_hear(int descriptor) {
     uint64_t count;
     while (read(descriptor, &count, sizeof count) < 0)
@@ -76,7 +77,7 @@ static void *gkv_committer_run(void *argument) {
     }
 }
 
-/* 0 or an errno; then nothing is left behind. */
+/* Returns 0, or an errno, which leaves nothing behind. */
 static int gkv_committer_start(gkv_committer *self) {
     sigset_t every, before;
     int error;
@@ -89,7 +90,7 @@ static int gkv_committer_start(gkv_committer *self) {
         close(self->asked);
         return error;
     }
-    /* Signals are for the threads that Python knows; a new thread has the mask of the one that makes it. */
+    /* Only threads known to Python may handle signals; a new thread inherits its maker's mask. */
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     error = pthread_create(&self->thread, NULL, gkv_committer_run, self);
@@ -101,19 +102,19 @@ static int gkv_committer_start(gkv_committer *self) {
     return error;
 }
 
-/* Waits until the job is done: 0, or the errno that it met. */
+/* Waits until the job is done; returns 0 or its errno. */
 static int gkv_committer_wait(gkv_committer *self) {
     int error = gkv_committer_hear(self->answered);
     return error != 0 ? error : self->error;
 }
 
-/* Whether the job is done: `gkv_committer_wait` would not wait. */
+/* Returns true if the job is done, so that `gkv_committer_wait` would not wait. */
 static int gkv_committer_is_done(gkv_committer *self) {
     struct pollfd answered = {self->answered, POLLIN, 0};
     return poll(&answered, 1, 0) > 0;
 }
 
-/* Waits for the thread's end, which comes when the job that it may have is done. */
+/* Ends the thread after its current job, and waits for it. */
 static void gkv_committer_end(gkv_committer *self) {
     self->ends = 1;
     gkv_committer_tell(self->asked);

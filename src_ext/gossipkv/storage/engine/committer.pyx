@@ -1,7 +1,7 @@
-"""One thread that writes the log and syncs it, so that nobody else waits for the disk.
+"""A thread that writes the log and syncs it, so that no other thread waits for the disk.
 
-A thread of Python's would have to take the interpreter's lock twice for each group, and Trio's threads cost several
-times a sync's own time; this one runs `committer.h`, and answers by a descriptor that becomes readable.
+A Python thread would take the GIL twice for each group, and Trio's threads cost several times a sync. This thread runs
+`committer.h`, and answers by a descriptor that becomes readable.
 """
 
 cimport cython
@@ -32,15 +32,15 @@ cdef extern from "gossipkv/storage/engine/committer.h" nogil:
 cdef class Committer:
     """Writes and syncs, one job at a time.
 
-    Lifetime: `close` it; what is forgotten is closed when it is collected, after its job.  In a process that was forked
-    from its own it has no thread, and can only be closed.
+    Lifetime: `close` it; a forgotten committer is closed by garbage collection, after its job. In a forked process it
+    has no thread, and can only be closed.
     """
 
     cdef gkv_committer thread
-    cdef Py_buffer view             # What the job writes, held as long as it may be read.
-    cdef int process                # Whose thread it is: a fork has none.
+    cdef Py_buffer view  # The data of the job, held while it may be read.
+    cdef int process  # The process of the thread, since a fork has none.
     cdef bint is_open
-    cdef readonly bint busy         # Whether a job has no result yet.
+    cdef readonly bint busy  # True while a job has no result.
 
     def __cinit__(self):
         cdef int error = gkv_committer_start(&self.thread)
@@ -53,12 +53,12 @@ cdef class Committer:
         self.let_go()
 
     def submit(self, int descriptor, data, unsigned long long offset):
-        """Write all of `data` at `offset` of a file, then sync it: `result` says how that went.
+        """Write all of `data` at `offset` of a file, then sync it; `result` returns the outcome.
 
-        `data` and the descriptor stay as they are until then.
+        `data` and the descriptor must stay unchanged until then.
 
         Raises:
-            ValueError: there is a job already, it is closed, or the offset is none.
+            ValueError: there is a job already, the committer is closed, or the offset is invalid.
         """
         self.check()
         if self.busy:
@@ -74,25 +74,25 @@ cdef class Committer:
         gkv_committer_tell(self.thread.asked)
 
     def fileno(self):
-        """Return what becomes readable when the job is done, until its result is taken.
+        """Return the descriptor that is readable from the end of the job until its result is taken.
 
         Raises:
-            ValueError: it is closed.
+            ValueError: the committer is closed.
         """
         self.check()
         return self.thread.answered
 
     def is_done(self):
-        """Whether `result` would not wait."""
+        """Return True if `result` would not wait."""
         self.check()
         return self.busy and gkv_committer_is_done(&self.thread) != 0
 
     def result(self):
-        """Wait for the job's end, and forget it.
+        """Wait for the end of the job, and forget it.
 
         Raises:
-            OSError: the system refused to write, or to sync: any part of it may be on the disk.
-            ValueError: there is no job, or it is closed.
+            OSError: the write or sync failed; any part of the data may be on the disk.
+            ValueError: there is no job, or the committer is closed.
         """
         cdef int error
         self.check()
@@ -106,7 +106,7 @@ cdef class Committer:
             raise OSError(error, os.strerror(error))
 
     def close(self):
-        """End the thread, after the job that it has, whose result is lost; again does nothing."""
+        """End the thread after its job, whose result is lost; closing twice is harmless."""
         self.let_go()
 
     def __enter__(self):

@@ -1,9 +1,9 @@
 """Batches, and the frames of the log that carry them.
 
-A frame begins at a multiple of 8 in its segment (`segments`), and zeros follow it up to the next one:
+A frame begins at a multiple of 8 in its segment (`segments`), and is padded with zeros to the next one:
 
     offset size field
-    0      4    CRC-32C, begun from the salt, of all that follows up to the payload's end
+    0      4    CRC-32C, begun from the salt, of all following bytes up to the payload's end
     4      4    size of the payload in bytes
     8      8    position
     16     8    synced: the highest position known to be synced when the frame was written; 0 in a store without syncs
@@ -12,10 +12,10 @@ A frame begins at a multiple of 8 in its segment (`segments`), and zeros follow 
     32     n    payload of a batch: its operations, end to end; of `next`: number and salt of the next segment, 8 bytes
                 each; of `begin`: the life, 8 bytes; of a mark: nothing
 
-The checksum is begun from the salt: the CRC-32C of the salt's eight bytes is continued with the frame's.  So a frame
-that an earlier use of the file left never holds, wherever it lies.  Numbers are little-endian.
+The checksum is begun from the salt: the CRC-32C of the salt's eight bytes is continued with the frame's. So no frame
+left from an earlier use of the file is ever valid, wherever it lies. Numbers are little-endian.
 
-Every frame takes one position, the one before's and one more; a `begin` may take any that is higher.
+Every frame takes the position after the one before; a `begin` may take any higher position.
 """
 
 cimport cython
@@ -35,10 +35,10 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
 
 cdef enum:
-    FIRST_BYTES = 256               # Of memory for a batch: most have one small record.
-    KEPT_BYTES = 4194304            # Of memory that frames keep for the next ones.
+    FIRST_BYTES = 256  # Initial memory of a batch; most have one small record.
+    KEPT_BYTES = 4194304  # Memory that frames keep for the next ones.
 
-# What Python knows of them.
+# Names for Python.
 BATCH = BATCH_FRAME
 MARK = MARK_FRAME
 NEXT = NEXT_FRAME
@@ -69,17 +69,17 @@ cdef inline uint32_t space_at(const uint8_t* key) noexcept nogil:
 @cython.final
 @cython.freelist(16)
 cdef class Batch:
-    """Operations that happen together or not at all, in their order, in the bytes that the log keeps."""
+    """Operations that happen together or not at all, in order, encoded as in the log."""
 
     def __dealloc__(self):
         free(self.data)
 
     def put(self, space, bytes key not None, bytes value not None):
-        """Give a key of a space this value.
+        """Set a key of a space to this value.
 
         Raises:
-            LimitExceeded: key, value or batch are too long; the batch is as it was.
-            ValueError: it is no space's number.
+            LimitExceeded: the key, value or batch is too long; the batch is unchanged.
+            ValueError: `space` is no space's number.
         """
         self.add(
             VALUE, space_number(space),
@@ -88,24 +88,24 @@ cdef class Batch:
         )
 
     def delete(self, space, bytes key not None):
-        """Take a key out of a space.  Raises as `put`."""
+        """Delete a key of a space. Raises as `put`."""
         self.add(
             TOMBSTONE, space_number(space), <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), NULL, 0
         )
 
     def new_space(self, space):
-        """Begin a space, whose number was never given out before."""
+        """Begin a space, whose number was never used before."""
         self.add(NEW_SPACE, space_number(space), NULL, 0, NULL, 0)
 
     def drop_space(self, space):
-        """End a space, with all that is in it."""
+        """End a space, and delete everything in it."""
         self.add(DROPPED_SPACE, space_number(space), NULL, 0, NULL, 0)
 
     cdef int add(
         self, uint8_t kind, uint32_t space,
         const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size,
     ) except -1:
-        """Append one operation; the space goes in front of the key."""
+        """Append one operation, with the space in front of the key."""
         cdef uint8_t* at
         if key_size > MOST_KEY_BYTES:
             raise LimitExceeded(
@@ -163,7 +163,7 @@ cdef class Batch:
         return 0
 
     cdef tuple spaces_of(self, uint8_t least, uint8_t most):
-        """The spaces that operations of these kinds touch, each once, in order of the first."""
+        """Return the spaces of operations of these kinds, each once, in order of first use."""
         cdef Operation operation
         cdef const uint8_t* at = self.data
         cdef dict found = {}
@@ -177,7 +177,7 @@ cdef class Batch:
 
     @property
     def size_bytes(self):
-        """How long the payload is."""
+        """The size of the payload."""
         return self.used
 
     @property
@@ -187,7 +187,7 @@ cdef class Batch:
 
     @property
     def relieves(self):
-        """Whether it frees room, or belongs to what does: what has no values always, else its maker says so."""
+        """True if the batch frees room or serves that: always without values, otherwise if its maker says so."""
         return self.is_relief or not (self.puts or self.made)
 
     @relieves.setter
@@ -196,7 +196,7 @@ cdef class Batch:
 
     @property
     def steps(self):
-        """What it does to spaces, in order, as (kind, space): of records that follow each other in one, `PUT` once."""
+        """The space operations in order, as (kind, space); adjacent records of one space count as one `PUT`."""
         cdef Operation operation
         cdef const uint8_t* at = self.data
         cdef list found = []
@@ -210,40 +210,40 @@ cdef class Batch:
 
     @property
     def made(self):
-        """The spaces that begin."""
+        """The spaces that the batch makes."""
         return () if self.count == self.records else self.spaces_of(NEW_SPACE, NEW_SPACE)
 
     @property
     def dropped(self):
-        """The spaces that end."""
+        """The spaces that the batch drops."""
         return () if self.count == self.records else self.spaces_of(DROPPED_SPACE, DROPPED_SPACE)
 
 
 def operations(bytes payload not None):
-    """The operations of a batch, as (kind, space, key, value).
+    """Return the operations of a batch, as (kind, space, key, value).
 
     Raises:
-        ValueError: it is no batch.
+        ValueError: the payload is no batch.
     """
     return listed(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), None, False)
 
 
 def space_changes(bytes payload not None):
-    """The spaces that a batch makes or drops, in order, as (kind, space).
+    """Return the spaces that a batch makes or drops, in order, as (kind, space).
 
     Raises:
-        ValueError: it is no batch.
+        ValueError: the payload is no batch.
     """
     return listed(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), None, True)
 
 
 cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only_changes):
-    """The operations of a batch that touch `spaces`, or any space."""
+    """Return the operations of a batch that touch `spaces`, or any space."""
     cdef Operation operation
     cdef const uint8_t* end = at + size
     cdef list found = []
     cdef bint is_wanted = spaces is None
-    cdef uint64_t last = 1 << 32    # The space of the operation before: most batches touch one.
+    cdef uint64_t last = 1 << 32  # Space of the last operation, since most batches touch one space.
     while at != end:
         at = next_operation(at, end, &operation)
         if at == NULL:
@@ -266,7 +266,7 @@ cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only
 
 
 def frame_bytes(Py_ssize_t payload_bytes):
-    """How much a frame takes in its segment."""
+    """Return the size of a frame in its segment."""
     if not 0 <= payload_bytes <= MOST_BATCH_BYTES:
         raise ValueError(f"no frame has {payload_bytes:,} bytes")
     return aligned8(FRAME_HEADER_BYTES + <uint64_t> payload_bytes)
@@ -280,7 +280,7 @@ cdef uint32_t seed_of(uint64_t salt) noexcept nogil:
 
 @cython.final
 cdef class Frames:
-    """Frames one behind the other, stamped with the salt of their segment: what one write carries."""
+    """Consecutive frames, stamped with the salt of their segment: the data of one write."""
 
     def __cinit__(self, uint64_t salt):
         self.seed = seed_of(salt)
@@ -289,11 +289,11 @@ cdef class Frames:
         free(self.data)
 
     def append(self, uint8_t kind, uint64_t position, uint64_t synced, payload not None):
-        """Put one frame behind the others; its payload is bytes, or a batch.
+        """Append one frame; its payload is bytes, or a batch.
 
         Raises:
             ValueError: there is no such frame.
-            BufferError: somebody looks at what is there.
+            BufferError: a view of the frames exists.
         """
         cdef Batch batch
         if type(payload) is Batch:
@@ -335,10 +335,10 @@ cdef class Frames:
         return 0
 
     def clear(self, uint64_t salt):
-        """Begin anew, for a segment with this salt.
+        """Start again with no frames, for a segment with this salt.
 
         Raises:
-            BufferError: somebody looks at what is there.
+            BufferError: a view of the frames exists.
         """
         if self.views:
             raise BufferError("somebody looks at the frames")
@@ -350,16 +350,16 @@ cdef class Frames:
             self.capacity = 0
 
     def view(self):
-        """Return the bytes as they lie there; while somebody holds them, nothing can be appended."""
+        """Return a view of the bytes; while it is held, nothing can be appended."""
         return memoryview(self)
 
     @property
     def size_bytes(self):
-        """How long they are together."""
+        """The size of all frames together."""
         return self.used
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        # Nothing lies at NULL, but an empty buffer has an address as well.
+        # An empty buffer needs a valid address, too.
         PyBuffer_FillInfo(view, self, self.data if self.used else <uint8_t*> b"", self.used, 1, flags)
         self.views += 1
 
@@ -368,9 +368,9 @@ cdef class Frames:
 
 
 cdef inline bint can_be(uint64_t kind, uint64_t position, uint64_t synced, uint32_t size) noexcept nogil:
-    """Whether a frame may have such a header: held against whoever writes and whatever is read.
+    """Return True if a frame may have such a header; checked for frames written and read.
 
-    What is synced was written before, so a position is always higher; and no batch is empty.
+    The position is higher than the synced one, which was written before; and no batch is empty.
     """
     if synced >= position:
         return False
@@ -384,7 +384,7 @@ cdef inline bint can_be(uint64_t kind, uint64_t position, uint64_t synced, uint3
 
 
 cdef inline bint ends_with_zeros(const uint8_t* header) noexcept nogil:
-    """Whether there are zeros between a payload and the next multiple of 8, where no checksum covers them."""
+    """Return True if the padding of a payload is zero, since no checksum covers it."""
     cdef uint64_t end = FRAME_HEADER_BYTES + <uint64_t> load32(header + 4), i
     for i in range(end, aligned8(end)):
         if header[i] != 0:
@@ -395,15 +395,15 @@ cdef inline bint ends_with_zeros(const uint8_t* header) noexcept nogil:
 @cython.final
 @cython.freelist(16)
 cdef class Frame:
-    """One whole frame of a segment: where it begins and ends, and what it says."""
+    """A complete frame of a segment: its place and content."""
 
 
 @cython.final
 cdef class FrameReader:
-    """The frames in a part of a segment, each checked: `buffer` is what lies from `base` on in a file of `limit` bytes.
+    """Reads the frames in a part of a segment, and checks each: `buffer` begins at `base` of a file of `limit` bytes.
 
-    `offset` is where the next frame begins, `position` that of the last; 0 when any may come first.  `first` is the
-    position of the first that was read, `synced` the highest that any of them says is synced.
+    `offset` is the start of the next frame; `position` is that of the last frame, 0 if any may come first. `first` is
+    the position of the first frame read; `synced` is the highest position that any frame read calls synced.
     """
 
     def __cinit__(
@@ -426,10 +426,10 @@ cdef class FrameReader:
         PyBuffer_Release(&self.view)
 
     def next(self):
-        """Return the next frame; None when there is none that holds.
+        """Return the next frame; None if there is no valid one.
 
-        Then `wanted` is how much of the file from `offset` on it takes to judge the one that may be there, or 0 when
-        what is here has shown that there is none; `is_torn` says whether it is the right one in part.
+        In that case `wanted` is the length from `offset` on that is needed to judge the frame there, or 0 if there is
+        surely no valid one; `is_torn` is True if a part of the expected frame is there.
         """
         cdef const uint8_t* header = self.look()
         cdef Frame frame
@@ -446,9 +446,9 @@ cdef class FrameReader:
         return frame
 
     def each_batch(self, on_batch not None, name):
-        """Call `on_batch(name, position, payload)` with each batch up to any other frame, or to where there is none.
+        """Call `on_batch(name, position, payload)` for each batch, up to a frame of another kind or an invalid one.
 
-        It is `next` without a frame for each: most of a log are batches.
+        This is `next` without an object for each frame, since most frames are batches.
         """
         cdef const uint8_t* header
         while True:
@@ -461,7 +461,7 @@ cdef class FrameReader:
     def touching(self, frozenset spaces not None, uint64_t after, uint64_t until):
         """Return each batch above position `after` that touches `spaces`, as its position and those operations.
 
-        It goes up to position `until`, to a `next`, which `has_ended` tells, or to where no frame is that holds.
+        Stops behind position `until`, behind a `next` (then `has_ended` is True), or before an invalid frame.
 
         Raises:
             ValueError: a payload is no batch.
@@ -481,7 +481,7 @@ cdef class FrameReader:
         return found
 
     cdef const uint8_t* look(self) noexcept nogil:
-        """The frame at `offset`, when there is one that holds; else NULL, and `wanted` and `is_torn` are set."""
+        """Return the frame at `offset` if it is valid; else NULL, and set `wanted` and `is_torn`."""
         cdef uint64_t at = self.offset - self.base, here = <uint64_t> self.view.len, position, total
         cdef const uint8_t* header
         self.wanted = 0
@@ -511,7 +511,7 @@ cdef class FrameReader:
         return header
 
     cdef void step(self, const uint8_t* header) noexcept nogil:
-        """Go behind the frame that `look` found."""
+        """Move behind the frame that `look` found."""
         self.offset += aligned8(FRAME_HEADER_BYTES + <uint64_t> load32(header + 4))
         self.position = load64(header + 8)
         self.synced = max(self.synced, load64(header + 16))
@@ -519,17 +519,17 @@ cdef class FrameReader:
             self.first = self.position
 
     cdef bint is_whole(self, uint64_t at) noexcept nogil:
-        """Whether the frame at `at`, all of which is here, has its checksum, and zeros behind its payload."""
+        """Return True if the complete frame at `at` has its checksum, and zeros behind its payload."""
         cdef const uint8_t* header = self.data + at
         cdef Py_ssize_t covered = FRAME_HEADER_BYTES - 4 + <Py_ssize_t> load32(header + 4)
         return ends_with_zeros(header) and load32(header) == crc32c_of(header + 4, covered, self.seed)
 
     def claims(self, uint64_t offset, uint64_t least=1):
-        """Return the highest `synced`, of `least` or more, that any whole frame at or behind `offset` says; or 0.
+        """Return the highest `synced`, at least `least`, of any valid frame at or behind `offset`; or 0.
 
-        A frame may lie at any multiple of 8.  What cannot be a header, or says nothing new, is passed by; of what is
-        left the checksums are computed from those of stretches, so that the work is bounded by the buffer's size
-        whatever is in it: at most a stretch twice, and 32 products, for each eight bytes.
+        A frame may lie at any multiple of 8. Impossible headers, and those with nothing new, are skipped. Checksums of
+        the others are derived from those of stretches, so the work is bounded by the buffer's size whatever its
+        content: at most a stretch twice, and 32 products, for each eight bytes.
         """
         if offset < self.base:
             raise ValueError(f"{offset} lies before the part that is here, from {self.base} on")
@@ -545,7 +545,7 @@ cdef class FrameReader:
                 while at + FRAME_HEADER_BYTES <= here:
                     header = self.data + at
                     at += 8
-                    # The only word of a frame that is as small as this, in most of what is looked at.
+                    # In most of the data, only this word of a frame is so small.
                     if load64(header + 24) - BATCH_FRAME > BEGIN_FRAME - BATCH_FRAME:
                         continue
                     synced = load64(header + 16)

@@ -6,26 +6,26 @@ from gossipkv.storage._storage cimport Slice, bit, bucket_of, load32, prefetch
 cdef enum:
     LEAF_RECORDS = 64
     RECORD_HEADER_BYTES = 6
-    FILTER_LINE_BITS = 512          # A cache line.
-    AHEAD_RECORDS = 4               # Before a cursor: their lines are asked for.
+    FILTER_LINE_BITS = 512  # One cache line.
+    AHEAD_RECORDS = 4  # Prefetch distance of a cursor.
 
-# A record in the arena, where it stays as long as the memtable:
+# A record in the arena; it never moves while the memtable exists:
 #
 #     offset size field
-#     0      2    size of the key, its space included
-#     2      4    size of the value, its flag included
+#     0      2    size of the key, including its space
+#     2      4    size of the value, including its flag
 #     6      k    key
 #     6+k    v    flag: 1 value, 2 tombstone; then the value
 
 
 cdef struct Leaf:
     int count
-    int appended                    # How many of its last new records came at its end.
-    uint32_t depth                  # All keys that belong here agree in so many leading bytes.
+    int appended  # Number of its last new records that came at its end.
+    uint32_t depth  # All keys that belong here have a common prefix of this length.
     Leaf* before
     Leaf* after
-    uint64_t size_bytes             # Of its records.
-    uint64_t words[LEAF_RECORDS]    # Eight bytes of each key, from `depth` on.
+    uint64_t size_bytes  # Size of its records.
+    uint64_t words[LEAF_RECORDS]  # Eight bytes of each key, from `depth` on.
     const uint8_t* records[LEAF_RECORDS]
 
 
@@ -35,13 +35,13 @@ cdef struct Chunk:
 
 
 cdef struct Cursor:
-    # A record, or none: `leaf` NULL.  Good until the next record is put.
+    # A record, or none if `leaf` is NULL. Valid until the next put.
     Leaf* leaf
     int at
 
 
 cdef struct Extent:
-    # What lies between two keys.
+    # The records between two keys, in total.
     uint64_t size_bytes
     uint64_t records
 
@@ -49,14 +49,14 @@ cdef struct Extent:
 cdef class Memtable:
     cdef Chunk* chunks
     cdef Py_ssize_t chunk_count, chunk_capacity
-    cdef uint8_t* free_bytes        # Of the chunk that is filled.
+    cdef uint8_t* free_bytes  # Rest of the chunk that is being filled.
     cdef uint64_t free_size, chunk_bytes
     cdef uint64_t used
     cdef readonly uint64_t most_bytes
     cdef readonly uint64_t records
-    cdef readonly uint64_t tombstones   # That were put, those among them that have been replaced since.
+    cdef readonly uint64_t tombstones  # Counts all tombstones ever put, including replaced ones.
     cdef void* root
-    cdef int levels                 # Of inner nodes above the leaves.
+    cdef int levels  # Levels of inner nodes above the leaves.
     cdef uint8_t* filter
     cdef uint64_t filter_lines
 
@@ -83,7 +83,7 @@ cdef inline Slice record_key(const uint8_t* record) noexcept nogil:
 
 
 cdef inline Slice record_value(const uint8_t* record) noexcept nogil:
-    """The value with its flag."""
+    """Return the value, including its flag."""
     cdef Slice value
     cdef uint16_t size
     memcpy(&size, record, 2)
@@ -93,12 +93,12 @@ cdef inline Slice record_value(const uint8_t* record) noexcept nogil:
 
 
 cdef inline void filter_prefetch(Memtable memtable, uint64_t hash) noexcept nogil:
-    """First stage of a lookup.  The hash is `hash64_of` with the seed 0."""
+    """Prefetch the filter line of a key: the first stage of a lookup. The hash is `hash64_of` with the seed 0."""
     prefetch(memtable.filter + bucket_of(hash, memtable.filter_lines) * (FILTER_LINE_BITS // 8))
 
 
 cdef inline bint may_have(Memtable memtable, uint64_t hash) noexcept nogil:
-    """Whether a key with this hash may be here; no is certain."""
+    """Return False only if no key with this hash is here."""
     cdef const uint8_t* line = memtable.filter + bucket_of(hash, memtable.filter_lines) * (FILTER_LINE_BITS // 8)
     return (
         bit(line, hash & (FILTER_LINE_BITS - 1)) and bit(line, (hash >> 9) & (FILTER_LINE_BITS - 1))
@@ -107,12 +107,12 @@ cdef inline bint may_have(Memtable memtable, uint64_t hash) noexcept nogil:
 
 
 cdef inline const uint8_t* cursor_record(const Cursor* cursor) noexcept nogil:
-    """Where the cursor stands.  Requires: it stands at a record."""
+    """Return the cursor's record. Requires: the cursor is at a record."""
     return cursor.leaf.records[cursor.at]
 
 
 cdef inline void cursor_step(Cursor* cursor, bint reverse) noexcept nogil:
-    """Go to the next record, or the one before.  Requires: the cursor stands at a record."""
+    """Move to the next record, or the one before. Requires: the cursor is at a record."""
     if reverse:
         cursor.at -= 1
         if cursor.at < 0:

@@ -1,23 +1,24 @@
-"""What was written and is in no run yet: a B+tree over an arena.
+"""Records that are in no run yet: a B+tree over an arena.
 
-Records are laid one behind the other into chunks and never move, so a slice of one is good as long as the memtable
-is.  A put over a key that is here is a new record; the old one's bytes stay, and are counted.  A tombstone is a record
-like any other.  So nothing is ever taken out, and the tree only grows: a node that is full is split on the way down,
-before anything is put below it.
+Records are appended to chunks and never move, so a slice of a record stays valid as long as the memtable. A put over an
+existing key makes a new record; the old one's bytes stay allocated and counted. A tombstone is a record like any other.
+So nothing is ever removed, and the tree only grows: a full node is split on the way down, before anything is put below
+it.
 
-A node has eight bytes of each key beside the pointer to its record, so a search seldom follows one.  They begin where
-keys may differ: all keys between two separators share what the separators share (`depth`), so long common beginnings,
-the space among them, cost nothing.
+A node has eight bytes of each key beside the pointer to its record, so a search seldom follows a pointer. These bytes
+begin where keys may differ: all keys between two separators share the separators' common prefix (`depth`), so long
+common prefixes, such as the space, cost nothing.
 
-A filter of three bits in one cache line for each key answers most lookups of keys that are not here.  It has its size
-from the start, a 32nd of `most_bytes`: 12 bits a record for small ones, 37 for those of 120 bytes.
+A filter of three bits in one cache line for each key answers most lookups of absent keys. Its size is fixed from the
+start, a 32nd of `most_bytes`: 12 bits a record for small ones, 37 for those of 120 bytes.
 
-Rejected: a skip list (a cache miss for each level); a filter that grows (the put that lets it grow waits).
+Rejected: a skip list (a cache miss per level); a growing filter (the put that triggers the growth waits).
 
-Rules for whoever edits this:
+Rules for editors:
 
-* One thread writes and reads.  A cursor is good until the next put.
-* All memory is the chunks' and the filter's, counted as it is handed out.  A put that finds none changes no answer.
+* One thread writes and reads. A cursor is valid until the next put.
+* All memory belongs to the chunks and the filter, and is counted when it is handed out. A put that finds no memory
+  changes no answer.
 """
 
 cimport cython
@@ -36,30 +37,30 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 cdef enum:
     INNER_CHILDREN = 64
     LEAST_CHUNK_BYTES = 1 << 20
-    MOST_CHUNK_BYTES = 1 << 26              # Address space: memory is what was written to, in pages.
-    LARGE_PAGE_BYTES = 1 << 21              # Every miss of the tree would be one of the page table as well.
-    OWN_CHUNK_BYTES = 1 << 18               # A record from here on has a chunk to itself.
+    MOST_CHUNK_BYTES = 1 << 26  # Address space only; memory is allocated when it is written, by pages.
+    LARGE_PAGE_BYTES = 1 << 21  # Without large pages, every miss in the tree would also miss the page table.
+    OWN_CHUNK_BYTES = 1 << 18  # A record of this size or more has its own chunk.
     MEMORY_PAGE_BYTES = 4096
     LINE = 64
     WORDS_LINES = LEAF_RECORDS * 8 // LINE + 1
     LEAST_FILTER_BYTES = 4096
-    FILTER_SHARE = 32                       # Of `most_bytes`: one part in so many.
+    FILTER_SHARE = 32  # The filter takes this fraction of `most_bytes`.
     MOST_FILTER_BYTES = 1 << 30
-    MOST_LEVELS = 16                        # Each has at least 32 times as many nodes as the one above.
+    MOST_LEVELS = 16  # Each level has at least 32 times as many nodes as the one above.
     NO_MEMORY = -1
     NO_OPERATION = -2
 
 
 cdef struct Inner:
-    int count                       # Of children; separators are one less.
+    int count  # Number of children; there is one separator less.
     uint32_t depth
     uint64_t words[INNER_CHILDREN]
-    const uint8_t* separators[INNER_CHILDREN]       # Records: what is not below one lies behind it.
+    const uint8_t* separators[INNER_CHILDREN]  # Records; keys from a separator on lie behind it.
     void* children[INNER_CHILDREN]
 
 
 cdef struct Step:
-    # On the way from the root: a node, and which of its children comes next.
+    # A step on the way from the root: a node, and the index of its next child.
     Inner* inner
     int at
 
@@ -79,7 +80,7 @@ cdef inline uint64_t record_word(const uint8_t* record, uint32_t depth) noexcept
 
 
 cdef inline int words_below(const uint64_t* words, int count, uint64_t word) noexcept nogil:
-    """How many of the words, which ascend, are less; without a branch that could be guessed wrong."""
+    """Count the words, which ascend, that are less than `word`, without an unpredictable branch."""
     cdef int low = 0, half
     while count > 1:
         half = count // 2
@@ -92,7 +93,7 @@ cdef inline int place_in(
     const uint64_t* words, const uint8_t** records, int count, uint32_t depth, const uint8_t* key, Py_ssize_t size,
     bint* same
 ) noexcept nogil:
-    """How many of the records are below `key`, and whether the next one has it."""
+    """Count the records below `key`; `same` is set if the next record has that key."""
     cdef uint64_t word = word_of(key, size, depth)
     cdef int low = words_below(words, count, word), high, middle, order
     cdef Slice found
@@ -117,28 +118,28 @@ cdef inline int place_in(
 
 
 cdef inline int child_of(Inner* inner, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """The child that has the key, if any has."""
+    """Return the index of the child that has the key, if any has."""
     cdef bint same = False
     cdef int below = place_in(inner.words, inner.separators, inner.count - 1, inner.depth, key, size, &same)
     return below + same
 
 
 cdef inline void prefetch_node(const void* node, bint whole) noexcept nogil:
-    """Ask for the words of a node, which are searched from their middle; of a leaf that is changed, for all."""
+    """Prefetch a node's words, which are searched from their middle; with `whole`, a complete leaf, to be changed."""
     cdef int line
     for line in range(<int> sizeof(Leaf) // LINE if whole else WORDS_LINES):
         prefetch(<const uint8_t*> node + line * LINE)
 
 
 cdef void deepen(uint64_t* words, const uint8_t** records, int count, uint32_t depth) noexcept nogil:
-    """Take the words from another depth."""
+    """Recompute the words from another depth."""
     cdef int at
     for at in range(count):
         words[at] = record_word(records[at], depth)
 
 
 cdef uint8_t* add_chunk(Memtable self, uint64_t size) noexcept nogil:
-    """New memory, all zeros; NULL: there is none."""
+    """Allocate a chunk of zeros; NULL: there is no memory."""
     cdef Py_ssize_t capacity
     cdef Chunk* grown
     cdef uint8_t* data
@@ -151,7 +152,7 @@ cdef uint8_t* add_chunk(Memtable self, uint64_t size) noexcept nogil:
         self.chunk_capacity = capacity
     size = (size + MEMORY_PAGE_BYTES - 1) // MEMORY_PAGE_BYTES * MEMORY_PAGE_BYTES
     if size >= LARGE_PAGE_BYTES:
-        size += LARGE_PAGE_BYTES    # So that it begins with a whole one.
+        size += LARGE_PAGE_BYTES  # Room to begin at a whole large page.
     data = <uint8_t*> region_resize(NULL, 0, size)
     if data == NULL:
         return NULL
@@ -165,7 +166,7 @@ cdef uint8_t* add_chunk(Memtable self, uint64_t size) noexcept nogil:
 
 
 cdef uint8_t* take_bytes(Memtable self, uint64_t size) noexcept nogil:
-    """So many bytes of the arena, all zeros; NULL: there is no memory."""
+    """Allocate zeroed bytes in the arena; NULL: there is no memory."""
     cdef uint8_t* taken
     if size >= OWN_CHUNK_BYTES:
         taken = add_chunk(self, size)
@@ -186,13 +187,13 @@ cdef uint8_t* take_bytes(Memtable self, uint64_t size) noexcept nogil:
 
 
 cdef uint8_t* take_node(Memtable self, uint64_t size) noexcept nogil:
-    """`take`, at the beginning of a cache line."""
+    """Allocate a node at the start of a cache line."""
     cdef uint64_t gap = (LINE - <uint64_t> self.free_bytes % LINE) % LINE
     if gap + size <= self.free_size:
         self.free_bytes += gap
         self.free_size -= gap
         self.used += gap
-    return take_bytes(self, size)      # Of a new chunk: at its beginning.
+    return take_bytes(self, size)  # A new chunk begins at a cache line.
 
 
 cdef const uint8_t* write_record(
@@ -220,9 +221,9 @@ cdef inline bint is_full(Memtable self, const void* node, bint is_leaf) noexcept
 cdef const uint8_t* split_leaf(
     Memtable self, Leaf* left, const uint8_t* record, const uint8_t* lower, const uint8_t* upper, void** made
 ) noexcept nogil:
-    """Move half of a leaf to a new one behind it; the separator, NULL when there is no memory.
+    """Move half of a leaf to a new one behind it; returns the separator, NULL if there is no memory.
 
-    Where keys come in ascending order the new leaf begins with the one that comes now, and this one stays full.
+    If keys come in ascending order, the new leaf begins with the new key, and the old leaf stays full.
     """
     cdef Leaf* right = <Leaf*> take_node(self, sizeof(Leaf))
     cdef Slice key = record_key(record), last = record_key(left.records[left.count - 1])
@@ -240,7 +241,7 @@ cdef const uint8_t* split_leaf(
     for at in range(right.count):
         moved += record_size_of(right.records[at])
     left.count = keep
-    left.appended = 0       # Else keys that descend from here on would have a leaf each.
+    left.appended = 0  # Otherwise descending keys from here on would get one leaf each.
     left.size_bytes -= moved
     right.size_bytes = moved
     right.depth = left.depth
@@ -262,7 +263,7 @@ cdef const uint8_t* split_leaf(
 cdef const uint8_t* split_inner(
     Memtable self, Inner* left, const uint8_t* lower, const uint8_t* upper, void** made
 ) noexcept nogil:
-    """`split_leaf` of an inner node: the separator goes up."""
+    """Split an inner node like `split_leaf`; the separator moves up."""
     cdef Inner* right = <Inner*> take_node(self, sizeof(Inner))
     cdef int keep = left.count // 2
     cdef const uint8_t* separator
@@ -286,14 +287,14 @@ cdef const uint8_t* split_inner(
 
 
 cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* record) noexcept nogil:
-    """Split the child, which is full, where a path from the root ends, in a node that is not; -1: no memory."""
+    """Split the full child at the end of a path from the root, whose last node has room; -1: no memory."""
     cdef Inner* parent = path[depth - 1].inner
     cdef int at = path[depth - 1].at, behind = parent.count - 1 - at, i
     cdef void* made = NULL
     cdef const uint8_t* separator
     cdef const uint8_t* lower = NULL
     cdef const uint8_t* upper = NULL
-    for i in range(depth):      # The nearest bounds stand the lowest.
+    for i in range(depth):  # The nearest bounds are lowest in the tree.
         if path[i].at > 0:
             lower = path[i].inner.separators[path[i].at - 1]
         if path[i].at < path[i].inner.count - 1:
@@ -315,7 +316,7 @@ cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* 
 
 
 cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
-    """The leaf where the record belongs, with room for it; NULL: there is no memory."""
+    """Return the leaf for the record, with room for it; NULL: there is no memory."""
     cdef Slice key = record_key(record)
     cdef Step path[MOST_LEVELS]
     cdef void* node
@@ -346,7 +347,7 @@ cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
 
 
 cdef Leaf* leaf_of(Memtable self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """The leaf that has the key, if any has."""
+    """Return the leaf that has the key, if any has."""
     cdef void* node = self.root
     cdef int below = self.levels
     while below > 0:
@@ -357,7 +358,6 @@ cdef Leaf* leaf_of(Memtable self, const uint8_t* key, Py_ssize_t size) noexcept 
 
 
 cdef Leaf* edge_leaf(Memtable self, bint last) noexcept nogil:
-    """The first leaf, or the last one."""
     cdef void* node = self.root
     cdef int below = self.levels
     while below > 0:
@@ -368,12 +368,12 @@ cdef Leaf* edge_leaf(Memtable self, bint last) noexcept nogil:
 
 @cython.final
 cdef class Memtable:
-    """What was put, in key order; `most_bytes` is what it is meant for, and how large its filter is.
+    """Records in key order; `most_bytes` is the planned size, which determines the filter's.
 
     Raises:
         MemoryError: the system refuses memory.
 
-    Lifetime: records stay where they are as long as the memtable; all memory goes back to the system with it.
+    Lifetime: records do not move while the memtable exists; its end returns all memory to the system.
     """
 
     def __cinit__(self, uint64_t most_bytes):
@@ -405,7 +405,7 @@ cdef class Memtable:
     cdef int put(
         self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) noexcept nogil:
-        """Put a record, in the place of the one that has its key; -1: there is no memory.
+        """Put a record, replacing the one with its key; -1: there is no memory.
 
         Requires: key and value are within their limits.
         """
@@ -442,7 +442,7 @@ cdef class Memtable:
         return 0
 
     cdef int apply_operations(self, const uint8_t* at, Py_ssize_t size) noexcept nogil:
-        """Put what a batch puts and deletes; `NO_OPERATION`: it is none, and nothing was done."""
+        """Apply a batch's puts and deletes; `NO_OPERATION`: it is invalid, and nothing was done."""
         cdef const uint8_t* end = at + size
         cdef const uint8_t* seen = at
         cdef Operation operation
@@ -463,7 +463,7 @@ cdef class Memtable:
     # -- finding ---------------------------------------------------------------------------------------------------
 
     cdef bint find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil:
-        """Whether the key is here, and its value with its flag.  `may_have` is cheaper when it is not."""
+        """Return True, and the value with its flag, if the key is here. `may_have` is cheaper for absent keys."""
         cdef Leaf* leaf = leaf_of(self, key, size)
         cdef bint same = False
         cdef int at = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, key, size, &same)
@@ -472,7 +472,7 @@ cdef class Memtable:
         return same
 
     cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, Cursor* cursor) noexcept nogil:
-        """Stand at the first record not below `key`; backwards, at the last one below.  `key` NULL: no bound."""
+        """Move to the first record not below `key`; backwards, to the last one below. `key` NULL: no bound."""
         cdef bint same = False
         if key == NULL:
             cursor.leaf = edge_leaf(self, reverse)
@@ -491,7 +491,7 @@ cdef class Memtable:
     cdef Extent extent_between(
         self, const uint8_t* start, Py_ssize_t start_size, const uint8_t* end, Py_ssize_t end_size
     ) noexcept nogil:
-        """What the records are from `start` up to `end`; `end` NULL: no bound.  Requires: `start` is below it."""
+        """Measure the records from `start` up to `end`; `end` NULL: no bound. Requires: `start` is below `end`."""
         cdef Cursor at, last
         cdef Extent found = Extent(0, 0)
         self.seek(start, start_size, False, &at)
@@ -511,7 +511,10 @@ cdef class Memtable:
         return found
 
     cdef Slice key_behind(self, const uint8_t* start, Py_ssize_t start_size, uint64_t size_bytes) noexcept nogil:
-        """The key of the record in which so many bytes from `start` on end.  Requires: there are that many."""
+        """Return the key of the record that contains byte `size_bytes` from `start` on.
+
+        Requires: there are that many.
+        """
         cdef Cursor at
         cdef Slice key
         cdef uint64_t here
@@ -532,23 +535,23 @@ cdef class Memtable:
 
     @property
     def bytes_used(self):
-        """All memory that was handed out: records, replaced ones too, nodes and the filter."""
+        """All allocated memory: records, including replaced ones, nodes and the filter."""
         return self.used
 
     def apply(self, bytes payload not None):
-        """Put what a batch puts and deletes; its new and dropped spaces are nothing here.
+        """Apply a batch's puts and deletes; its new and dropped spaces are ignored.
 
         Raises:
-            ValueError: the payload is none; nothing was done.
-            MemoryError: part of it may have been done.
+            ValueError: the payload is invalid; nothing was done.
+            MemoryError: a part may have been done.
         """
         self.applied(self.apply_operations(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)))
 
     def apply_batch(self, Batch batch not None):
-        """Put what a batch puts and deletes, from where it lies.
+        """Apply a batch's puts and deletes, without a copy of its payload.
 
         Raises:
-            MemoryError: part of it may have been done.
+            MemoryError: a part may have been done.
         """
         self.applied(self.apply_operations(batch.data, batch.used))
 
@@ -560,7 +563,7 @@ cdef class Memtable:
         return 0
 
     def find_record(self, bytes key not None):
-        """Flag and value of an internal key, or None."""
+        """Return flag and value of an internal key, or None."""
         cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
         cdef Slice value
@@ -569,7 +572,7 @@ cdef class Memtable:
         return PyBytes_FromStringAndSize(<const char*> value.data, value.size)
 
     def list_records(self, bytes bound=None, *, bint reverse=False):
-        """Internal keys with flag and value, from the first not below `bound` on, or from the last below it back."""
+        """Return internal keys, flags and values, from the first not below `bound` on, or back from the last below."""
         cdef Cursor cursor
         cdef const uint8_t* record
         cdef list found = []

@@ -1,6 +1,6 @@
-"""What a merge of a store reads, and what of it stays: batches of the log into a sorter, files of runs, by record.
+"""The input of a store's merge, and its selection, by record: batches of the log into a sorter, and files of runs.
 
-The heap, and that the newest record of a key wins, are gossipkv.storage._storage; what is written, its sorted file's.
+`gossipkv.storage._storage` has the heap, in which the newest record of a key wins, and the writer of sorted files.
 """
 
 cimport cython
@@ -20,18 +20,18 @@ cdef extern from "gossipkv/storage/region.h" nogil:
     void forget_pages "gkv_forget_pages"(const void* region, size_t size)
 
 cdef enum:
-    FORGET_SIZE = 2097152       # What of a map stays in memory behind the walk, at most.
+    FORGET_SIZE = 2097152  # Maximum of a map's bytes that stay in memory behind the walk.
 
 
 cdef inline uint32_t space_of(const uint8_t* key) noexcept nogil:
-    """The space of a key that has one: big-endian."""
+    """Return the big-endian space of a key."""
     return <uint32_t> key[0] << 24 | <uint32_t> key[1] << 16 | <uint32_t> key[2] << 8 | key[3]
 
 
 def add_operations(RecordSorter sorter not None, bytes payload not None, frozenset spaces not None):
-    """Add the records of one batch that lie in `spaces`, in its order: how many bytes of `payload` are operations.
+    """Add the records of one batch that lie in `spaces`, in order; returns how many bytes of `payload` are operations.
 
-    Fewer than it has: what follows them is none.
+    A result below the payload's size means that the next operation is invalid.
     """
     cdef const uint8_t* begin = <const uint8_t*> PyBytes_AS_STRING(payload)
     cdef const uint8_t* end = begin + PyBytes_GET_SIZE(payload)
@@ -60,10 +60,10 @@ def add_operations(RecordSorter sorter not None, bytes payload not None, frozens
 
 @cython.final
 cdef class FilesSource(Source):
-    """The records of sorted files whose keys ascend from one to the next, each read front to back, from `start` on.
+    """Reads sorted files with ascending keys one after the other, each front to back, from `start` on.
 
-    `open_file(path)` opens the next when the one before has ended; so one at a time is open.  `on_read` is told now and
-    then how many bytes more were read, whether anything of them stays or not.
+    `open_file(path)` opens the next file when the one before has ended, so one file at a time is open. `on_read` is
+    called now and then with the number of bytes read since the last call, including those of skipped records.
     """
 
     cdef object open_file
@@ -71,9 +71,9 @@ cdef class FilesSource(Source):
     cdef list paths
     cdef bytes start
     cdef Py_ssize_t next_path
-    cdef SortedFile file              # The one that is read; None between two.
+    cdef SortedFile file  # The current file; None between two files.
     cdef Walk walk
-    cdef uint64_t forgotten           # Bytes of it that were told, and of its map let go.
+    cdef uint64_t forgotten  # Bytes that were reported, and released from the map.
 
     def __cinit__(self, open_file not None, paths not None, bytes start not None, on_read not None):
         self.open_file = open_file
@@ -112,7 +112,7 @@ cdef class FilesSource(Source):
         if position - self.forgotten >= FORGET_SIZE:
             position -= position % PAGE_SIZE
             if self.file.map != NULL:
-                # Others may read the file: its pages stay in the system's cache, and leave this process alone.
+                # Other readers may use the file, so its pages stay in the system's cache, and leave only this process.
                 forget_pages(self.file.base + self.forgotten, <size_t> (position - self.forgotten))
             self.on_read(position - self.forgotten)
             self.forgotten = position
@@ -126,13 +126,13 @@ cdef class FilesSource(Source):
         return self.refuse("keys do not ascend")
 
     cdef int refuse(self, str reason) except -1:
-        """A file whose checksums hold, and which no merge has written."""
+        """Raise `Corrupt` for a file with valid checksums that no merge has written."""
         if not is_whole(self.file):
             raise self.file.loss()
         raise Corrupt(self.file.name, HEADER_SIZE + self.walk.at, reason + " before this place")
 
     cdef int close_file(self) except -1:
-        """Be done with the file that is read: all that came of it was copied, and counts if it was there till now."""
+        """Close the current file. Its records were copied, and are valid if the file was whole until now."""
         self.confirm()
         if self.file is not None:
             file, self.file = self.file, None
@@ -140,10 +140,10 @@ cdef class FilesSource(Source):
         return 0
 
     def confirm(self):
-        """See that all that came of the file was there.
+        """Check that all bytes read from the file were really there.
 
         Raises:
-            Corrupt: it was cut short meanwhile, or its disk failed.
+            Corrupt: the file was cut short meanwhile, or its disk failed.
         """
         if self.file is not None and not is_whole(self.file):
             raise self.file.loss()
@@ -151,15 +151,15 @@ cdef class FilesSource(Source):
 
 @cython.final
 cdef class StoreMerge(Merge):
-    """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
+    """The merge of sources, from the oldest to the newest; only records of live `spaces` come out.
 
-    With `drops_tombstones` these do not; one that `purges` hands out the target's records alone, without those that
-    newer ones hide.  The first place is kept for the files of the target, which join one by one.
+    With `drops_tombstones` no tombstones come out. With `purges` only the target's records come out, without those that
+    newer sources hide. The first place is for the files of the target, which join one by one.
     """
 
     cdef frozenset spaces
     cdef bint drops_tombstones, purges
-    cdef uint32_t space               # The last one that was looked up.
+    cdef uint32_t space  # The space looked up last.
     cdef bint has_space, is_live
     cdef readonly uint64_t records, tombstones
     cdef uint8_t* written_key
@@ -178,22 +178,22 @@ cdef class StoreMerge(Merge):
         free(self.written_key)
 
     def join_oldest(self, FilesSource files not None):
-        """Merge these from now on, as the oldest.  Requires: those that joined before have ended."""
+        """Add files to the merge, as the oldest source. Requires: those added before have ended."""
         self.settle()
         self.join(0, files)
 
     def next_key(self):
-        """The key that comes next, whether its record stays or not; None at the end."""
+        """Return the next key, whether or not its record stays; None at the end."""
         cdef const Entry* found = self.settle()
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
     def next_kept(self, bytes bound):
-        """The next key whose record stays, of those below `bound` (None: of all); records before it are gone."""
+        """Return the next key below `bound` (None: any) whose record stays; skips the records before it."""
         cdef const Entry* found = self.look(bound)
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
     cdef bint stays(self, const Entry* entry) except -1:
-        """Whether the record that `settle` has just found comes out."""
+        """Return True if the record that `settle` has just found comes out."""
         cdef uint32_t space = space_of(entry.key)
         if self.purges and self.heap[0].source:
             return False
@@ -217,7 +217,7 @@ cdef class StoreMerge(Merge):
             self.take()
 
     def write(self, SortedFileWriter writer not None, bytes bound, uint64_t file_bytes):
-        """Append what stays below `bound`: True when the file is full before, so that one more would be too long."""
+        """Append the kept records below `bound`; returns True if the file is full before the next of them."""
         cdef const Entry* found
         while True:
             found = self.look(bound)
@@ -233,7 +233,7 @@ cdef class StoreMerge(Merge):
             self.take()
 
     def end_file(self):
-        """Records, tombstones among them, and the last key, of all that was written since the last file ended."""
+        """Return the counts of records and tombstones, and the last key, of the file that ends here."""
         cdef object told = (
             self.records, self.tombstones,
             PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
@@ -242,10 +242,10 @@ cdef class StoreMerge(Merge):
         return told
 
     def confirm(self):
-        """See that all that came out was there in its files.
+        """Check that all records that came out were really in their files.
 
         Raises:
-            Corrupt: one was cut short meanwhile, or its disk failed.
+            Corrupt: a file was cut short meanwhile, or its disk failed.
         """
         for source in self.merging:
             if isinstance(source, FilesSource):

@@ -1,4 +1,4 @@
-"""A scan over memtables and runs as one.  The idea stands in `merged_scan.pyx`."""
+"""A scan over memtables and runs as one; `merged_scan.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint64_t
@@ -6,16 +6,16 @@ from libc.stdint cimport uint8_t, uint64_t
 from gossipkv.storage._storage cimport Record, Slice, Walk
 
 cdef enum:
-    MOST_MEMTABLES = 4      # Two, and one of each that a merge has taken over and not finished.
-    MOST_RUNS = 32          # Twice as many young ones as a store takes, so one that is over its limits still opens.
+    MOST_MEMTABLES = 4  # Two, and one of each that a merge has taken over and not finished.
+    MOST_RUNS = 32  # Twice as many young runs as a store takes, so a store over its limits still opens.
     MOST_SOURCES = MOST_MEMTABLES + MOST_RUNS
-    MOST_PASSED = 4096      # Tombstones and replaced records in one page: some 100 ns each.
+    MOST_PASSED = 4096  # Tombstones and replaced records in one page, some 100 ns each.
 
 cdef enum StepResult:
     STEP_DAMAGED = -1
     STEP_ENDED = 0
     STEP_RECORD = 1
-    STEP_UNFINISHED = 2     # Enough was passed over.
+    STEP_UNFINISHED = 2  # The limit of skipped records was reached.
 
 cdef struct RunFiles:
     # One run: its files in key order, and the first key of each.
@@ -24,41 +24,41 @@ cdef struct RunFiles:
     Py_ssize_t count
 
 cdef struct Sources:
-    # What is read as one; the newer come first.
+    # The sources of one read, the newest first.
     PyObject* memtables[MOST_MEMTABLES]
     RunFiles runs[MOST_RUNS]
     int memtable_count
     int run_count
 
 cdef struct Bounds:
-    # Internal keys of one space: from `start` (inclusive) to `end` (exclusive); an `end` that is a space alone is the
-    # next one, and one without bytes is behind all spaces.
+    # Internal keys of one space: from `start` (inclusive) to `end` (exclusive). An `end` that consists of a space only
+    # is the next space; an empty one lies behind all spaces.
     Slice start
     Slice end
     bint reverse
 
 cdef struct Head:
-    uint64_t word           # Of the key, behind the space; of the other sign where the order is.
+    uint64_t word  # Word of the key behind the space, inverted for scans backwards.
     Slice key
     Slice value
-    int age                 # The newest source is 0.
-    # A memtable, when there is no run.
+    int age  # 0 for the newest source.
+    # For a memtable, if `run` is NULL.
     Cursor cursor
     const RunFiles* run
-    Py_ssize_t at           # Of the run's files.
-    Py_ssize_t first_at     # Where the scan began in the run.
+    Py_ssize_t at  # Index in the run's files.
+    Py_ssize_t first_at  # First index of the scan in the run.
     Walk walk
 
 cdef struct MergedScan:
     Bounds bounds
     const Sources* sources
     Head heads[MOST_SOURCES]
-    int order[MOST_SOURCES]     # Those that have a record left, the next one first.
+    int order[MOST_SOURCES]  # Heads with a record left, the next one first.
     int count
     int passed
-    bint used                   # The first of the order was given out.
-    PyObject* damaged           # A file; borrowed
-    const uint8_t* bad_record   # Its value, where that has no flag that is known; NULL: the file says what it is.
+    bint used  # The first head's record was handed out.
+    PyObject* damaged  # A file; borrowed.
+    const uint8_t* bad_record  # A value with an unknown flag; NULL: the file knows its damage.
 
 
 cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil

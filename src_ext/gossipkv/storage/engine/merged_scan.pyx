@@ -1,20 +1,18 @@
-"""A scan over memtables and runs as one: in key order, the newest of each key, without what was deleted.
+"""A scan over memtables and runs as one: in key order, the newest record of each key, without deleted keys.
 
-Every source has a head, its next record, and the heads stand in order: by key, then by age.  The first of them is the
-newest of its key; what follows with the same key was replaced, and is passed over.  When a head goes on, it moves back
-in the order as far as it must: mostly not at all, since most records are of the one large run.  (A tournament, as in
-`scan_page.pyx`, compares as often as it has levels, wherever the records are.)
+Every source has a head, its next record, and the heads are sorted: by key, then by age. The first head is the newest of
+its key; the next heads with the same key were replaced, and are skipped. A head that advances moves back in the order
+as far as needed, mostly not at all, since most records are in the one large run. (A tournament, as in `scan_page.pyx`,
+compares once per level, wherever the records are.)
 
-A head leaves the order at the end of the bounds, so all that stand there are of one space, and eight bytes behind it
-decide most comparisons.  The end is not searched for.
+A head leaves the order at the end of the bounds. So all heads in it have one space, and the eight bytes behind the
+space decide most comparisons. The end of the bounds is not searched for. A single source is not compared at all.
 
-A source that is alone is not compared with anything.
+Rules for editors:
 
-Rules for whoever edits this:
-
-* What a head shows of a compressed file is good until the file is read again, so a record that was given out is left
-  only with the next step.
-* Nothing is put into a memtable, and no file is closed, while a scan is under way; whoever holds one sees to that.
+* A head's record of a compressed file is valid until the file is read again, so a record that was handed out is left
+  only in the next step.
+* During a scan nothing is put into a memtable, and no file is closed; the holder of the scan ensures that.
 """
 
 from cpython.object cimport PyObject
@@ -27,7 +25,7 @@ from gossipkv.storage._storage cimport (
 
 
 cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    """The file of a run that has the key, if any has; -1: the key is below them all."""
+    """Return the file of a run that has the key, if any has; -1: the key is below them all."""
     cdef Py_ssize_t low = 0, high = run.count, middle
     while low < high:
         middle = (low + high) // 2
@@ -42,10 +40,10 @@ cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size
 
 
 cdef inline bint is_within(const MergedScan* scan, const Slice* key) noexcept nogil:
-    """Whether a key that the scan came to is not behind its bounds yet."""
+    """Return True if the scan's key is still within its bounds."""
     cdef const Slice* bound = &scan.bounds.start
     if key.size < SPACE_BYTES or memcmp(key.data, bound.data, SPACE_BYTES) != 0:
-        return False    # Every bound begins with the space that is scanned.
+        return False  # Every bound begins with the scanned space.
     if scan.bounds.reverse:
         return bound.size == SPACE_BYTES or compare_keys(key.data, key.size, bound.data, bound.size) >= 0
     bound = &scan.bounds.end
@@ -53,7 +51,7 @@ cdef inline bint is_within(const MergedScan* scan, const Slice* key) noexcept no
 
 
 cdef inline uint64_t rank(const MergedScan* scan, const Slice* key) noexcept nogil:
-    """A number that is less for a key that comes first, unless the keys begin alike."""
+    """Return a number that is lower for a key that comes first, or equal if the keys begin alike."""
     cdef uint64_t word = word_of(key.data, key.size, SPACE_BYTES)
     return ~word if scan.bounds.reverse else word
 
@@ -62,7 +60,7 @@ cdef inline uint64_t rank(const MergedScan* scan, const Slice* key) noexcept nog
 
 
 cdef inline int head_next(MergedScan* scan, Head* head) noexcept nogil:
-    """Take the source's next record: 1, 0 when it has none within the bounds, -1 for damaged."""
+    """Take the source's next record; returns 1, 0 if it has none within the bounds, -1 if damaged."""
     cdef Record record
     cdef uint64_t position
     cdef const uint8_t* found
@@ -93,13 +91,13 @@ cdef inline int head_next(MergedScan* scan, Head* head) noexcept nogil:
 
 
 cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
-    """Go on to the run's next file, in the scan's direction; whether there is one."""
+    """Move to the run's next file, in the scan's direction; returns False if there is none."""
     if scan.bounds.reverse:
         head.at -= 1
     else:
         head.at += 1
     if head.at < 0 or head.at >= head.run.count:
-        head.at = max(<Py_ssize_t> 0, min(head.at, head.run.count - 1))     # The last one that was read.
+        head.at = max(<Py_ssize_t> 0, min(head.at, head.run.count - 1))  # Stay at the last file that was read.
         return False
     walk_begin(
         <SortedFile> head.run.files[head.at], &head.walk, 0, (<SortedFile> head.run.files[head.at]).position_end,
@@ -109,7 +107,7 @@ cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
 
 
 cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t hash) noexcept nogil:
-    """Find where the scan begins in a run; -1 for damaged."""
+    """Find the start of the scan in a run; -1 if damaged."""
     cdef const Slice* bound = &scan.bounds.end if scan.bounds.reverse else &scan.bounds.start
     cdef uint64_t at = 0, end
     cdef Record record
@@ -120,7 +118,8 @@ cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t ha
     )
     head.first_at = head.at
     end = (<SortedFile> run.files[head.at]).position_end
-    if bound.size > SPACE_BYTES:    # A key is found at once when it is there; its neighbours are searched for.
+    # The index finds an existing key at once; for absent keys the neighbours are searched.
+    if bound.size > SPACE_BYTES:
         found = (<SortedFile> run.files[head.at]).locate(bound.data, bound.size, hash, &record, &at)
         if found == 0:
             found = seek(<SortedFile> run.files[head.at], bound.data, bound.size, &at)
@@ -140,7 +139,7 @@ cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t ha
 
 
 cdef inline bint comes_after(const MergedScan* scan, const Head* one, const Head* other) noexcept nogil:
-    """Whether the first head comes behind the other one: by key, then by age."""
+    """Return True if the first head comes behind the second: by key, then by age."""
     cdef int order
     if one.word != other.word:
         return one.word > other.word
@@ -151,7 +150,7 @@ cdef inline bint comes_after(const MergedScan* scan, const Head* one, const Head
 
 
 cdef int advance(MergedScan* scan, int place) noexcept nogil:
-    """Have the head at a place of the order go on, and put it where it belongs then; -1 for damaged."""
+    """Advance the head at a place of the order, and sort it in again; -1 if damaged."""
     cdef int moving = scan.order[place]
     cdef int result = head_next(scan, &scan.heads[moving])
     if result < 0:
@@ -170,7 +169,7 @@ cdef int advance(MergedScan* scan, int place) noexcept nogil:
 
 
 cdef int add_head(MergedScan* scan, Head* head) noexcept nogil:
-    """Let a source take part, if it has a record within the bounds; -1 for damaged."""
+    """Add a source, if it has a record within the bounds; -1 if damaged."""
     cdef int result = head_next(scan, head), place = scan.count
     if result <= 0:
         return result
@@ -186,10 +185,10 @@ cdef int add_head(MergedScan* scan, Head* head) noexcept nogil:
 
 
 cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* bounds) noexcept nogil:
-    """Begin a scan; -1 for damaged.  The memory of `scan` may have any contents.
+    """Begin a scan; -1 if damaged. The memory of `scan` may have any content.
 
-    Requires: both bounds are of one space, and `start` has its bytes at least.
-    Lifetime: the sources, pinned, and the bytes of the bounds stay as they are until the scan is over.
+    Requires: both bounds are in one space, and `start` has at least the space's bytes. Lifetime: the pinned sources,
+    and the bytes of the bounds, stay unchanged until the scan is over.
     """
     cdef const Slice* bound = &bounds.end if bounds.reverse else &bounds.start
     cdef uint64_t hashes[MOST_RUNS]
@@ -224,7 +223,7 @@ cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* boun
 
 
 cdef inline int leave_used(MergedScan* scan) noexcept nogil:
-    """Go on behind the record that was given out, and all that it replaced; -1 for damaged."""
+    """Advance behind the record that was handed out, and all that it replaced; -1 if damaged."""
     cdef Head* first
     cdef Head* second
     if not scan.used:
@@ -244,7 +243,7 @@ cdef inline int leave_used(MergedScan* scan) noexcept nogil:
 
 
 cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil:
-    """The next record, its value without the flag; a `StepResult`.  Good until the next step."""
+    """Read the next record, its value without the flag; returns a `StepResult`. Valid until the next step."""
     cdef Head* head
     while True:
         if leave_used(scan) < 0:
@@ -268,7 +267,7 @@ cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil:
 
 
 cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil:
-    """The key that the scan would go on from: 1, 0 when there is none, -1 for damaged."""
+    """Return the key from which the scan would continue: 1, 0 if there is none, -1 if damaged."""
     if leave_used(scan) < 0:
         return -1
     if scan.count == 0:
@@ -278,7 +277,7 @@ cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil:
 
 
 cdef PyObject* scan_loss(const MergedScan* scan) noexcept nogil:
-    """The first file, of all that the scan has read, that is not whole any more; NULL: what was copied is good."""
+    """Return the first file read by the scan that is no longer whole; NULL: the copied bytes are valid."""
     cdef const Head* head
     cdef Py_ssize_t at, last
     cdef int i

@@ -1,13 +1,13 @@
-# One operation of a batch: its bytes, in a frame of the log and wherever a batch is read.
+# One operation of a batch: its bytes, in a frame of the log and in every other place.
 #
 #     offset size field
 #     0      1    kind: 1 value, 2 tombstone, 3 new space, 4 dropped space
-#     1      2    size of the key, its space included
-#     3      4    size of the value; 0 but for kind 1
-#     7      k    key: the space, big-endian in four bytes, then the user's key; of kinds 3 and 4 the space alone
+#     1      2    size of the key, including its space
+#     3      4    size of the value; 0 except for kind 1
+#     7      k    key: the space, big-endian in four bytes, then the user's key; for kinds 3 and 4 only the space
 #     7+k    v    value
 #
-# The first two kinds are the flags of a record, too: the byte before every value in a memtable and in a run.
+# The first two kinds are also the flags of a record: the byte before every value in a memtable and in a run.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
@@ -21,20 +21,20 @@ cdef enum:
     DROPPED_SPACE = 4
     SPACE_BYTES = 4
     OPERATION_HEADER_BYTES = 7
-    MOST_KEY_BYTES = 65531          # Of a user's key: with its space it is as long as a sorted file's may be.
+    MOST_KEY_BYTES = 65531  # Limit of a user's key; with its space it is as long as a sorted file allows.
     MOST_VALUE_BYTES = 16777216
 
 
 cdef struct Operation:
     uint8_t kind
-    const uint8_t* key              # Its space first.
+    const uint8_t* key  # Begins with its space.
     uint32_t key_size
     const uint8_t* value
     uint32_t value_size
 
 
 cdef inline const uint8_t* next_operation(const uint8_t* at, const uint8_t* end, Operation* operation) noexcept nogil:
-    """Parse the operation at `at` < `end`: where the next one begins, or NULL when it is none."""
+    """Parse the operation at `at` < `end`; returns the start of the next one, or NULL if it is invalid."""
     cdef uint16_t key_size
     if end - at < OPERATION_HEADER_BYTES + SPACE_BYTES:
         return NULL

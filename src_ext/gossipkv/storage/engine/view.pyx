@@ -1,16 +1,16 @@
-"""All that is in a store, read as one: memtables, young runs, the oldest run; the newest record of a key wins.
+"""All records of a store, read as one: memtables, young runs, the oldest run; the newest record of a key wins.
 
-A view is of one moment as to its runs, and shows what is put into its memtables; who wants another set of either makes
-another view.  It pins its files until it is closed.
+A view has a fixed set of runs and memtables, and shows later puts into these memtables; another set needs another view.
+It pins its files until it is closed.
 
-A lookup asks for the filters' lines of all memtables and for the key's bucket in every run at once, before it reads the
-first of them: however many runs there are, it waits about as long as for one.  Then the memtables answer, then the
-runs whose bucket names a place that may be the key's; most name none.
+A lookup prefetches the filter lines of all memtables, and the key's bucket in every run, before it reads the first of
+them. So it waits about as long as for one run, however many there are. Then it asks the memtables, and then the runs
+whose bucket has a place that may be the key's; most have none.
 
-Rules for whoever edits this:
+Rules for editors:
 
-* A record's value begins with its flag; one that is not known is damage, and answers nothing.
-* Nothing leaves before each run that was asked, those that did not have the key among them, was found whole.
+* A record's value begins with its flag; an unknown flag is damage, and yields no answer.
+* No answer leaves before each run that was asked was found whole, including those without the key.
 """
 
 cimport cython
@@ -33,39 +33,39 @@ cdef extern from "Python.h":
     object PySequence_Fast(object sequence, const char* message)
 
 cdef enum:
-    STAGGER = 4                 # Lookups between two stages of a batch, each with a miss for every run.
+    STAGGER = 4  # Lookups between two stages of a batch, each with a cache miss for every run.
     WINDOW = 16                 # At least 2 * STAGGER + 1.
     MOST_SPACE = 0xFFFFFFFF
-    SHORT_KEY_BYTES = 256       # An internal key up to this has no memory of its own.
+    SHORT_KEY_BYTES = 256  # An internal key up to this size needs no memory of its own.
 
 
 cdef struct Probe:
-    # Where a key may be in one run.
-    PyObject* file          # NULL: the key is below all of the run.
+    # A candidate place of a key in one run.
+    PyObject* file  # NULL: the key is below all of the run.
     uint64_t hash
     uint32_t place
 
 
 cdef struct Lookup:
-    const uint8_t* key      # The internal one.
+    const uint8_t* key  # The internal key.
     Py_ssize_t size
     uint64_t hash
-    int found               # In a memtable: 1, or 0 for a tombstone; -1: the runs must be asked.
+    int found  # In a memtable: 1, or 0 for a tombstone; -1: the runs must be asked.
     Slice value
-    int asked               # How many runs were.
+    int asked  # Number of runs asked.
     PyObject* damaged
     const uint8_t* bad_record
     Probe probes[MOST_RUNS]
 
 
 cdef struct Span:
-    # What lies within bounds: how much, and of a run, from which file to which one.
+    # The records of a source within bounds, and the range of a run's files with them.
     Extent extent
     Py_ssize_t first
     Py_ssize_t last
 
 
-PAGE_BYTES = 1 << 16      # More is not in the cache any more when Python looks at it.
+PAGE_BYTES = 1 << 16  # A longer page would have left the cache when Python reads it.
 
 
 cdef struct Pending:
@@ -89,12 +89,12 @@ cdef bytes internal_key(uint32_t space, bytes key):
 
 
 cdef bytes space_end(uint32_t space):
-    """The next space; no bytes behind the last one."""
+    """Return the start of the next space; empty behind the last one."""
     return internal_key(space + 1, b"") if space < MOST_SPACE else b""
 
 
 cdef bytes end_of(uint32_t space, bytes end):
-    """The internal key of a bound, None: of the space's end."""
+    """Return the internal key of a bound; None: of the space's end."""
     return space_end(space) if end is None else internal_key(space, end)
 
 
@@ -106,7 +106,7 @@ cdef inline Slice whole_slice(bytes data):
 
 
 cdef inline Bounds bounds_of(bytes low, bytes high):
-    """Bounds of a scan forwards.  Lifetime: the two keys stay."""
+    """Return the bounds of a forward scan. Lifetime: both keys must stay alive."""
     cdef Bounds bounds
     bounds.start = whole_slice(low)
     bounds.end = whole_slice(high)
@@ -120,14 +120,14 @@ cdef class View:
     """Memtables and runs, each the newest first; a run is a list of (first internal key, file) in key order.
 
     Raises:
-        ValueError: more memtables or runs than a view takes, a run without files, or not in order; a file is closed.
+        ValueError: too many memtables or runs, a run without files or not in order, or a closed file.
 
-    Lifetime: values are copies.  Files are pinned, and memtables live, until `close`.
+    Lifetime: values are copies. Files are pinned, and memtables live, until `close`.
     """
 
     cdef Sources sources
     cdef tuple memtables
-    cdef tuple files        # Of all runs.
+    cdef tuple files  # Files of all runs.
     cdef list first_keys
     cdef bint open
 
@@ -140,7 +140,7 @@ cdef class View:
         if len(self.memtables) > MOST_MEMTABLES:
             raise ValueError(f"at most {MOST_MEMTABLES} memtables are read as one, got {len(self.memtables)}")
         for memtable in self.memtables:
-            if memtable is None:    # Which a typed name takes, too.
+            if memtable is None:  # A typed variable accepts None, too.
                 raise TypeError("a memtable must not be None")
             self.sources.memtables[self.sources.memtable_count] = <PyObject*> memtable
             self.sources.memtable_count += 1
@@ -188,7 +188,7 @@ cdef class View:
         return 0
 
     def close(self):
-        """Let go of files and memtables.  Every later call raises `ValueError`; closing twice is harmless."""
+        """Release files and memtables. Every later call raises `ValueError`; closing twice is harmless."""
         cdef SortedFile file
         if self.open:
             self.open = False
@@ -204,7 +204,7 @@ cdef class View:
         return 0
 
     cdef object damage(self, PyObject* damaged, const uint8_t* bad_record):
-        """The exception for what a nogil function met."""
+        """Return the exception for damage that a nogil function found."""
         cdef SortedFile file = <SortedFile> damaged
         cdef uint64_t offset = HEADER_SIZE
         if bad_record == NULL or not is_whole(file):
@@ -216,7 +216,7 @@ cdef class View:
     # -- lookup ----------------------------------------------------------------------------------------------------
 
     cdef void begin(self, Lookup* lookup) noexcept nogil:
-        """First stage, of a lookup that has its key: ask for what all sources need."""
+        """Prefetch from all sources for a lookup whose key is set: the first stage."""
         cdef int i
         cdef Py_ssize_t at
         cdef Probe* probe
@@ -238,7 +238,7 @@ cdef class View:
             probe.hash = (<SortedFile> probe.file).prefetch_bucket(lookup.key, lookup.size)
 
     cdef void fetch(self, Lookup* lookup) noexcept nogil:
-        """Second stage: ask the memtables, and for the records that the runs' buckets name."""
+        """Ask the memtables, and prefetch the records at the places in the runs' buckets: the second stage."""
         cdef int i
         cdef Probe* probe
         for i in range(self.sources.memtable_count):
@@ -253,9 +253,9 @@ cdef class View:
                 probe.place = (<SortedFile> probe.file).prefetch_record(probe.hash)
 
     cdef int find(self, Lookup* lookup, Slice* value) noexcept nogil:
-        """Last stage: 1 and the value, without its flag, 0 for absent, -1 for damaged.
+        """Return 1 and the value without its flag, 0 if absent, -1 if damaged: the last stage.
 
-        What is found is to be copied, and then `confirm` says whether it may leave; of an absent key, too.
+        Copy the value, and then call `confirm`, which decides whether the answer may leave, also that of an absent key.
         """
         cdef int found = lookup.found
         cdef Probe* probe
@@ -285,7 +285,7 @@ cdef class View:
         return found
 
     cdef bint confirm(self, Lookup* lookup) noexcept nogil:
-        """Whether all that was read for an answer, which was copied by now, was there."""
+        """Return True if all bytes read for an answer, which is copied by now, were really there."""
         cdef int i
         for i in range(lookup.asked):
             if lookup.probes[i].file != NULL and not is_whole(<SortedFile> lookup.probes[i].file):
@@ -295,10 +295,10 @@ cdef class View:
         return True
 
     def get(self, uint32_t space, bytes key not None):
-        """The value of a key, or None.
+        """Return the value of a key, or None.
 
         Raises:
-            Corrupt: what the lookup needs is damaged.
+            Corrupt: a page of the lookup is damaged.
         """
         cdef Pending pending
         cdef bytes long_key
@@ -325,12 +325,12 @@ cdef class View:
         return answer
 
     def get_many(self, uint32_t space, keys):
-        """The values of `keys`, in their order, None where there is none.
+        """Return the values of `keys`, in their order, with None for absent keys.
 
-        Lookups run staggered, so that the memory's latency is paid once for many of them.
+        Lookups are staggered, so that many of them share one memory latency.
 
         Raises:
-            Corrupt: what a lookup needs is damaged.
+            Corrupt: a page of a lookup is damaged.
         """
         cdef tuple sequence = tuple(keys)
         cdef Py_ssize_t count = len(sequence), i
@@ -377,14 +377,14 @@ cdef class View:
         self, uint32_t space, bytes start=None, bytes end=None, *, bint reverse=False, Py_ssize_t limit=-1,
         Py_ssize_t most_bytes=PAGE_BYTES
     ):
-        """One page: records in key order from `start` (inclusive) to `end` (exclusive), or back, and where to go on.
+        """Return a page of records from `start` (inclusive) to `end` (exclusive), or backwards, and a bound.
 
         The page ends behind `limit` records (-1: no limit), before a record that would take keys and values above
-        `most_bytes`, and where enough of what is deleted was passed over, so it may be empty and yet not the last one.
-        The second is the `start` of the next page, backwards its `end`; None: there is none.
+        `most_bytes`, or after many skipped tombstones; so it may be empty without being the last. The bound is the
+        `start` of the next page, backwards its `end`; None: there is none.
 
         Raises:
-            Corrupt: what the page needs is damaged.
+            Corrupt: a part of the page is damaged.
         """
         cdef MergedScan scan
         cdef Bounds bounds
@@ -423,7 +423,7 @@ cdef class View:
             limit -= limit > 0
         if result == STEP_UNFINISHED or (result == STEP_RECORD and limit == 0):
             result = scan_peek(&scan, &key)
-        if result == STEP_RECORD:   # What comes next, or what had no room.
+        if result == STEP_RECORD:  # The next record, or the one without room.
             next_key = PyBytes_FromStringAndSize(<const char*> key.data + SPACE_BYTES, key.size - SPACE_BYTES)
             if reverse:
                 next_key += b"\0"
@@ -437,7 +437,7 @@ cdef class View:
     # -- sizes -----------------------------------------------------------------------------------------------------
 
     cdef int span_of(self, int source, const Bounds* bounds, Span* span) except -1:
-        """How much a source has within bounds, the first of which is below the second, and of a run, in which files."""
+        """Measure a source's records within bounds, the first below the second, and for a run, find their files."""
         cdef const Slice* end = &bounds.end
         cdef const RunFiles* run
         cdef Py_ssize_t at
@@ -458,7 +458,7 @@ cdef class View:
         return 0
 
     cdef int add_file(self, SortedFile file, const Slice* start, const Slice* end, Extent* extent) except -1:
-        """Add what a file has between two keys; NULL: from its beginning on, up to its end."""
+        """Add a file's records between two keys; NULL: no bound."""
         cdef uint64_t at = 0, last = file.position_end
         cdef double records
         if start != NULL and seek(file, start.data, start.size, &at) < 0:
@@ -471,11 +471,11 @@ cdef class View:
             records = <double> file.record_count * (<double> (last - at) / <double> file.position_end)
             extent.size_bytes += last - at
             extent.records += <uint64_t> records
-            extent.records += <uint64_t> records < records  # What has bytes has a record.
+            extent.records += <uint64_t> records < records  # A range with bytes has at least one record.
         return 0
 
     cdef Extent extent_within(self, uint32_t space, bytes start, bytes end) except *:
-        """How much all sources have within bounds."""
+        """Return the total of all sources within bounds."""
         cdef bytes low = internal_key(space, start), high = end_of(space, end)
         cdef Bounds bounds = bounds_of(low, high)
         cdef Extent total = Extent(0, 0)
@@ -490,32 +490,32 @@ cdef class View:
         return total
 
     def size_bytes(self, uint32_t space, bytes start not None=b"", bytes end=None):
-        """How many bytes the records from `start` (inclusive) to `end` (exclusive) take, where they lie.
+        """Return how many bytes the records from `start` (inclusive) to `end` (exclusive) take in their sources.
 
-        Those that were replaced or deleted count, too.  Bounds that do not ascend have nothing between them.
+        Replaced and deleted records count, too. Bounds that do not ascend contain 0 bytes.
 
         Raises:
-            Corrupt: what leads to the bounds is damaged.
+            Corrupt: a path to the bounds is damaged.
         """
         return self.extent_within(space, start, end).size_bytes
 
     def rows(self, uint32_t space, bytes start not None=b"", bytes end=None):
-        """Estimate how many records there are from `start` (inclusive) to `end` (exclusive); 0: there is none.
+        """Estimate how many records lie from `start` (inclusive) to `end` (exclusive); 0 only if there are none.
 
-        Those that were replaced or deleted count, too.  Exact but for a file that a bound cuts: of that, records count
-        by their bytes, as if all were of one size, so it is off by fewer than it has.  Raises as `size_bytes`.
+        Replaced and deleted records count, too. The estimate is exact except for files that a bound cuts. Their records
+        are estimated by bytes, as if all had one size; so each file is off by less than its count. Raises as
+        `size_bytes`.
         """
         return self.extent_within(space, start, end).records
 
     def middle_key(self, uint32_t space, bytes start not None=b"", bytes end=None):
-        """A key above `start` and below `end`, with about half of the bytes between them before it.
+        """Return a key above `start` and below `end`, with about half of the bytes between them before it.
 
-        It halves what the source has that has most of them, so if that is a share, at least half of this share lies
-        before it, and half from it on, but for one record.  At least one record lies on either side; None: there is
-        only one key, or none.
+        It halves the source with the most of these bytes. So each side has at least half of that source's share, except
+        for one record. Each side has at least one record; None: there is at most one key.
 
         Raises:
-            Corrupt: what leads there is damaged.
+            Corrupt: a path to the key is damaged.
         """
         cdef bytes low = internal_key(space, start), high = end_of(space, end), middle
         cdef Bounds bounds = bounds_of(low, high)
@@ -540,20 +540,20 @@ cdef class View:
             middle = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
         else:
             middle = self.middle_of_run(&self.sources.runs[largest - self.sources.memtable_count], &bounds, &most)
-        # A first key has half of the bytes itself: they lie before the next one, of whichever source.
+        # A large first record has half of the bytes itself; the middle is then the next key of any source.
         if self.first_key(low, high) == middle:
             middle = self.first_key(middle + b"\0", high)
         return None if middle is None else middle[SPACE_BYTES:]
 
     cdef bytes first_key(self, bytes low, bytes high):
-        """The first internal key within bounds that a source has, be it deleted; None: none has."""
+        """Return the first internal key within bounds of any source, including tombstones; None: there is none."""
         cdef Bounds bounds = bounds_of(low, high)
         cdef MergedScan scan
         cdef Slice key
         cdef bytes found = None
         if scan_begin(&scan, &self.sources, &bounds) < 0:
             raise self.damage(scan.damaged, scan.bad_record)
-        if scan_peek(&scan, &key) > 0:      # Nothing was given out yet, so it reads nothing that could be damaged.
+        if scan_peek(&scan, &key) > 0:  # Nothing was handed out yet, so this reads nothing that could be damaged.
             found = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
         scan.damaged = scan_loss(&scan)
         if scan.damaged != NULL:
@@ -561,7 +561,10 @@ cdef class View:
         return found
 
     cdef bytes middle_of_run(self, const RunFiles* run, const Bounds* bounds, const Span* span):
-        """The last internal key that begins in the first half of a span.  Requires: that is of this run, not empty."""
+        """Return the last internal key that begins in the first half of a run's span.
+
+        Requires: the span is not empty.
+        """
         cdef SortedFile file
         cdef Walk walk
         cdef Record record

@@ -1,11 +1,11 @@
-"""The writing end of the log: frames in the order of their positions, and which write carries which.
+"""The writer of the log: orders frames by position, and divides them among writes.
 
-A frame has its position and its segment when it is planned; it is stamped, with what is known to be synced by then,
-when a group of frames is handed out to be written.  One group is under way at a time, what comes meanwhile is the next.
-A group lies in one segment; the last frame of a segment names the next one, which has to be allocated by then.
+A frame gets its position and segment when it is planned. It is stamped, with the synced position of that moment, when a
+group of frames is handed out to be written. One group is under way at a time; later frames form the next. A group lies
+in one segment; the last frame of a segment names the next segment, which must be allocated by then.
 
-Most batches are plain: puts and deletes in one live space, for which segment and memtable have room.  They are known
-here, at once (`plan_plain`); every other takes the long way, through whoever asks.
+Most batches are plain: puts and deletes in one live space that fit segment and memtable. `plan_plain` takes these at
+once; the caller must examine every other batch and then `plan` it.
 """
 
 cimport cython
@@ -18,8 +18,8 @@ from collections import deque as _deque
 from gossipkv.storage.engine import options as _options
 from gossipkv.storage.engine import segments as _segments
 
-# Between the last position of one life and the first of the next: more than a segment can have frames, so that no
-# position is used twice, not even one whose frame was lost.
+# Distance of the last position of a life from the first of the next: more than a segment's maximum of frames. So no
+# position is used twice, not even that of a lost frame.
 LIFE_GAP = 1 << 32
 
 cdef uint64_t MOST_GROUP = _options.MOST_GROUP_BYTES
@@ -33,13 +33,13 @@ cdef inline uint64_t frame_size(uint64_t payload_bytes) noexcept nogil:
 
 
 def batch_cost(Batch batch not None):
-    """Return about what a batch takes in a memtable."""
+    """Return the approximate size of a batch in a memtable."""
     return batch.used + RECORD_COST * <uint64_t> batch.records
 
 
 @cython.final
 cdef class Active:
-    """A segment that is open for writing: `offset` is where the next group goes, `first` its first position, or 0."""
+    """A segment that is open for writing: `offset` of the next group, and `first`, its first position, or 0."""
 
     cdef readonly object name
     cdef readonly int descriptor
@@ -55,14 +55,14 @@ cdef class Active:
         self.first = first
 
     def until(self, uint64_t position):
-        """The segment as it can be read, up to a position."""
+        """Return the segment as it can be read, up to a position."""
         return _segments.Segment(self.name, self.first, position, self.offset, self.size_bytes)
 
 
 @cython.final
 @cython.freelist(64)
 cdef class Planned:
-    """A frame that has its position and its segment, and is not written yet."""
+    """A frame with its position and segment, not written yet."""
 
     cdef int kind
     cdef uint64_t position
@@ -72,7 +72,7 @@ cdef class Planned:
 @cython.final
 @cython.freelist(4)
 cdef class Group:
-    """What one write carries, into one segment: up to `position`; when it `ends`, nothing follows there."""
+    """The data of one write into one segment, up to `position`; if it `ends`, it is the segment's last."""
 
     cdef readonly int descriptor
     cdef readonly uint64_t offset
@@ -84,7 +84,7 @@ cdef class Group:
 @cython.final
 @cython.freelist(4)
 cdef class Written:
-    """What a group had: batches, and the segment that it was the last of, if it was."""
+    """The batches of a written group, and the segment that it ended, if any."""
 
     cdef readonly list batches
     cdef readonly uint64_t size_bytes
@@ -93,10 +93,10 @@ cdef class Written:
 
 @cython.final
 cdef class Writer:
-    """Plans frames and hands out groups; a life begins with the first of them.
+    """Plans frames and hands out groups; the first frame begins a life.
 
-    `memtable` takes what is written, `spaces` are the live ones with all that is planned, and `cost` is about what the
-    memtable takes with it.
+    `memtable` takes written batches, `spaces` are the live ones including planned changes, and `cost` is the memtable's
+    approximate size including planned batches.
     """
 
     cdef readonly Active active
@@ -107,13 +107,13 @@ cdef class Writer:
     cdef public uint64_t cost
     cdef public Memtable memtable
     cdef public set spaces
-    cdef uint64_t open_until        # Plain batches are simply taken that end before it.
+    cdef uint64_t open_until  # Plain batches that end before this offset are accepted.
     cdef uint64_t life
-    cdef uint64_t offset            # Where the next frame is planned.
-    cdef uint64_t limit             # No batch of that segment goes beyond it.
-    cdef uint64_t claimed           # The highest position that a written frame says is synced.
-    cdef uint64_t last_batch        # The last batch's that was written in this life.
-    cdef object planned             # A deque.
+    cdef uint64_t offset  # Offset of the next frame to plan.
+    cdef uint64_t limit  # End of the room for batches in that segment.
+    cdef uint64_t claimed  # The highest position that a written frame calls synced.
+    cdef uint64_t last_batch  # Position of the last batch written in this life.
+    cdef object planned  # A deque.
     cdef list flying
     cdef Frames frames
     cdef object data
@@ -135,35 +135,36 @@ cdef class Writer:
         self.flying = []
         self.frames = Frames(active.name.salt)
         self.data = None
-        self.plan_frame(BEGIN_FRAME, None, LIFE_GAP if position else 1, frame_size(8))  # Before the first is nothing.
+        # A new store begins at position 1.
+        self.plan_frame(BEGIN_FRAME, None, LIFE_GAP if position else 1, frame_size(8))
 
     @property
     def share(self):
-        """How full the segment is, with all that is planned, from 0 to 1."""
+        """The fill level of the segment, including planned frames, from 0 to 1."""
         return min(1.0, <double> self.offset / <double> self.limit)
 
     @property
     def is_waiting(self):
-        """Whether frames are planned that no group has yet."""
+        """True if frames are planned that are in no group yet."""
         return bool(self.planned)
 
     def fits(self, uint64_t size_bytes, uint64_t cost):
-        """Whether a frame of that size fits the segment that is planned for, and its batch the memtable."""
+        """Return True if a frame of that size fits the current segment, and its batch the memtable."""
         if self.cost > 0 and self.cost + cost > self.memtable.most_bytes:
             return False
         return self.offset + size_bytes <= self.limit
 
     def open(self, uint64_t size_bytes):
-        """Have plain batches simply taken for so many more bytes of the log; 0: none, until somebody has looked."""
+        """Accept plain batches for so many more bytes of the log; 0: none, until the pressure is computed again."""
         self.open_until = min(self.limit, self.offset + size_bytes) if size_bytes else 0
 
     @property
     def is_open(self):
-        """Whether plain batches are taken: nobody needs to look, yet, how writers are held back."""
+        """True if plain batches are accepted, so that the pressure need not be computed yet."""
         return self.offset < self.open_until
 
     def plan_plain(self, Batch batch not None):
-        """Give a plain batch its place; returns its position, or 0: it takes the long way."""
+        """Plan a plain batch; returns its position, or 0 if the batch needs examination."""
         cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
         cdef uint64_t cost = <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
         if (
@@ -179,7 +180,7 @@ cdef class Writer:
         return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
 
     def plan(self, Batch batch not None):
-        """Give any batch its place; returns its position.  Requires: it fits."""
+        """Plan any batch; returns its position. Requires: it fits."""
         cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
         assert self.offset + size_bytes <= self.limit, "whoever plans a batch has seen that it fits"
         self.waiting_bytes += size_bytes
@@ -187,7 +188,7 @@ cdef class Writer:
         return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
 
     def turn(self):
-        """Plan to go on in the next segment, which is allocated, with a memtable that has nothing yet."""
+        """Plan to continue in the next segment, which is allocated, with an empty memtable."""
         assert self.prepared is not None, "a segment is planned to follow only once it is allocated"
         self.plan_frame(NEXT_FRAME, None, 1, frame_size(16))
         self.offset = SEGMENT_HEADER_BYTES
@@ -207,15 +208,15 @@ cdef class Writer:
 
     @property
     def mark_due(self):
-        """Whether no frame says yet that the last batch is synced, and none is about to."""
+        """True if the last batch is not yet marked as synced, and no frame that does so is planned."""
         return not self.planned and not self.flying and self.claimed < self.last_batch
 
     def mark(self):
-        """Plan a frame that says what is synced."""
+        """Plan a frame that records the synced position."""
         self.plan_frame(MARK_FRAME, None, 1, frame_size(0))
 
     def group(self):
-        """Return what is to be written next, in one piece; None while a group is under way, or nothing is planned."""
+        """Return the next group to write; None while a group is under way, or if nothing is planned."""
         cdef Frames frames = self.frames
         cdef Planned one
         cdef Group group
@@ -256,7 +257,7 @@ cdef class Writer:
         return self.life.to_bytes(8, "little") if kind == BEGIN_FRAME else b""
 
     def written(self, uint64_t position):
-        """Hear that the group under way, which ends with `position`, is written and synced."""
+        """Record that the group under way, which ends with `position`, is written and synced; returns its content."""
         cdef Written told = Written.__new__(Written)
         cdef Planned one = None
         cdef list flying = self.flying
@@ -264,7 +265,7 @@ cdef class Writer:
         one = <Planned> flying[len(flying) - 1]
         assert one.position == position, (one.position, position)
         self.flying = []
-        self.data.release()     # The next group takes its place.
+        self.data.release()  # The next group reuses its memory.
         self.data = None
         told.batches = []
         told.size_bytes = <uint64_t> self.frames.used
@@ -284,7 +285,7 @@ cdef class Writer:
         return told
 
     def stop(self):
-        """Forget what is planned and under way: nothing is handed out or taken any more."""
+        """Drop all planned frames and the group under way; nothing is handed out or accepted any more."""
         self.planned.clear()
         self.flying = []
         self.open_until = 0
