@@ -120,8 +120,6 @@ class _Stopped(Exception):
 
 @final
 class _Lane:
-    """One lane: its builder and its progress."""
-
     def __init__(self, team: _Team, number: int, task: LaneTask, files: Files) -> None:
         self.progress = LaneProgress()
         self.builder = LaneBuilder(

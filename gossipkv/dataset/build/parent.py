@@ -159,8 +159,6 @@ async def build_in_child(
 
 
 class _End(NamedTuple):
-    """The end of a build."""
-
     outcome: dict[str, object] | None  # Its last message.
     status: int | None  # Exit status of its process, or of the child if that has ended.
     said: list[bytes]  # Lines on standard error.

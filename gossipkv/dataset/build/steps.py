@@ -227,7 +227,6 @@ class _Attempt:
         return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.to_build()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
-        """Estimate the bytes read of a file."""
         job, size_bytes = self.job, self.job.files[place].size_bytes
         skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes

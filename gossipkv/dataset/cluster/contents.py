@@ -1,14 +1,12 @@
-"""Which of the identities that go by one version's name this node takes.
+"""The choice between several identities that share one version's name.
 
-Usually there is one.  There are several while a stray is heard of, when sources differ, or when one was overwritten:
-then each node answers its clients from one of them, never from two, and who has more than one is told so in `status`.
+There are several while news of a stray spreads, when sources differ, or when a source was overwritten.  Each node
+answers its clients from one identity, never from two, and `status` shows all of them.  An identity that is active or
+has passed its gate stays.  Otherwise this order decides: all partitions have live owners, it is here, it is active at a
+member, its wire id is the smallest.
 
-    once a gate has passed, or the version is active, its identity stays
-    else one whose partitions all have live owners goes first, then the one that is here, then one that is active at
-    a member, then the smallest by its wire id
-
-Who is about to build is told which function to go by, so that nodes with one source come to one identity: the one that
-others have published for these files, an active one first, else the smallest by its wire id.
+A build follows the identity that other nodes published for its files: an active one first, else the smallest wire id.
+Nodes with the same source thus agree on one identity.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """One identity that goes by a version's name."""
+    """One identity with a version's name."""
 
     identity: Identity
-    is_covered: bool = False  # Each of its partitions has enough owners that live, as they say.
+    is_covered: bool = False  # Each partition has enough live owners, by their statements.
     is_here: bool = False
-    is_active: bool = False  # At a member.
+    is_active: bool = False  # Active at a member.
 
 
 def choose(known: Collection[Known]) -> Identity | None:
-    """Return the one that clients are to get, when nothing has passed its gate yet; None: there is none."""
+    """Return the identity that clients get if none has passed its gate yet; None if there is none."""
     first = min(
         known,
         key=lambda each: (not each.is_covered, not each.is_here, not each.is_active, each.identity.wire_id),
@@ -41,7 +39,7 @@ def choose(known: Collection[Known]) -> Identity | None:
 
 
 def to_follow(known: Collection[Known], digest: str) -> Identity | None:
-    """Return the identity that a build of these files is to come to; None: it finds out for itself."""
+    """Return the identity that a build of these files should reach; None: the build recognises it."""
     of_these = [each for each in known if each.identity.digest == digest]
     first = min(of_these, key=lambda each: (not each.is_active, each.identity.wire_id), default=None)
     return None if first is None else first.identity

@@ -1,22 +1,14 @@
-"""Whose ids the ring is made of: those that have stood for `time_to_converge`.
+"""The ids that form the ring: those that have been stable for `time_to_converge`.
 
-Nodes that come up together hear of each other one after the other, and a ring made too early gives everything to
-everybody.  So the first ring of a node's life is the list of ids that has not changed for `time_to_converge`, all its
-claims firm, while this node hears the others; a node that was told how many members to expect does not wait once so
-many are there, each with an id of its own, all firm.  The ring is kept on the disk with its claims, and is what a later
-start begins with.  From then on nothing waits for stillness: an id enters the ring when it has been there, firm, for
-`time_to_converge`, and leaves it when it has been gone for as long, whoever else comes and goes meanwhile.  (Seed 001
-waits at the start, and then again and again.)
+Nodes that start together discover each other one by one, and a ring made too early gives every node everything.  The
+first ring is therefore the list of ids that has not changed for `time_to_converge`, with firm claims, while this node
+hears others.  With `expected_members` the wait ends once that many are present with firm claims.  The ring and its
+claims are kept on disk for the next start.  Later an id enters the ring after it was firm for `time_to_converge`, and
+leaves it after the same absence.  (Seed 001 waits for a stable list each time.)
 
-    a node that is back before `time_to_converge` was never gone, and has the id that it had until it claims one
-    a claim that becomes firm starts no new wait: the id was in the list before
-    who hears nobody makes no list, until it has been alone for `retire_max`, and then goes on alone
-    who was told of nobody and knows nobody waits for nobody
-    a member without an id is waited for as long as for any change, and no longer: it has no part in the ring;
-    this node itself is waited for
-
-What comes of the ring, the share of a version, is computed once for each version and kept; nobody's coming or going
-alters it.
+A shorter absence is none.  An isolated node makes no list until it was alone for `retire_max`.  A node that knows no
+other waits for none.  A member without an id delays the list like any change; this node waits for its own id. A
+version's share is computed from the ring once, and kept.
 """
 
 from __future__ import annotations
@@ -32,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """The list that has to be still."""
+    """The list that has to be stable."""
 
-    ids: frozenset[str]  # Of the members that live, or did so a moment ago.
-    without: frozenset[str]  # The names of those that have none.
+    ids: frozenset[str]  # Ids of members that live, or did so less than `time_to_converge` ago.
+    without: frozenset[str]  # Names of members without an id.
 
 
 @final
@@ -51,9 +43,9 @@ class Convergence:
         kept: Mapping[str, str] | None = None,
         expected: int = 0,
     ) -> None:
-        """`settle_ms`: `time_to_converge`; `kept`: the claims of the last run's ring, by the names of their owners.
+        """Create it; `settle_ms` is `time_to_converge`, `kept` the claims of the last run's ring by owner.
 
-        `expected`: `expected_members`, this node among them; 0: nobody knows how many.
+        `expected`: `expected_members`, including this node; 0: unknown.
         """
         self._membership = membership
         self._settle_ms = settle_ms
@@ -61,30 +53,31 @@ class Convergence:
         self._claims = dict(kept or {})
         self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None
         self._listed = Listed(frozenset(), frozenset())
-        self._since_ms = now_ms  # Since when that list is as it is.
-        self._lived_ms: dict[str, int] = {}  # When a member was last seen to live, by name.
-        self._differs_ms: dict[str, int] = {}  # Since when an id is there that is not in the ring, or the other way.
-        self._due_ms: list[int] = []  # Of these, those of ids that may enter or leave by time alone.
+        self._since_ms = now_ms  # Since when the list is unchanged.
+        self._lived_ms: dict[str, int] = {}  # When a member was last seen alive, by name.
+        self._differs_ms: dict[str, int] = {}  # By id, since when it should enter or leave the ring.
+        self._due_ms: list[int] = []  # The times of those ids in `_differs_ms` that need only time.
         self._is_firm = False
         self._waits = True
-        self.waits_since_ms = now_ms  # While there is no ring: since when there is none.
+        self.waits_since_ms = now_ms  # Since when there has been no ring.
         self._kept = self.claims
-        self.has_settled = False  # Whether this node has come to know, in this life, who is there.
+        self.has_settled = False  # True once the members are known since this node started.
 
     @property
     def ids(self) -> tuple[str, ...] | None:
-        """The ring's ids, sorted as strings; None: there is no ring yet, or none is to be used.
+        """Return the ring's ids, sorted as strings; None: there is no usable ring.
 
-        That is so while nobody is heard, or this node is not in it: what would come of it is nothing, for good.
+        The ring is not usable while no other node is heard, or while this node is not in the ring, as its share would
+        be empty.
         """
         if self._waits or self._ring is None or self._membership.own.shard_id not in self._ring:
             return None
         return tuple(sorted(self._ring))
 
     def has_met_others(self, now_ms: int) -> bool:
-        """Whether this node can know by now what others have, though nothing may be here for which a ring is needed.
+        """True if this node must know by now what others have, even if it needs no ring.
 
-        It has had `time_to_converge` since it met the first of them, or has waited for anybody for long enough.
+        That is `time_to_converge` after it met the first other node, or after it has waited long enough to be heard.
         """
         since_ms = self._membership.met_since_ms
         if since_ms is None:
@@ -93,18 +86,18 @@ class Convergence:
 
     @property
     def claims(self) -> dict[str, str]:
-        """The ids of the ring by the names of their owners: what is kept over a restart; nothing of a node alone."""
+        """Return the ring's ids by owner, which are kept over a restart; empty for a node alone."""
         ring = self._ring or frozenset()
         return {name: each for name, each in sorted(self._claims.items()) if each in ring} if len(ring) > 1 else {}
 
     def take_changed(self) -> bool:
-        """Whether the claims are others than are kept; true once for each change."""
+        """True once for each change of the claims."""
         before, self._kept = self._kept, self.claims
         return self._kept != before
 
     @property
     def wakes_at_ms(self) -> int | None:
-        """When to call `step`, besides after each change of a member."""
+        """Return when to call `step`, besides after each change of a member."""
         if self._waits or self._membership.own.shard_id is None:
             return None
         begun = list(self._due_ms)
@@ -114,7 +107,7 @@ class Convergence:
         return min((at + self._settle_ms for at in begun), default=None)
 
     def step(self, now_ms: int) -> None:
-        """Look at the members, and at the time."""
+        """Update the ring from the members and the time."""
         membership = self._membership
         was_used, self._waits = self.ids is not None, membership.waits_to_be_heard(now_ms)
         present = self._present(now_ms)
@@ -126,20 +119,21 @@ class Convergence:
         firm = {owned[member.name] for member in present if member.name in owned and member.is_firm}
         self._is_firm = listed.ids <= firm
         if listed != self._listed or self._waits:
-            self._listed, self._since_ms = listed, now_ms  # It was not still before those who might have been heard.
+            # A member that might have been heard may still change the list.
+            self._listed, self._since_ms = listed, now_ms
         if self._waits:
             self._differs_ms, self._due_ms = {}, []
-        elif membership.own.shard_id is not None:  # Else its share would be none: its own place is to be in the list.
+        elif membership.own.shard_id is not None:  # The share would be empty without this node's own id in the list.
             there = frozenset(each for name, each in owned.items() if self._lives(name))
             is_still = 0 < self._expected <= len(there) or now_ms - self._since_ms >= self._settle_ms
             self._settle(there, firm, now_ms, is_still=self._is_firm and is_still)
-        if self.has_settled:  # Before, those of the last run are not all known.
+        if self.has_settled:  # Before that, the owners of the kept claims are not all known.
             self._claims = {name: each for name, each in self._claims.items() if membership.get(name) is not None}
         if was_used and self.ids is None:
             self.waits_since_ms = now_ms
 
     def _settle(self, there: frozenset[str], firm: set[str], now_ms: int, *, is_still: bool) -> None:
-        """Have the ring be what has stood for long enough; `there`: the ids of those that live."""
+        """Move ids that were stable for long enough into or out of the ring; `there`: the ids of live members."""
         self.has_settled = self.has_settled or is_still or self._membership.knows_nobody
         if self._membership.knows_nobody:
             self._ring = there
@@ -154,7 +148,7 @@ class Convergence:
             self._due_ms = [at for each, at in self._differs_ms.items() if each in may]
 
     def _present(self, now_ms: int) -> list[Member]:
-        """Return who lives, and who did so less than `time_to_converge` ago: a restart is no departure."""
+        """Return the members that live, or did so less than `time_to_converge` ago: a restart is no departure."""
         for member in self._membership:
             if member.state in LIVE:
                 self._lived_ms[member.name] = now_ms
@@ -168,5 +162,5 @@ class Convergence:
         return member is not None and member.state in LIVE
 
     def _id_of(self, member: Member) -> str | None:
-        """Return a member's place; until it has claimed one in this life, the one that it had."""
+        """Return a member's id; until its present incarnation claims one, its former id."""
         return self._claims.get(member.name) if member.shard_id is None else member.shard_id

@@ -1,18 +1,16 @@
-"""One database in the cluster: what it is told, and what it asks for.
+"""One database in the cluster: its inputs, and the effects that it requests.
 
-    tell_member, isolate   to the `Membership` that all databases share; then `step` of each
-    hear                   what a member says of this database, whenever that changes in the tree
-    tell_copy, drop_copy   what is here of a version; `opened` when all that lay on the disk was told
-    activate, hold, remember   which version is active (synced), which is pinned, who owned what in the last run
-    answered, lost         what came of an `Ask`; a connection has ended; `look_again`: an owner has gone on without us
-    answer                 another member asks the direct question
-    step                   after each of these, and at `wakes_at_ms`: returns the effects
+    tell_member, isolate        go to the `Membership` that all databases share, followed by `step` of each
+    hear                        a member's statements about this database, after each change in the tree
+    tell_copy, drop_copy        the local copy of a version; `opened` when all copies on the disk were told
+    activate, hold, remember    the active version (synced), the held version, the owners of the last run
+    answered, lost, look_again  the result of an `Ask`; a lost connection; an owner that has switched
+    answer                      the reply to another member's direct question
+    step                        after each of these, and at `wakes_at_ms`: returns the effects
 
-What is asked of it, `view.py` answers.  Nothing here waits, tells the time or draws a number.  A member's change costs
-some operations on whole bitmaps for each version and member, and nothing for each partition.
-
-The order that keeps promises: a copy is withdrawn before it is dropped (`is_withdrawn`, `may_retire`), clients get
-nothing before its gate (`passed`), and a gate counts answers, never what was only published.
+The core does no I/O and knows no clock or chance.  A change costs a few bitmap operations per version and member.
+Promises depend on the order: a copy is withdrawn before it is dropped (`is_withdrawn`, `may_retire`), clients get
+nothing before its gate (`passed`), and a gate counts answers, never mere statements.
 """
 
 from __future__ import annotations
@@ -52,39 +50,39 @@ if TYPE_CHECKING:
     from gossipkv.placement.statement import Statement
     from gossipkv.settings.databases import MinimumSettings
 
-KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
+KEEP_MS: Final = 5_000  # Rewrite ACTIVE this often as owners change: each write is synced.
 
 
 class Cluster(NamedTuple):
-    """What all databases of a node share of the cluster."""
+    """The cluster objects that all databases of a node share."""
 
     membership: Membership
     convergence: Convergence
     terms: Terms
-    perform: Callable[[DatabaseCore, Sequence[Outward]], None]  # What a database asks of other nodes.
+    perform: Callable[[DatabaseCore, Sequence[Outward]], None]  # Carries out a database's requests to other nodes.
 
 
 class DatabaseCore(DatabaseView):
-    """The view of one database, and what changes it."""
+    """The view of one database, with the methods that change it."""
 
     def __init__(self, name: str, membership: Membership, convergence: Convergence, terms: Terms) -> None:
         super().__init__(name, membership, convergence, terms)
         self._database_publication = DatabasePublication()
         self._opened = False
-        self._looked = ""  # The newest version for which a look was asked.
+        self._looked = ""  # The newest version for which a look was requested.
         self._kept: KeepActive | None = None
         self._kept_ms = 0
-        self._withdrawn_ms: dict[str, int] = {}  # When nothing was shown any more of what is to be built anew.
-        self._verdicts: object = None  # As they were at the last `Decide`.
+        self._withdrawn_ms: dict[str, int] = {}  # By version, when the partitions to build anew were withdrawn.
+        self._verdicts: object = None  # The verdicts at the last `Decide`.
         self._effects: list[Effect] = []
         self._times: list[int | None] = []
 
-    # What is told
+    # Inputs
 
     def remember(
         self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed], records: int | None = None
     ) -> None:
-        """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
+        """Restore the content of ACTIVE: the version is active without a gate, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
@@ -93,16 +91,16 @@ class DatabaseCore(DatabaseView):
         self._routes.changed(each.owner.name for each in others)
 
     def recall_refuted(self, kept: Mapping[str, Iterable[str]]) -> None:
-        """Take in which functions were refuted in the last run, by digest: that is no news, and was kept."""
+        """Restore the functions refuted in the last run, by digest; they are kept already."""
         for digest, functions in kept.items():
             self._refutations.learn(digest, functions, ())
 
     def opened(self) -> None:
-        """Take in that all copies that lay on the disk at the start were told."""
+        """Note that all copies on the disk at the start were told."""
         self._opened = True
 
     def tell_copy(self, copy: OwnCopy) -> None:
-        """Take in what is here of a version now."""
+        """Note the present state of the local copy of a version."""
         before = self._copies.get(copy.version)
         self._copies[copy.version] = copy
         if copy.asked_ms is None:
@@ -111,37 +109,37 @@ class DatabaseCore(DatabaseView):
             self._gates.compare_own(copy)
 
     def drop_copy(self, version: str) -> None:
-        """Take in that nothing is here of a version any more, and that the source does not show it."""
+        """Note that there is no local copy of a version, and that the source does not show the version."""
         self._copies.pop(version, None)
         self._retiring.keep(version)
         self._shares.drop(version)
 
     def let_go(self, version: str) -> None:
-        """Take in that clients get a version here no more, and that nothing of it is here."""
+        """Note that clients no longer get a version here, and that its local copy is gone."""
         self.drop_copy(version)
         self._gates.passed.pop(version, None)
 
     def activate(self, identity: Identity) -> None:
-        """Take in that this version is active here from now on, which is written down and synced."""
+        """Note that this version is active here from now on; the switch is durable."""
         self._gates.activate(identity)
 
     def hold(self, version: str | None) -> None:
-        """Take in which version an operator has pinned here."""
+        """Note the version that is held here."""
         self._gates.hold = version
 
     def order(self, orders: Orders) -> None:
-        """Take in the orders that were written down, after one was given here."""
+        """Note the orders that were written down, after one was given here."""
         known = self.orders.cluster
         self.orders = orders if known is None else orders.heard(known, wall_ms=known.stamp)
         if self.orders != orders:
             self._effects.append(KeepOrders())
 
     def require(self, minimum: MinimumSettings) -> None:
-        """Take in how many records a new version needs to become active."""
+        """Set the minimum number of records for a new version."""
         self._gates.minimum = minimum
 
     def found_stray(self, digest: str, function: str) -> None:
-        """Take in that a key contradicts this function."""
+        """Note that a key contradicts this function."""
         self._learn(digest, (function,))
 
     def hear(
@@ -154,7 +152,7 @@ class DatabaseCore(DatabaseView):
         *,
         wall_ms: int,
     ) -> None:
-        """Take in all that another member says of this database, as the tree shows it in this epoch of its."""
+        """Note all statements of another member about this database, as the tree shows them in this epoch."""
         assert name != self.membership.own.name
         if self._others.hear(name, uuid, epoch, versions, database):
             self.lost(name)
@@ -169,37 +167,37 @@ class DatabaseCore(DatabaseView):
         self._routes.changed((name,))
 
     def forget(self, name: str) -> None:
-        """Take in that a member is known no longer, or that another node has its name now."""
+        """Note that a member is no longer known, or that another node has its name now."""
         self._others.forget(name)
         self._gates.forget(name)
         self.lost(name)
         self._routes.changed((name,))
 
     def answered(self, name: str, epoch: int, wire_id: bytes, answer: Answer | None) -> None:
-        """Take in what came of an `Ask`, and in which epoch the member answered, as its `hello` said; None: nothing."""
+        """Note the result of an `Ask`, with the epoch from the member's `hello`; None: no answer."""
         self._gates.answered(name, epoch, wire_id, answer)
 
     def lost(self, name: str) -> None:
-        """Take in that the connection to a member has ended: what it answered on it counts no more."""
+        """Note a lost connection to a member: its answers on the connection no longer count."""
         self._gates.lost(name)
 
     def look_again(self) -> None:
-        """Take in that an owner does not serve what it was asked for, since another version is active there.
+        """Note that an owner does not serve the requested version, since another one is active there.
 
-        What may be switched to here is looked at again at once.
+        The owners of versions that may become active here are asked again at once.
         """
         self._gates.hurry()
 
     def answer(self, name: str, wire_id: bytes, *, now_ms: int) -> Answer | None:
-        """Return the answer to another member's direct question; None: nothing of that identity is here."""
+        """Answer another member's direct question; None: this node has nothing of the identity."""
         for version, copy in self._copies.items():
             identity = copy.identity
             if identity is None or identity.wire_id != wire_id or self._refutations.refutes(identity):
                 continue
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
-                self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer,
-                self._others.note(name, version)  # and die before anybody hears so.
+                self._retiring.note(version, now_ms=now_ms)  # The member may switch to the version by this answer.
+                self._others.note(name, version)  # The member may die before its switch is heard.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
             return Answer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
@@ -209,11 +207,11 @@ class DatabaseCore(DatabaseView):
         return None
 
     def refused(self, version: str, *, now_ms: int) -> list[Publish | Withdraw]:
-        """Take in that the tree has no room for what was to be published; returns what makes room for it."""
+        """Note that the tree has no room for a statement; return the effects that make room."""
         return self._publication.refused(version, self._gates.ranked(self._survey.own), now_ms=now_ms)
 
     def refused_database(self, said: DatabaseStatement, *, now_ms: int) -> list[Withdraw | PublishDatabase]:
-        """Take in that there is no room for what this node says of the database; returns what makes room for it."""
+        """Note that the tree has no room for the database's statement; return the effects that make room."""
         made = self._publication.make_room(self._gates.ranked(self._survey.own), now_ms=now_ms)
         if not made:
             self._database_publication.refused(now_ms=now_ms)
@@ -223,11 +221,11 @@ class DatabaseCore(DatabaseView):
 
     @property
     def wakes_at_ms(self) -> int | None:
-        """When to call `step`, besides after everything that is told."""
+        """Return when to call `step`, besides after each input."""
         return min((at for at in self._times if at is not None), default=None)
 
     def step(self, *, now_ms: int) -> list[Effect]:
-        """Look at everything that was told, and at the time; returns what is to be done, in order."""
+        """Process all inputs and the time; return the effects, in order."""
         self._now_ms = now_ms
         self._convergence.step(now_ms)
         if self._convergence.take_changed():
@@ -249,7 +247,8 @@ class DatabaseCore(DatabaseView):
         if verdicts != self._verdicts:
             self._verdicts = verdicts
             self._effects.append(Decide())
-        assert self.wakes_at_ms is None or self.wakes_at_ms > now_ms, (self.wakes_at_ms, now_ms)  # Else it would spin.
+        # Otherwise the caller would spin.
+        assert self.wakes_at_ms is None or self.wakes_at_ms > now_ms, (self.wakes_at_ms, now_ms)
         done, self._effects = self._effects, []
         return done
 
@@ -266,7 +265,7 @@ class DatabaseCore(DatabaseView):
         self._gates.look(survey, passed)
 
     def _is_to_be_had(self, identity: Identity) -> bool:
-        """Whether it is active here, or anybody has it who may be asked, or this node."""
+        """True if the version is active here, or if a node that may be asked has the identity."""
         version = identity.version
         is_active = self.active is not None and self.active.version == version
         return is_active or version in self._copies or version in self._survey.published or self._routes.has(identity)
@@ -283,9 +282,9 @@ class DatabaseCore(DatabaseView):
             due_ms = self._retiring.wakes_at_ms(version, asked_ms=copy.asked_ms, is_needed=is_needed)
             self._times.append(due_ms if due_ms is not None and due_ms > now_ms else None)
             if self._retiring.is_leaving(version) != was_leaving:
-                self._look_around()  # It is withdrawn, or published again.
+                self._look_around()  # The statement was withdrawn, or published again.
 
-    # What is said and kept
+    # Statements and kept documents
 
     def _publish(self, now_ms: int) -> None:
         own = self._survey.own
@@ -297,7 +296,7 @@ class DatabaseCore(DatabaseView):
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 
     def _build_anew(self, now_ms: int) -> None:
-        """Have those partitions go that are to be built anew, once others have heard that they are not served here."""
+        """Drop the partitions to build anew, once other nodes have heard that this node does not serve them."""
         for version, partitions in list(self._gates.anew.items()):
             if version not in self._copies:
                 del self._gates.anew[version]
@@ -320,14 +319,15 @@ class DatabaseCore(DatabaseView):
         due_ms = self._kept_ms + KEEP_MS
         if before == kept:
             return
-        if before is not None and before[::2] == kept[::2] and due_ms > now_ms:  # Owners alone have time.
+        # Only the owners have changed, which may wait.
+        if before is not None and before[::2] == kept[::2] and due_ms > now_ms:
             self._times.append(due_ms)
         else:
             self._kept, self._kept_ms = kept, now_ms
             self._effects.append(kept)
 
     def _look_for_newer(self) -> None:
-        """Have the source looked at, once for each version that others know and this node does not."""
+        """Request a look at the source, once for each newer version that others know."""
         newest = self._survey.newest
         if newest is not None and newest > max((*self._copies, self._looked)):
             self._looked = newest

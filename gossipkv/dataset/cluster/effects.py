@@ -1,4 +1,4 @@
-"""What the core of a database asks of the node around it."""
+"""Effects that the core of a database requests from the node around it."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ if TYPE_CHECKING:
 
 
 class Publish(NamedTuple):
-    """Show this statement in the tree; where there is no room for it, say `refused`."""
+    """Show this statement in the tree; if there is no room, call `refused`."""
 
     version: str
     statement: Statement
 
 
 class Withdraw(NamedTuple):
-    """Take the statement of a version back."""
+    """Withdraw the statement of a version."""
 
     version: str
 
 
 class PublishDatabase(NamedTuple):
-    """Show what this node says of the database as a whole."""
+    """Show the node's statement about the database as a whole."""
 
     statement: DatabaseStatement
 
 
 class Ask(NamedTuple):
-    """Ask a member the direct question, over a connection on which `hello` is done; dial it, if there is none."""
+    """Ask a member the direct question over a connection after `hello`; dial if there is none."""
 
     member: str
     identity: Identity
 
 
 class Route(NamedTuple):
-    """A member may be asked for these partitions of this identity from now on, and for no others of it."""
+    """Route requests for exactly these partitions of the identity to a member from now on."""
 
     identity: Identity
     owner: Owner
-    partitions: PartitionSet  # Empty: for none.
+    partitions: PartitionSet  # Empty: no partition.
 
 
 class KeepActive(NamedTuple):
-    """Write into ACTIVE who owns what of the active version, and on which files clients have it and others."""
+    """Write the owners of the active version into ACTIVE, with the fixed checksums of all versions."""
 
     identity: Identity
     owners: tuple[Ownership, ...]
@@ -62,30 +62,31 @@ class KeepRefuted(NamedTuple):
 
 
 class KeepOrders(NamedTuple):
-    """Write down the orders that are known."""
+    """Write down the known orders."""
 
 
 class KeepRing(NamedTuple):
-    """Write down whose ids the ring is made of."""
+    """Write down the claims of the ring."""
 
 
 class BuildAnew(NamedTuple):
-    """Drop these partitions and build them again: another's files differ, and nobody is sent here for them any more."""
+    """Drop these partitions and rebuild them: another owner's files differ, and no node is routed here any more."""
 
     version: str
     partitions: PartitionSet
 
 
 class Look(NamedTuple):
-    """Look at the source soon, at a moment of the node's own: a newer version was heard of."""
+    """Look at the source soon, after the node's own jitter, since a newer version was heard of."""
 
     version: str
 
 
 class Decide(NamedTuple):
-    """Decide again what to do with the versions: a verdict has changed."""
+    """Decide again on the versions, since a verdict has changed."""
 
 
-Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # Done by the node, for the cluster.
-Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | Look | Decide  # Done by the database itself.
+Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # The node carries these out towards the cluster.
+# The database itself carries these out.
+Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | Look | Decide
 Effect = Outward | Inward

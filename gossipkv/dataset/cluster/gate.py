@@ -1,20 +1,15 @@
-"""The gate of one identity: whether each of its partitions has enough owners that can be relied on now.
+"""The gate of one identity: it holds if each partition has enough owners that can be relied on now.
 
-An owner counts for a partition when
+An owner counts for a partition if all of these are true:
 
-    it is ALIVE, in the epoch in which it has answered, and has not withdrawn the partition since,
-    it has answered the direct question (`question.py`) on a connection that lives, and not too long ago,
-    and its file has the seal that is required, or where none is, no other owner's file of its kind has another one.
+* It is ALIVE in the epoch in which it has answered, and has not withdrawn the partition since.
+* It answered the direct question (`question.py`) recently, on a connection that lives.
+* Its file has the required checksum, or if none is required, no other owner's file of its kind has a different one.
 
-Required are the seals that are fixed (`fixed_seals.py`): by this node, once its clients may have the identity, or
-before by the first member that answers what its clients have.
-
-So a suspect, a dead owner still believed alive, one that has started anew, one about to drop its copy, and one that
-holds other bytes under the same name do not count.  This node's own partitions count without a question.
-
-Where nothing is required, of two owners with different seals for one partition neither counts, since one of them holds
-wrong bytes and nobody can tell which; the one with the greater uuid builds it anew, once.  Else who differs from what
-is required does.  If they still differ then, a human has to look.
+Checksums are required once fixed (`fixed_seals.py`), by this node or by a member whose clients have the identity.
+Suspects, restarted owners and owners about to drop their copy do not count; own partitions count without a question. If
+nothing is required, two owners with different files do not count for the partition, as either may be wrong.  The one
+with the greater uuid rebuilds it once; with a requirement, the differing owner does.  Later differences need a human.
 """
 
 from __future__ import annotations
@@ -33,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class Alive(NamedTuple):
-    """A member that is ALIVE, and what its present life has published of the identity; its clients may have it."""
+    """An ALIVE member, with the partitions that its present incarnation has published."""
 
     name: str
     uuid: bytes
     epoch: int
     published: PartitionSet
-    is_active: bool = False  # It has it active, whatever it holds of it.
+    is_active: bool = False  # The member has the version active, whatever it holds of it.
 
 
 class Dispute(NamedTuple):
-    """Partitions for which two owners have files of one kind with different seals."""
+    """Partitions for which two owners have files of one kind with different checksums."""
 
     first: str
     second: str
@@ -51,14 +46,14 @@ class Dispute(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    epoch: int  # Of the member, as gossip has it.
+    epoch: int  # Epoch of the member in gossip.
     at_ms: int
 
 
 class _Heard(NamedTuple):
     uuid: bytes
     epoch: int
-    asked_ms: int  # When the question left: what was so at the answer may have ceased to be so since.
+    asked_ms: int  # When the question left: the answer may have become outdated since.
     answer: Answer
 
 
@@ -67,19 +62,19 @@ class Gate:
     """The answers about one identity."""
 
     def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
-        """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
+        """Create it; answers older than `max_age_ms` (the probe interval) do not count, and questions expire alike."""
         self.identity = identity
-        self.held_since_ms: int | None = None  # When it held first.
+        self.held_since_ms: int | None = None  # When the gate first held.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}
-        self._asked: dict[str, _Asked] = {}  # The last question to each.
-        self._pending: set[str] = set()  # Whose answer is awaited.
-        self._hurried: set[str] = set()  # To be asked again, however fresh their answers are.
+        self._asked: dict[str, _Asked] = {}  # The last question to each member.
+        self._pending: set[str] = set()  # Members with an unanswered question.
+        self._hurried: set[str] = set()  # Members to ask again, however fresh their answers are.
         self._disputes: dict[tuple[str, str], Dispute] = {}
         self._first_asked_ms: dict[str, int] = {}
         self._required: Seals = {}
-        self._wrong: dict[str, PartitionSet] = {}  # By owner, where its file has not the seal that is required.
+        self._wrong: dict[str, PartitionSet] = {}  # By owner, the partitions whose files lack the required checksum.
         self.nothing = PartitionSet.empty(identity.partitions)
         self._anew = self._told = self.nothing
 
@@ -87,25 +82,25 @@ class Gate:
 
     @property
     def since_ms(self) -> int | None:
-        """When anybody was first asked."""
+        """Return when the first member was first asked."""
         return min(self._first_asked_ms.values(), default=None)
 
     def begin(self, member: Alive, *, now_ms: int) -> None:
-        """Take in that a member is asked now."""
+        """Note that a member is asked now."""
         self._asked[member.name] = _Asked(member.epoch, now_ms)
         self._first_asked_ms.setdefault(member.name, now_ms)
         self._pending.add(member.name)
         self._hurried.discard(member.name)
 
     def hurry(self, names: Iterable[str] | None = None) -> None:
-        """Take in that these are to be asked again at once; None: all."""
+        """Ask these members again at once; None: all."""
         self._hurried |= self._heard.keys() if names is None else self._heard.keys() & names
 
     def due_ms(self, member: Alive, *, every_ms: int) -> int | None:
-        """When to ask a member: each life of its once, and again after so long; None: at once.
+        """Return when to ask a member: once for each incarnation, and then every `every_ms`; None: at once.
 
-        If nothing came of the question, or what does not count, then half as long as an answer counts after it: there
-        may be no connection, and who were asked at once would be asked without end.
+        After no answer, or one that does not count, the next question waits half the age limit of answers.  There may
+        be no connection, and asking at once would repeat without end.
         """
         asked = self._asked.get(member.name)
         if asked is not None and member.name in self._pending:
@@ -118,12 +113,12 @@ class Gate:
         return asked.at_ms + self._max_age_ms // 2 if asked.epoch == member.epoch else None
 
     def is_due(self, member: Alive, *, every_ms: int, now_ms: int) -> bool:
-        """Whether a member is to be asked now."""
+        """True if a member is due to be asked."""
         due_ms = self.due_ms(member, every_ms=every_ms)
         return due_ms is None or now_ms >= due_ms
 
     def hear(self, member: str, uuid: bytes, epoch: int, answer: Answer | None, own_seals: Seals) -> None:
-        """Take in what came of a question; None: nothing.  What was not asked, or lost meanwhile, is passed over."""
+        """Note the answer to a question, None if there was none; ignore it if no question is pending."""
         if member not in self._pending:
             return
         self._pending.discard(member)
@@ -136,7 +131,7 @@ class Gate:
             self._compare(member, answer.seals, own_seals)
 
     def void(self, member: str) -> None:
-        """Take in that a connection has ended, or that the member has taken something back."""
+        """Note that a connection has ended, or that the member has withdrawn a partition."""
         self._asked.pop(member, None)
         self._pending.discard(member)
         if self._heard.pop(member, None) is not None:
@@ -145,7 +140,7 @@ class Gate:
     # Counting
 
     def holds(self, alive: Sequence[Alive], mine: PartitionSet, *, least: int, now_ms: int) -> bool:
-        """Whether each partition has so many owners that count now; `mine`: what this node serves itself."""
+        """True if at least `least` owners of each partition count now; `mine`: the partitions served by this node."""
         if any(member.is_active and self._is_awaited(member.name, now_ms) for member in alive):
             return False
         disputed = self._by_owner()
@@ -161,18 +156,18 @@ class Gate:
         return in_at_least(least, partitions, counted) == PartitionSet.whole(partitions)
 
     def _is_awaited(self, member: str, now_ms: int) -> bool:
-        """Whether a member is still to tell what its clients have, for as long as an answer counts."""
+        """True if a member may still report its clients' files, within the age limit of answers."""
         return member not in self._heard and now_ms <= self._first_asked_ms.get(member, now_ms) + self._max_age_ms
 
-    # Seals
+    # Checksums
 
     def answers(self) -> list[tuple[str, bytes, int, Answer]]:
-        """Return who has answered: name, uuid, epoch, and what; the latest question first."""
+        """Return the answers with their member's name, uuid and epoch; the latest question first."""
         latest = sorted(self._heard.items(), key=lambda item: (-item[1].asked_ms, item[0]))
         return [(name, heard.uuid, heard.epoch, heard.answer) for name, heard in latest]
 
     def require(self, seals: Seals, own_seals: Seals) -> None:
-        """Take in that these are fixed."""
+        """Require these fixed checksums."""
         self._required = seals
         self._wrong.clear()
         for member, heard in self._heard.items():
@@ -181,17 +176,17 @@ class Gate:
 
     @property
     def disputes(self) -> list[Dispute]:
-        """The owners whose files differ, and the partitions for which they do."""
+        """Return the owners whose files differ, and the partitions for which they do."""
         return [self._disputes[pair] for pair in sorted(self._disputes)]
 
     def take_anew(self) -> PartitionSet:
-        """Return the partitions that this node has to build anew, since another one's files differ: each once."""
+        """Return, each once, the partitions that this node must rebuild since another owner's files differ."""
         new = self._anew - self._told
         self._told |= new
         return new
 
     def compare_own(self, own_seals: Seals) -> None:
-        """Take in that this node has other files than before."""
+        """Note that this node's files have changed."""
         self._hold_against(self._own, own_seals)
         self._anew |= self._wrong.get(self._own, self.nothing)
         for member, heard in self._heard.items():
@@ -199,7 +194,7 @@ class Gate:
             self._judge(member, heard.uuid)
 
     def _hold_against(self, owner: str, seals: Seals) -> None:
-        """Compare an owner's files with what is required."""
+        """Compare an owner's files with the required checksums."""
         wrong = differing(self._required, seals, self.identity.partitions)
         if wrong:
             self._wrong[owner] = wrong
@@ -230,12 +225,12 @@ class Gate:
             self._anew |= self._undecided(dispute)
 
     def _settle(self, member: str) -> None:
-        """No more disputes with a member whose answer is gone."""
+        """Remove disputes with a member whose answer is gone."""
         self._disputes = {pair: dispute for pair, dispute in self._disputes.items() if member not in pair}
         self._wrong.pop(member, None)
 
     def _undecided(self, dispute: Dispute) -> PartitionSet:
-        """Return the partitions for which nothing says which of the two is wrong."""
+        """Return the disputed partitions for which neither owner is known to be wrong."""
         wrong = (self._wrong.get(name, self.nothing) for name in (dispute.first, dispute.second))
         return dispute.partitions - next(wrong) - next(wrong)
 

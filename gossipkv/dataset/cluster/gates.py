@@ -1,19 +1,14 @@
-"""The gates of one database's versions: whom they ask, what has passed, and what may be switched to.
+"""The gates of one database's versions: whom they ask, which have passed, and which version may become active.
 
-A gate is opened for a version whose partitions all have owners, as they say, while this node may come to switch to it,
-or as long as it has never passed.  What has passed clients may have from then on, also while its gate does not hold
-any more; and what other members have active they may have here that ask for it.  From then on its seals are fixed, and
-who comes to have some of it later is asked for the seals, and nothing else before they have shown to be the same.
+A gate opens for a version whose partitions all have owners, by their statements, if this node may switch to the version
+or its gate has never passed.  Clients may have a passed version even if its gate no longer holds, and its checksums are
+fixed.  A later owner must first show that its files match.  A version active at other members is offered here as well.
 
-Then a switch waits, for `switch_patience` at most, until there are `replication` copies, or as many as members that
-have not left; but not the first one, since clients get nothing meanwhile, nor what an operator wants, or what mends.
+A switch waits up to `switch_patience` for `replication` copies, or one per remaining member.  A first switch, a hold
+and a repair do not wait.  A version below `MinimumSettings` is not switched to, unless it is held, or an ALIVE member
+has it active without a hold.  It is compared with the newest older version active here or at such a member.
 
-What has fewer records than it should (`MinimumSettings`) is not switched to by itself: an operator holds it, or a
-member that is ALIVE has it active without a hold, so that it was accepted.  It is compared with the newest version
-before it that is active here or at such a member.
-
-A node on which nothing is active yet begins with nothing older than what an ALIVE member has active, as long as that
-may pass here: every partition has owners, as they say, and they have not been asked in vain for longer than a grace.
+A node without an active version waits a grace for the newest version that is active at an ALIVE member.
 """
 
 from __future__ import annotations
@@ -45,8 +40,8 @@ if TYPE_CHECKING:
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.seals import Seals
 
-MOST_UNKNOWN: Final = 8  # Versions that nobody knows now, of which is kept on which files clients had them.
-OLD_ASK_MS: Final = 60_000  # How often the owners of a version that is not to be switched to are asked about it.
+MOST_UNKNOWN: Final = 8  # Keep the fixed checksums of this many versions that no node knows now.
+OLD_ASK_MS: Final = 60_000  # Ask the owners of a version that will not become active this often.
 
 
 @final
@@ -54,29 +49,32 @@ class Gates:
     """The gates of one database."""
 
     def __init__(self, membership: Membership, terms: Terms, copies: Mapping[str, OwnCopy], retiring: Retiring) -> None:
-        """`copies`: what is here, by version, as the core is told."""
+        """Create them; `copies` are the local copies by version, as told to the core."""
         self.active: Named | None = None  # The version that is active here.
-        self.hold: str | None = None  # The version that an operator has pinned here.
-        self.passed: dict[str, Identity] = {}  # What clients may have; that stays, unless it is refuted.
-        self.available: dict[str, Availability] = {}  # By version, who has what clients get, or are to get.
+        self.hold: str | None = None  # The version that is held here.
+        self.passed: dict[str, Identity] = {}  # Versions that clients may have; an entry stays unless it is refuted.
+        # By version, the owners of the identity that clients get, or will get.
+        self.available: dict[str, Availability] = {}
         self._membership = membership
         self._terms = terms
         self._copies = copies
         self._retiring = retiring
         self._gates: dict[Identity, Gate] = {}
         self.minimum = MinimumSettings()
-        self.counted: dict[Identity, int] = {}  # How many records those have of which all owners have told.
-        self._elsewhere: dict[str, bool] = {}  # What members that are ALIVE have active, and whether all hold it.
-        self._fixed: dict[str, FixedSeals] = {}  # By version, of what clients may have.
-        self.anew: dict[str, PartitionSet] = {}  # By version, what is to be built anew here.
+        self.counted: dict[Identity, int] = {}  # Number of records of identities for which all owners have reported.
+        # Versions active at ALIVE members; True if each of them is only held there.
+        self._elsewhere: dict[str, bool] = {}
+        self._fixed: dict[str, FixedSeals] = {}  # By version that clients may have.
+        self.anew: dict[str, PartitionSet] = {}  # By version, the partitions to rebuild here.
         self._rerouted: set[str] = set()
-        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # As members say of their own files.
-        self._active_at: dict[Identity, frozenset[str]] = {}  # Members that have it active, of what they do not.
+        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # Reported by members about their own files.
+        # Members that have the identity active while nothing of it is fixed here.
+        self._active_at: dict[Identity, frozenset[str]] = {}
 
-    # What is told
+    # Inputs
 
     def activate(self, identity: Identity) -> None:
-        """Take in that a version is active here from now on: no gate of it is asked."""
+        """Note that a version is active here from now on, without asking its gate."""
         self.active = Named(identity.version, identity.wire_id)
         self.passed[identity.version] = identity
         if self._fixed_of(identity) is None:
@@ -89,7 +87,7 @@ class Gates:
         owners: Iterable[tuple[Owner, PartitionSet]],
         records: int | None = None,
     ) -> None:
-        """Take in what was fixed when this node ran last, and whose files of what was active were found right."""
+        """Restore the fixed checksums of the last run, and the owners found right for the active version."""
         if records is not None:
             self.counted[active] = records
         for identity, seals in sealed:
@@ -99,18 +97,18 @@ class Gates:
             fixed.trust(owner.name, owner.uuid, partitions)
 
     def confine(self, name: str, uuid: bytes, held: Mapping[Identity, PartitionSet]) -> None:
-        """Take in all that a member says that it has."""
+        """Note all partitions that a member claims."""
         for fixed in self._fixed.values():
             nothing = PartitionSet.empty(fixed.identity.partitions)
             fixed.confine(name, uuid, held.get(fixed.identity, nothing))
 
     def forget(self, name: str) -> None:
-        """Take in that a member is known no longer."""
+        """Note that a member is no longer known."""
         for fixed in self._fixed.values():
             fixed.forget(name)
 
     def look(self, survey: Survey, passed: dict[str, Identity]) -> None:
-        """Take in what is published now, and what clients may have of that; a gate goes with what it is about."""
+        """Note the published identities and those that clients may have; gates of others are removed."""
         self.passed = passed
         chosen = {name: passed.get(name) or choose(survey.known(name)) for name in {**survey.published, **passed}}
         self.available = {name: survey.availability(each) for name, each in chosen.items() if each is not None}
@@ -128,11 +126,11 @@ class Gates:
             if self._fixed_of(each.identity) is None:
                 there = frozenset(member.name for member in each.alive if member.is_active)
                 self._active_at[each.identity] = there
-                if each.identity in self._gates:  # They have not said yet what their clients get.
+                if each.identity in self._gates:  # These members have not yet reported their clients' files.
                     self._gates[each.identity].hurry(there - before.get(each.identity, frozenset()))
 
     def compare_own(self, copy: OwnCopy) -> None:
-        """Take in that this node has other files of a version than before."""
+        """Note that this node's files of a version have changed."""
         if copy.identity is None:
             return
         fixed, gate = self._fixed_of(copy.identity), self._gates.get(copy.identity)
@@ -143,7 +141,7 @@ class Gates:
         self._count(copy.identity)
 
     def answered(self, name: str, epoch: int, wire_id: bytes, answer: Answer | None) -> None:
-        """Take in what came of an `Ask`, and in which epoch the member answered, as its `hello` said; None: nothing."""
+        """Note the result of an `Ask`, with the epoch from the member's `hello`; None: no answer."""
         gate = next((gate for identity, gate in self._gates.items() if identity.wire_id == wire_id), None)
         member = self._membership.get(name)
         if gate is None:
@@ -156,7 +154,7 @@ class Gates:
             return
         fixed = self._fixed_of(identity)
         if fixed is None and (answer.fixed is not None or name in self._active_at.get(identity, ())):
-            fixed = self._fix(identity, answer.fixed or {})  # It had answered before it switched.
+            fixed = self._fix(identity, answer.fixed or {})  # The member had answered before its switch.
         if fixed is not None:
             before = fixed.seals
             fixed.judge(name, member.uuid, epoch, answer.ready, answer.seals)
@@ -165,18 +163,18 @@ class Gates:
                 gate.require(fixed.seals, seals)
 
     def lost(self, name: str) -> None:
-        """Take in that the connection to a member has ended: what it answered on it counts no more."""
+        """Note a lost connection to a member: its answers on the connection no longer count."""
         for gate in self._gates.values():
             gate.void(name)
 
     def hurry(self) -> None:
-        """Have the owners of what may be switched to asked again at once."""
+        """Ask the owners of versions that may become active again at once."""
         for gate in self._gates.values():
             if self._may_be_next(gate.identity):
                 gate.hurry()
 
     def _count(self, identity: Identity) -> None:
-        """Count the records of an identity anew, if all of its partitions are told of."""
+        """Count the records of an identity anew if all its partitions were reported."""
         copy, gate = self._copies.get(identity.version), self._gates.get(identity)
         told = {} if gate is None else {at: count for *_, each in gate.answers() for at, count in each.records.items()}
         if copy is not None and copy.identity == identity:
@@ -184,15 +182,16 @@ class Gates:
         if len(told) == identity.partitions:
             self.counted[identity] = sum(told.values())
 
-    # What is asked
+    # Questions and verdicts
 
     def withheld(self, version: str) -> str | None:
-        """Return why this node does not switch to a version by itself: it has too few records; None: it has enough."""
+        """Return why this node does not switch by itself to a version with too few records; None: it may."""
         available = self.available.get(version)
         if available is None or not self._may_be_next(available.identity):
             return None
         is_accepted = self._elsewhere.get(version) is False
-        is_active = self.active is not None and version == self.active.version  # It is mended.
+        # A repair of the active version is not withheld.
+        is_active = self.active is not None and version == self.active.version
         records = self.counted.get(available.identity)
         if version == self.hold or is_accepted or is_active or records is None:
             return None
@@ -202,7 +201,7 @@ class Gates:
         )
 
     def _before(self, version: str) -> Identity | None:
-        """Return what a version is compared with; None: nothing is active."""
+        """Return the version to compare with; None: no version is active."""
         active = [*self._elsewhere] if self.active is None else [self.active.version, *self._elsewhere]
         before = max((each for each in active if each < version), default="")
         available = self.available.get(before)
@@ -210,7 +209,7 @@ class Gates:
 
     @property
     def disputes(self) -> dict[str, list[Dispute]]:
-        """Owners, by version, whose files for the same partitions differ; of what is fixed, the right one first."""
+        """Return the owners, by version, whose files differ; once checksums are fixed, the right owner first."""
         found = {
             gate.identity.version: gate.disputes
             for gate in self._gates.values()
@@ -226,16 +225,16 @@ class Gates:
         return found
 
     def is_fixed(self, identity: Identity) -> bool:
-        """Whether it is fixed what clients get of an identity."""
+        """True if checksums of an identity are fixed."""
         return self._fixed_of(identity) is not None
 
     @property
     def sealed(self) -> tuple[Sealed, ...]:
-        """Return what is fixed, by version."""
+        """Return the fixed checksums, by version."""
         return tuple(Sealed(fixed.identity, fixed.seals) for _, fixed in sorted(self._fixed.items()))
 
     def seals(self, identity: Identity) -> Seals | None:
-        """Return the seals on which clients have an identity here; None: they may not have it yet."""
+        """Return the checksums on which clients have an identity here; None: clients may not have it yet."""
         fixed = self._fixed_of(identity)
         return None if fixed is None or identity not in self.passed.values() else fixed.seals
 
@@ -245,16 +244,16 @@ class Gates:
         return held if fixed is None else held & fixed.right(owner.name, owner.uuid)
 
     def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
-        """Return the partitions of which these are other files than those on which clients have an identity."""
+        """Return the partitions whose files, by these checksums, differ from those that clients have."""
         fixed = self._fixed_of(identity)
         return PartitionSet.empty(identity.partitions) if fixed is None else fixed.contradicting(seals)
 
     def wrong_here(self, identity: Identity) -> PartitionSet:
-        """Return the partitions of which this node has other files than those on which clients have an identity."""
+        """Return the partitions whose local files differ from those that clients have."""
         return self.contradicting(identity, self._own_seals(identity))
 
     def confined(self, copy: OwnCopy) -> OwnCopy:
-        """Return a copy that serves nothing but what clients have, and what stays."""
+        """Return the copy without the partitions that differ from the clients' files, or will be rebuilt."""
         wrong = None if copy.identity is None else self.contradicting(copy.identity, copy.seals)
         anew = self.anew.get(copy.version)
         if not wrong and anew is None:
@@ -262,7 +261,7 @@ class Gates:
         return replace(copy, differing=wrong, going=copy.going if anew is None else anew | (copy.going or anew))
 
     def take_rerouted(self) -> set[str]:
-        """Return the members for whose partitions may be asked otherwise than before; each is returned once."""
+        """Return, each once, the members whose routes have changed."""
         names, self._rerouted = self._rerouted, set()
         return names
 
@@ -275,7 +274,7 @@ class Gates:
         return copy.seals if copy is not None and copy.identity == identity else {}
 
     def _fix(self, identity: Identity, seals: Seals) -> FixedSeals:
-        """Have clients get an identity as these seals say, from now on."""
+        """Fix these checksums for an identity from now on."""
         before = self._fixed_of(identity)
         assert before is None, before
         fixed = self._fixed[identity.version] = FixedSeals(identity, seals)
@@ -292,7 +291,7 @@ class Gates:
 
     @property
     def next(self) -> Named | None:
-        """The version that this node would switch to next: one whose gate may pass soon goes before a newer one."""
+        """Return the version that this node would switch to next; one with enough owners precedes a newer one."""
         found = [
             (available.is_covered, version, available.identity.wire_id)
             for version, available in self.available.items()
@@ -302,18 +301,18 @@ class Gates:
 
     @property
     def awaited(self) -> list[Availability]:
-        """The versions that are active, or that a gate is to let through: nothing of them may be left to nobody."""
+        """Return the versions that are active, held or next; none of their partitions may lack an owner."""
         named = {self.active, self.next}
         versions = {self.hold, *(each.version for each in named if each is not None)}
         return [available for version, available in self.available.items() if version in versions]
 
     def ranked(self, versions: Iterable[str]) -> list[str]:
-        """Return versions in the order in which they matter: the active one, the next one, then newer before older."""
+        """Return versions by importance: the active one, the next one, then newer before older."""
         rank = {named.version: rank for rank, named in ((1, self.next), (2, self.active)) if named is not None}
         return sorted(versions, key=lambda version: (rank.get(version, 0), version), reverse=True)
 
     def may_switch(self, version: str, *, now_ms: int) -> bool:
-        """Whether the gate of a version holds now, and this node may switch to it."""
+        """True if the gate of a version holds now, and this node may switch to the version."""
         available = self.available.get(version)
         gate = None if available is None else self._gates.get(available.identity)
         if available is None or gate is None or not self._may_be_next(available.identity):
@@ -323,7 +322,7 @@ class Gates:
         return is_time and self._holds(gate, available, now_ms) and self.withheld(version) is None
 
     def _waits_until_ms(self, gate: Gate, available: Availability, now_ms: int) -> int | None:
-        """Until when at most a version is not switched to although its gate holds; None: it may be at once."""
+        """Return the latest time until which a switch waits though the gate holds; None: no wait."""
         if self.hold is not None:
             return None
         before = self._before(gate.identity.version)
@@ -340,7 +339,7 @@ class Gates:
         return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + patience_ms
 
     def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
-        """Until when at most this node does not begin with a version, since a newer one may pass; None: it may."""
+        """Return the latest time until which a first switch waits for a newer version; None: no wait."""
         newest = max(self._elsewhere, default=None)
         available = None if newest is None or version >= newest else self.available.get(newest)
         if available is None or not available.is_covered:
@@ -349,10 +348,11 @@ class Gates:
         return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms
 
     def _may_be_next(self, identity: Identity) -> bool:
-        """Whether this node may come to switch to it."""
+        """True if this node may later switch to the identity."""
         active, version = self.active, identity.version
         if active is not None and version == active.version:
-            return identity.wire_id != active.wire_id  # What was active was refuted: it is to be so again, mended.
+            # The active identity was refuted, and its repaired version becomes active.
+            return identity.wire_id != active.wire_id
         if self.hold is not None:
             return version == self.hold
         return active is None or version > active.version
@@ -360,9 +360,9 @@ class Gates:
     # A step
 
     def step(self, *, now_ms: int) -> tuple[list[Ask], list[int | None]]:
-        """Ask whom it is time to ask, and note which gates pass; returns also when to look again, as time alone has it.
+        """Ask the members that are due, and note the gates that pass; return also when time alone requires a step.
 
-        Those of a version that is not to be switched to, and has never passed, are asked more seldom.
+        Versions that will not become active, and have never passed, are asked about less often.
         """
         effects: list[Ask] = []
         times: list[int | None] = []
@@ -377,7 +377,7 @@ class Gates:
             gate = self._gate(identity)
             every_ms = often_ms if may_be_next or not is_gated else OLD_ASK_MS
             if any(gate.is_due(member, every_ms=every_ms, now_ms=now_ms) for member in members):
-                for member in members:  # All of them: their answers have to be fresh together.
+                for member in members:  # Ask all of them, as their answers must be fresh together.
                     if gate.is_due(member, every_ms=often_ms, now_ms=now_ms):
                         gate.begin(member, now_ms=now_ms)
                         effects.append(Ask(member.name, identity))
@@ -403,20 +403,20 @@ class Gates:
         return gate
 
     def _unheard(self, available: Availability) -> tuple[Alive, ...]:
-        """Return the members that have to show their files, or to say on which ones their clients have it."""
+        """Return the members that must still report their files, or the fixed checksums of their clients."""
         fixed = self._fixed_of(available.identity)
         if fixed is None:
             return tuple(member for member in available.alive if member.is_active)
         return tuple(member for member in available.alive if not fixed.has_judged(*member[:4]))
 
     def _pass(self, gate: Gate) -> None:
-        """Have clients get an identity, from those whose files are alike."""
+        """Let clients have an identity, from owners with matching files."""
         self.passed[gate.identity.version] = gate.identity
         if self._fixed_of(gate.identity) is None:
             self._fix(gate.identity, {})
 
     def _holds(self, gate: Gate, available: Availability, now_ms: int, least: int | None = None) -> bool:
-        """Whether each partition has so many owners that count; `min_replication`, unless told."""
+        """True if each partition has at least `least` owners that count; by default `min_replication`."""
         copy = self._copies.get(available.identity.version)
         stays = self._membership.leaving_since_ms is None
         is_here = copy is not None and stays and not self._retiring.is_leaving(copy.version)

@@ -1,7 +1,7 @@
-"""Who the members of the cluster are, as this node is told: their states, their places in the ring, and silences.
+"""The members of the cluster as told to this node: their states, their ids in the ring, and their silences.
 
-One table for all databases of a node: a member's change is told once, and costs the same whatever it holds.  These are
-words of our own, and no gossip: whoever binds a node to its cluster translates.
+One table serves all databases of a node: a member's change is told once, and costs the same whatever the member holds.
+The terms are our own, independent of gossip: the caller that binds a node to its cluster translates.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class State(enum.IntEnum):
-    """How a member is known, the best first."""
+    """A state of a member, the best first."""
 
     ALIVE = 0
     SUSPECT = 1
     DEAD = 2
-    LEFT = 3  # It said so itself.
+    LEFT = 3  # The member announced its departure itself.
 
 
 LIVE = frozenset({State.ALIVE, State.SUSPECT})
 
-SILENT_EPOCH = 0  # Of a node that cannot keep its epoch: it may ask and be asked, and counts in no gate.
+SILENT_EPOCH = 0  # Epoch of a node that cannot keep its epoch: it may ask and be asked, and counts in no gate.
 
 
 class Member(NamedTuple):
@@ -38,19 +38,19 @@ class Member(NamedTuple):
     epoch: int
     address: Address
     state: State = State.ALIVE
-    shard_id: str | None = None  # Its place in the ring; None: it has claimed none, or none has been heard of.
+    shard_id: str | None = None  # Its id in the ring; None: unknown, or not claimed yet.
     is_firm: bool = False  # Its claim is configured or confirmed.
     is_leaving: bool = False  # It is about to leave, and answers until then.
 
     @property
     def standing(self) -> HolderState:
-        """How far it is relied on: one that is leaving no more than a suspect, one that has left like the dead."""
+        """Return the trust in the member: a leaving one counts like a suspect, one that has left like the dead."""
         known = HolderState(min(self.state, State.DEAD))
         return max(known, HolderState.SUSPECT) if self.is_leaving else known
 
 
 def alone() -> Membership:
-    """The members of a cluster that has this node and no other, and never will."""
+    """Return the members of a cluster that always consists of this node alone."""
     own = Member("alone", bytes(16), 1, Address("127.0.0.1", 0), shard_id="1", is_firm=True)
     return Membership(own, expects_others=False, retire_max_ms=0, now_ms=0)
 
@@ -62,26 +62,27 @@ class Membership:
     def __init__(self, own: Member, *, expects_others: bool, retire_max_ms: int, now_ms: int) -> None:
         """Begin at `now_ms`.
 
-        `expects_others`: it was told to join somebody, or remembers somebody from its last run.  `retire_max_ms`: for
-        so long the dead are waited for, and so long a node that hears nobody waits to be heard.
+        `expects_others`: this node was told to join a member, or remembers one from its last run.  `retire_max_ms`: the
+        longest wait for dead members, and of an isolated node to be heard.
         """
         self._own = own.name
         self._members = {own.name: own}
         self._expects_others = expects_others
         self._retire_max_ms = retire_max_ms
         self._dead_since_ms: dict[str, int] = {}
-        self._lives_since_ms: dict[str, int] = {}  # When this life of each other member was first heard of.
+        # When the present incarnation of each other member was first heard of.
+        self._lives_since_ms: dict[str, int] = {}
         self._alone_since_ms: int | None = now_ms if expects_others else None
         self._has_heard = False
-        self.met_since_ms: int | None = None  # Since when this node knows another one that lives, or lived once.
+        self.met_since_ms: int | None = None  # Since when this node knows another member that lives, or once did.
         self._isolated = False
         self.leaving_since_ms: int | None = None  # When this node began to leave.
         self.revision = 0  # Grows with every change of a member.
 
-    # What is told
+    # Inputs
 
     def tell(self, member: Member, *, now_ms: int) -> None:
-        """Take in how a member is known now, this node itself among them."""
+        """Note the present state of a member, which may be this node itself."""
         if self._members.get(member.name) == member:
             return
         before = self._members.get(member.name)
@@ -101,7 +102,7 @@ class Membership:
         self.revision += 1
 
     def forget(self, name: str) -> None:
-        """Take in that a member is known no longer."""
+        """Note that a member is no longer known."""
         assert name != self._own
         if self._members.pop(name, None) is not None:
             self._dead_since_ms.pop(name, None)
@@ -109,7 +110,7 @@ class Membership:
             self.revision += 1
 
     def isolate(self, *, isolated: bool, now_ms: int) -> None:
-        """Take in whether this node hears nobody although it knows others."""
+        """Note whether this node, knowing others, hears none of them."""
         if isolated == self._isolated:
             return
         self._isolated = isolated
@@ -121,68 +122,68 @@ class Membership:
         self.revision += 1
 
     def leave(self, *, now_ms: int) -> None:
-        """Take in that this node is about to leave: from now on it answers, and nobody is to count on it."""
+        """Note that this node is about to leave: it still answers, but no other node should count on it."""
         self.leaving_since_ms = now_ms
         self.revision += 1
 
-    # What is asked
+    # Questions
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
 
     def get(self, name: str) -> Member | None:
-        """Return a member; None: nobody of that name is known."""
+        """Return a member; None if the name is unknown."""
         return self._members.get(name)
 
     @property
     def own(self) -> Member:
-        """This node."""
+        """Return this node's entry."""
         return self._members[self._own]
 
     @property
     def others(self) -> list[Member]:
-        """All members but this node."""
+        """Return all members but this node."""
         return [member for name, member in self._members.items() if name != self._own]
 
     @property
     def awaited(self) -> list[Member]:
-        """All other members that have not left."""
+        """Return all other members that have not left."""
         return [member for member in self.others if member.state is not State.LEFT]
 
     @property
     def staying(self) -> frozenset[str]:
-        """The names of those that are ALIVE and not leaving, this node among them."""
+        """Return the names of ALIVE members that are not leaving, this node among them."""
         names = {member.name for member in self if member.standing is HolderState.ALIVE}
         return frozenset(names - ({self._own} if self.leaving_since_ms is not None else set()))
 
     @property
     def leaving(self) -> frozenset[str]:
-        """The names of the others that are leaving and still there."""
+        """Return the names of other members that are leaving and still live."""
         return frozenset(member.name for member in self.others if member.is_leaving and member.state in LIVE)
 
     @property
     def expects_others(self) -> bool:
-        """Whether it was told to join somebody, or remembers somebody."""
+        """True if this node was told to join a member, or remembers one."""
         return self._expects_others
 
     @property
     def knows_nobody(self) -> bool:
-        """Whether this node was told of nobody and knows nobody: it waits for nobody."""
+        """True if this node was told of no member and knows none, so that it waits for none."""
         return not self._expects_others and not self.awaited
 
     def waits_to_be_heard(self, now_ms: int) -> bool:
-        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
+        """True if this node hears no other, and has not been alone for long enough to go on by itself."""
         return self._alone_since_ms is not None and now_ms < self._alone_since_ms + self._retire_max_ms
 
     def is_given_up(self, name: str, now_ms: int, *, is_heard: bool) -> bool:
-        """Whether nothing waits for a member: it has been dead for long enough, or not `is_heard` for as long."""
+        """True if no node waits for a member any more: it has long been dead, or not `is_heard` for as long."""
         since_ms = self._dead_since_ms.get(name)
         if since_ms is None and not is_heard:
             since_ms = self._lives_since_ms.get(name)
         return since_ms is not None and now_ms >= since_ms + self._retire_max_ms
 
     def wakes_at_ms(self, now_ms: int) -> int | None:
-        """When time alone changes an answer of the last two."""
+        """Return when time alone changes a result of the two methods above."""
         times = [*self._dead_since_ms.values(), *self._lives_since_ms.values()]
         if self._alone_since_ms is not None:
             times.append(self._alone_since_ms)

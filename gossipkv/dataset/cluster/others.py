@@ -1,12 +1,12 @@
-"""The statements of the other members about one database, of their present lives and of former ones.
+"""The statements of the other members about one database, from their present and former incarnations.
 
-The tree shows what a member's present life has published, and a newer epoch empties it.  That is no withdrawal: a node
-that starts again still has its files, and has not come to say so.  So what the former life had said stays, as somebody
-to be asked, until the new one says that it has told all its copies.  It counts in no gate: gates count what a member
-has answered in its present epoch.
+The tree shows the statements of a member's present incarnation, and a newer epoch empties it.  An emptied tree is no
+withdrawal: a restarted node still has its files, and has not reported them yet.  So the former statements stay for
+routing until the new incarnation says that it has reported all copies.  They count in no gate: gates count answers
+given in the present epoch.
 
-What was remembered over a restart of this node (`ACTIVE`: who held what) is a former statement too, also of members
-that nobody has heard of yet: a node that hears nobody knows whom to ask (promise P1).
+Owners remembered over a restart of this node (`ACTIVE`) are former statements too, also of members not heard of yet: a
+node that hears no other still knows whom to ask (promise P1).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Said:
     epoch: int = 0
     versions: dict[str, Statement] = field(default_factory=dict)
     database: DatabaseStatement | None = None
-    former: dict[Identity, PartitionSet] = field(default_factory=dict)  # Said by a life that may be over.
-    asked: str | None = None  # The newest version that it asked about, to switch to it.
+    former: dict[Identity, PartitionSet] = field(default_factory=dict)  # Stated by an incarnation that may be over.
+    asked: str | None = None  # The newest version that the member asked about in order to switch to it.
 
     def holds(self) -> dict[Identity, PartitionSet]:
-        """Return what it holds of which identity, as far as it has not withdrawn that itself."""
+        """Return the partitions of each identity that the member has not withdrawn itself."""
         found = {said.identity: said.ready for said in self.versions.values() if said.ready}
         for identity, partitions in self.former.items():
             found[identity] = found[identity] | partitions if identity in found else partitions
@@ -52,7 +52,7 @@ class Others:
         self._remembered: dict[str, Owner] = {}
 
     def remember(self, identity: Identity, ownerships: Iterable[Ownership]) -> None:
-        """Take in who owned what when this node ran last."""
+        """Restore the owners of the last run."""
         for owner, partitions in ownerships:
             self._remembered[owner.name] = owner
             said = self._said.setdefault(owner.name, Said(owner.uuid))
@@ -66,10 +66,10 @@ class Others:
         versions: Mapping[str, Statement],
         database: DatabaseStatement | None,
     ) -> bool:
-        """Take in all that a member says of the database now; true: it took something back.
+        """Note a member's present statements about the database; True if it has withdrawn something.
 
-        `uuid`, `epoch`: the member's, under which the tree shows it.  One of an older life is passed over; another uuid
-        is another node, whose files are not those of the one that had the name.
+        `uuid` and `epoch` are those under which the tree shows the statements.  Older epochs are ignored; another uuid
+        is another node with files of its own.
         """
         said = self._said.setdefault(name, Said(uuid))
         if said.uuid != uuid:
@@ -88,13 +88,13 @@ class Others:
         return shrunk
 
     def note(self, name: str, version: str) -> None:
-        """Take in that a member asked what is served of a version, of which nothing else may come to be heard."""
+        """Note that a member asked about a version; this may be the only sign of its interest."""
         said = self._said.get(name)
-        if said is not None:  # Of who has said nothing, everything may be needed.
+        if said is not None:  # A member without statements counts as needing every version.
             said.asked = version if said.asked is None else max(said.asked, version)
 
     def forget(self, name: str) -> None:
-        """Take in that a member is known no longer, or is another node by the same name."""
+        """Note that a member is no longer known, or that another node has its name."""
         self._said.pop(name, None)
         self._remembered.pop(name, None)
 
@@ -102,17 +102,17 @@ class Others:
         return iter(self._said.items())
 
     def of(self, name: str, epoch: int) -> Said | None:
-        """Return what a member says in the epoch in which it is; None: nothing yet."""
+        """Return the statements of a member in its present epoch; None: none yet."""
         said = self._said.get(name)
         return said if said is not None and said.epoch == epoch else None
 
     def holds(self, owner: Owner) -> dict[Identity, PartitionSet]:
-        """Return what a member may be asked for; nothing, if it was another node that had its name."""
+        """Return the partitions for which a member may be asked; none if another node had its name."""
         said = self._said.get(owner.name)
         return {} if said is None or said.uuid != owner.uuid else said.holds()
 
     def held_by(self, name: str) -> dict[Identity, PartitionSet]:
-        """Return what the node has that goes by this name now."""
+        """Return the partitions of the node that has this name now."""
         said = self._said.get(name)
         return {} if said is None else said.holds()
 

@@ -1,4 +1,4 @@
-"""This node's copy of one version, as the core is told of it, and what may be said of that."""
+"""This node's copy of one version, as the core is told of it, and the statement that it permits."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ class OwnCopy:
     """A version that is here, is being built, or is seen at the source."""
 
     version: str
-    digest: str | None = None  # Of the files that the source shows; None: it shows none.
-    partitions: int | None = None  # N, as the source or the manifest has it.
-    identity: Identity | None = None  # Of what is here or being built; None until the function is recognised.
+    digest: str | None = None  # Digest of the files at the source; None: the source shows none.
+    partitions: int | None = None  # The number of partitions, by the source or the manifest.
+    identity: Identity | None = None  # Identity of the copy or of its build; None until the function is recognised.
     source_ms: int = 0
     progress: int = 0
-    share: PartitionSet | None = None  # What is wanted here, as the manifest has it; None: nothing was computed yet.
-    # Partitions that are open, and for which every file relied on was read to its end: only these may be told.
+    share: PartitionSet | None = None  # The wanted partitions, by the manifest; None: not computed yet.
+    # Partitions that are open, and whose build read every file it relied on to the end: only these may be published.
     ready: PartitionSet | None = None
-    building: PartitionSet | None = None  # Being built, or waiting for their turn and nothing else.
-    going: PartitionSet | None = None  # Those of `ready` that are about to be dropped, or built anew.
+    building: PartitionSet | None = None  # Partitions being built, or waiting only for their turn.
+    going: PartitionSet | None = None  # The part of `ready` that will be dropped or rebuilt.
     seals: Seals = field(default_factory=dict)
-    records: Mapping[int, int] = field(default_factory=dict)  # By partition, of what is open.
-    differing: PartitionSet | None = None  # Of what is here, what clients have from other files; None: nothing.
-    asked_ms: int | None = None  # When an old version was last asked for, in any way; None: it is not old.
+    records: Mapping[int, int] = field(default_factory=dict)  # By partition, of the open files.
+    # Local partitions whose files differ from those that clients have; None: none.
+    differing: PartitionSet | None = None
+    asked_ms: int | None = None  # When an old version was last requested, in any way; None: the version is not old.
 
     def statement(self, uuid: bytes, expected: Identity | None) -> Statement | None:
-        """Return what may be said of it; None: nothing.
+        """Return the statement about the copy; None if there is none.
 
-        `expected`: what the build is to come to that waits for its turn, and has not recognised a function yet.
+        `expected`: the identity that a waiting build should reach before it has recognised a function.
         """
         identity = self.identity or expected
         if identity is None:
@@ -50,7 +51,7 @@ class OwnCopy:
         return Statement(identity, self.source_ms, self.progress, ready, building, uuid, differing)
 
     def serves(self, identity: Identity) -> PartitionSet:
-        """Return the partitions of an identity that are here to stay, and what clients have."""
+        """Return the partitions of an identity that stay here, and match the clients' files."""
         if identity != self.identity:
             return PartitionSet.empty(identity.partitions)
         return self._of(self.ready, identity) - self._of(self.going, identity) - self._of(self.differing, identity)

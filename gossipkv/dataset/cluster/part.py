@@ -1,8 +1,8 @@
-"""The part of a database that tells its core in the cluster what is here, and does what the core asks for.
+"""The part of a database that tells its core in the cluster about local copies, and carries out the core's effects.
 
-The core decides and touches nothing (`cluster/`).  Before each decision it is told what is here of every version; what
-it then asks of this node's files is done here, what it asks of other nodes is passed on.  A node that knows no other
-has a core as well: it is the only owner, and its own answer is enough for a gate.
+The core decides and does no I/O (`cluster/`).  Before each decision it is told the local state of every version.
+Effects on this node's files are carried out here, and requests to other nodes are passed on.  A node alone has a core
+as well: it is the only owner, and its own answer suffices for a gate.
 """
 
 from __future__ import annotations
@@ -38,24 +38,26 @@ class PartInCluster:
     def __init__(self, database: str, lives: dict[str, Life], copies: Copies, shared: SharedResources) -> None:
         cluster = shared.cluster
         self.core = DatabaseCore(database, cluster.membership, cluster.convergence, cluster.terms)
-        self._now_ms = 0  # Of the last step.
+        self._now_ms = 0  # Time of the last step.
         self._newer: str | None = None  # A version that was heard of, to be looked for at the source.
         self._lives = lives
         self._copies = copies
         self._shared = shared
         self._log = shared.log.bind(database=database)
-        self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
-        self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}  # And the records of each partition.
-        self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
-        self._wrong: dict[str, PartitionSet] = {}  # Likewise, what of the copies here is not answered from.
-        self._disputes: set[tuple[str, Dispute]] = set()  # Likewise.
+        # By version: the listing, its digest, and its newest time.
+        self._listed: dict[str, tuple[SourceVersion, str, int]] = {}
+        # By version: the open files, their checksums, and the records of each partition.
+        self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}
+        self._offered: dict[str, Identity] = {}  # The offered identities at the last step.
+        self._wrong: dict[str, PartitionSet] = {}  # At the last step, the local partitions that are not answered from.
+        self._disputes: set[tuple[str, Dispute]] = set()  # The disputes at the last step.
         self._activated: Identity | None = None
         self._switching: Switching | None = None
         self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
         self.orders_document = Rewriting(self._write_orders, shared.may_write, self._log)
 
     async def read_refuted(self) -> None:
-        """Take what was kept of refuted functions; what is damaged is found again, or heard.
+        """Restore the refuted functions; if damaged, they are found or heard again.
 
         Raises:
             StorageError: the system refused.
@@ -68,7 +70,7 @@ class PartInCluster:
             self.core.recall_refuted(kept)
 
     async def read_orders(self) -> None:
-        """Take the orders that were kept; those that are damaged are heard again.
+        """Restore the orders; if damaged, they are heard again.
 
         Raises:
             StorageError: the system refused.
@@ -79,7 +81,7 @@ class PartInCluster:
             self._log.error("orders_damaged", error=error.message)
 
     async def order(self, version: str | None, *, here: bool, wall_ms: int) -> None:
-        """Have the cluster, or this node alone, hold a version, or none; durable when it returns.
+        """Order the cluster, or this node alone, to hold a version or none; the order is durable on return.
 
         Raises:
             StorageError: the system refused; nothing has changed.
@@ -100,7 +102,7 @@ class PartInCluster:
         await self._shared.threads.run(write)
 
     def begin(self, switching: Switching, hold: str | None, *, now_ms: int) -> None:
-        """Go on from what was found on the disk: which version was active, and who owned it."""
+        """Continue from the disk: the version that was active, and its owners."""
         self._now_ms = now_ms
         self._switching = switching
         self._tell(hold)
@@ -114,7 +116,7 @@ class PartInCluster:
         self.core.opened()
 
     def step(self, active: str | None, hold: str | None, *, now_ms: int) -> bool:
-        """Tell the core what is here, and do what it asks for; whether what clients may have has changed."""
+        """Tell the core about local copies and carry out its effects; True if the offered versions have changed."""
         self._now_ms = now_ms
         self._tell(hold)
         outward: list[Outward] = []
@@ -148,7 +150,7 @@ class PartInCluster:
         return changed
 
     def _log_disputes(self) -> None:
-        """Say which nodes have different files, when that changes, and when they no longer do."""
+        """Log the nodes whose files differ, after each change, and when they agree again."""
         found = {(version, each) for version, disputes in self.core.disputes.items() for each in disputes}
         for version, dispute in sorted(found - self._disputes):
             nodes, partitions = [dispute.first, dispute.second], dispute.partitions.in_words(8)
@@ -158,17 +160,17 @@ class PartInCluster:
         self._disputes = found
 
     def contradicting(self, version: Version) -> PartitionSet:
-        """Return the partitions of which what is here are other files than clients get."""
+        """Return the local partitions whose files differ from those that clients get."""
         return self.core.contradicting(version.identity, self._seals_of(version)[0])
 
     def switched(self, version: str) -> None:
-        """Tell that a version is active here from now on, durably."""
+        """Tell the core that a version is active here from now on, durably."""
         identity = self.core.identity(version)
         assert identity is not None, version
         self._activate(identity)
 
     def is_mended(self, active: str | None) -> bool:
-        """Whether the active version, of which a stray has refuted what was active, may be answered as it should be."""
+        """True if the active version was refuted and its repaired identity may be switched to."""
         if active is None or self._activated is None:
             return False
         identity = self.core.identity(active)
@@ -179,17 +181,17 @@ class PartInCluster:
         self.core.activate(identity)
 
     def take_newer(self) -> str | None:
-        """Return a version that others have heard of, to be looked for at the source; each is returned once."""
+        """Return a version to look for at the source, since other nodes have heard of it; each is returned once."""
         newer, self._newer = self._newer, None
         return newer
 
     def let_go(self, version: str) -> None:
-        """Tell that a version is forgotten here."""
+        """Tell the core that a version is forgotten here."""
         self.core.let_go(version)
         for known in (self._listed, self._seals):
             known.pop(version, None)
 
-    # What is told
+    # Inputs of the core
 
     def _tell(self, hold: str | None) -> None:
         self.core.hold(hold)
@@ -217,9 +219,11 @@ class PartInCluster:
             digest=digest,
             partitions=partitions,
             identity=copy.identity,
-            source_ms=built_ms or listed_ms,  # Who has what is here gets it with the time that it was built from.
+            # The files' identity comes with the time of the source that they were built from.
+            source_ms=built_ms or listed_ms,
             progress=self._progress(life),
-            share=copy.share if copy.open else None,  # Else the source may have come to have another N.
+            # Without open files the source may have changed its number of partitions.
+            share=copy.share if copy.open else None,
             ready=copy.here,
             building=copy.lacks if self._is_coming(life) else None,
             going=self._going_of(life),
@@ -229,7 +233,7 @@ class PartInCluster:
         )
 
     def _of_source(self, life: Life) -> tuple[str | None, int]:
-        """The digest of what the source shows, and the newest time among its files."""
+        """Return the digest of the source's files, and the newest time among them."""
         source = life.source
         if source is None or not source.files:
             return None, 0
@@ -243,20 +247,20 @@ class PartInCluster:
         return int(100 * progress.done) if life.is_building and progress is not None else 0
 
     def _is_coming(self, life: Life) -> bool:
-        """Whether what it lacks is being built, or waits for its turn and nothing else."""
+        """True if the lacking partitions are being built, or wait only for their turn."""
         if life.is_building:
             return True
         return life.copy is not None and life.copy.state is CopyState.WANTED and life.buildable(self._now_ms)
 
     def _going_of(self, life: Life) -> PartitionSet | None:
-        """What is here and does not count: all of a damaged copy that was never answered."""
+        """Return the local partitions that do not count: all of a damaged copy that was never answered."""
         copy = life.copy
         if copy is not None and copy.damaged and life.state is VersionState.KNOWN:
             return copy.here
         return None
 
     def _seals_of(self, version: Version) -> tuple[Seals, dict[int, int]]:
-        """Return the seals of its files, and the records of each partition."""
+        """Return the checksums of the version's files, and the records of each partition."""
         known = self._seals.get(version.name)
         if known is None or known[0] is not version:
             manifest = version.manifest
@@ -266,15 +270,16 @@ class PartInCluster:
             self._seals[version.name] = known
         return known[1:]
 
-    # What comes of it
+    # Results of the core
 
     def _hear(self, active: str | None, hold: str | None) -> None:
-        """Have a life for each version that others hold and clients may come to get here."""
+        """Create a life for each version of other nodes that clients may come to get here."""
         heard = self.core.heard()
         for version in heard.keys() - self._lives.keys():
             may_come = active is None or version > active or version == hold
-            if may_come or self.core.passed(version):  # Older ones are answered while others answer them.
+            if may_come or self.core.passed(version):  # Older versions are answered as long as other nodes answer them.
                 self._lives[version] = Life(version)
         for life in self._lives.values():
-            if life.state is not VersionState.ACTIVE or life.name in heard:  # What was active is remembered.
+            # The identity of the active version is remembered.
+            if life.state is not VersionState.ACTIVE or life.name in heard:
                 life.heard = heard.get(life.name)

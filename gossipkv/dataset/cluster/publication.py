@@ -1,12 +1,11 @@
-"""The statements that this node publishes of its versions, and when.
+"""The statements that this node publishes of its versions, and their timing.
 
-The first statement of a version goes out at once, and so does the one with which a build ends: this node counts on it
-at once, and may switch.  What else follows is told once a second, and what only says how far a build is, more seldom: a
-cluster hears of each change on every node.  What takes something back goes out at once, since a copy is dropped only
-when it is published no more.
+The first statement of a version goes out at once, and so does the one that ends a build, since this node counts on it
+and may switch.  Other changes go out once a second, and mere progress every ten seconds, as each change reaches every
+node.  Withdrawals go out at once: a copy is dropped only when it is no longer published.
 
-A branch has room for so much.  What it has no room for is left out, the versions that matter least first: the active
-one comes before the one that is to be next, and newer ones before older.
+A branch of the tree has limited room.  The least important versions are left out: the active version comes first, then
+the next one, then newer before older.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 COALESCED_MS: Final = 1_000
 PROGRESS_MS: Final = 10_000
-AGAIN_MS: Final = 10_000  # After a refusal: others of this node's keys may have gone.
+AGAIN_MS: Final = 10_000  # Retry after a refusal, as other keys of this node may have gone.
 
 
 @final
@@ -32,31 +31,32 @@ class Publication:
 
     def __init__(self) -> None:
         self._shown: dict[str, Statement] = {}
-        self._before: dict[str, Statement | None] = {}  # What stands in the tree if the last was refused.
+        # The previous statement, which the tree still shows if the last one is refused.
+        self._before: dict[str, Statement | None] = {}
         self._told_ms: dict[str, int] = {}
         self._refused_ms: dict[str, int] = {}
         self._due_ms: int | None = None
 
     @property
     def wakes_at_ms(self) -> int | None:
-        """When to call `step`, besides after each change."""
+        """Return when to call `step`, besides after each change."""
         return self._due_ms
 
     @property
     def left_out(self) -> list[str]:
-        """Versions that there is no room for, in whole or in their latest state."""
+        """Return the versions whose latest statement does not fit into the tree."""
         return sorted(self._refused_ms)
 
     def shown(self, version: str) -> Statement | None:
-        """Return what the tree shows of a version."""
+        """Return the statement of a version in the tree."""
         return self._shown.get(version)
 
     def step(
         self, wanted: Mapping[str, Statement], priority: Iterable[str], *, now_ms: int
     ) -> list[Publish | Withdraw]:
-        """Return what is to be published now.
+        """Return the statements to publish and to withdraw now.
 
-        `wanted`: what may be said now, by version; `priority`: all of these versions, what matters most first.
+        `wanted`: the present statements by version; `priority`: all of these versions, the most important first.
         """
         self._due_ms = None
         gone = [version for version in self._shown if version not in wanted]
@@ -77,7 +77,7 @@ class Publication:
         return effects
 
     def refused(self, version: str, priority: Iterable[str], *, now_ms: int) -> list[Publish | Withdraw]:
-        """Take in that there is no room for what was to be published; returns what makes room for it."""
+        """Note that the tree has no room for a statement; return the effects that make room."""
         statement, before = self._shown.pop(version), self._before.pop(version, None)
         if before is not None:
             self._shown[version] = before
@@ -90,11 +90,11 @@ class Publication:
             return [withdrawn, Publish(version, statement)]
         self._refused_ms[version] = now_ms
         if before is not None and (before.ready - statement.ready or before.identity != statement.identity):
-            return [self._withdraw(version)]  # What is said must not be more than what is so.
+            return [self._withdraw(version)]  # A statement must not claim more than is true.
         return []
 
     def make_room(self, priority: Iterable[str], *, now_ms: int) -> list[Withdraw]:
-        """Return the withdrawal of what matters least, to be tried again; none, if only what matters most is shown."""
+        """Return the withdrawal of the least important statement, before a retry; none if at most one is shown."""
         shown = [each for each in priority if each in self._shown]
         if len(shown) <= 1:
             return []
@@ -107,7 +107,7 @@ class Publication:
         return Withdraw(version)
 
     def _when(self, version: str, statement: Statement, now_ms: int) -> int | None:
-        """When it may be told; None: it is."""
+        """Return when the statement may be published; None: it is shown already."""
         shown = self._shown.get(version)
         refused_ms = self._refused_ms.get(version)
         if shown == statement:
@@ -125,16 +125,16 @@ class Publication:
 
 @final
 class DatabasePublication:
-    """What this node says of the database as a whole: at once, but for what it might switch to next."""
+    """The statement about the database as a whole: published at once, but for news of the next or newest version."""
 
     def __init__(self) -> None:
         self._shown: DatabaseStatement | None = None
         self._shown_ms = 0
-        self._not_before_ms = 0  # There was no room.
+        self._not_before_ms = 0  # The end of the pause after a refusal.
         self.wakes_at_ms: int | None = None  # When to call `step`, besides after each change.
 
     def step(self, said: DatabaseStatement, *, now_ms: int) -> list[PublishDatabase]:
-        """Return what is to be published now."""
+        """Return the statement to publish now, if any."""
         self.wakes_at_ms = None
         shown = self._shown
         if shown == said:
@@ -151,5 +151,5 @@ class DatabasePublication:
         return [PublishDatabase(said)]
 
     def refused(self, *, now_ms: int) -> None:
-        """Take in that the tree has no room for it: what it shows is older, or nothing."""
+        """Note that the tree has no room for the statement, and shows an older one or none."""
         self._shown, self._not_before_ms = None, now_ms + AGAIN_MS

@@ -1,16 +1,16 @@
-"""The direct question of a gate: which partitions of this identity do you serve, with which seals?
+"""The direct question of a gate: which partitions of an identity a member serves, with which file checksums.
 
-What a member has published may be seconds old, and the member gone.  So before a version is switched to, its owners are
-asked over a connection: method `serves`, params `[database, wire id (16 bytes)]`.  The result is a map:
+A published statement may be seconds old, and its member gone.  Before a switch, owners are therefore asked over a
+connection: method `serves`, params `[database, wire id (16 bytes)]`.  The result is a map:
 
-    ready     the partitions that are served, as a bitmap (bit p & 7 of byte p >> 3 is partition p)
-    dropping  whether the asked node is about to let them go: then it counts in no gate
-    seals     of its files (`placement.seals`)
-    fixed     likewise, on which it lets its clients have the identity, of all partitions; null: it does not yet
-    records   how many records each of the partitions in `ready` has, in their order; empty or not there: not told
+    ready     the served partitions, as a bitmap (bit p & 7 of byte p >> 3 is partition p)
+    dropping  true if the asked node is about to drop them: then it counts in no gate
+    seals     the checksums of its files (`placement.seals`)
+    fixed     the checksums on which its clients have the identity, of all partitions; null: they do not yet
+    records   the number of records of each partition in `ready`, in order; empty or absent: not reported
 
-One that holds nothing of the identity answers with an empty bitmap.  A field that is not known is passed over; what is
-malformed is no answer.
+A node without files of the identity answers with an empty bitmap.  Unknown fields are ignored; a malformed result is no
+answer.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 METHOD: Final = "serves"
 
-# What is answered of an identity of which nothing is here, whatever its N.
+# The answer about an identity of which nothing is here, whatever its number of partitions.
 NOTHING: Final[dict[str, Packed]] = {"ready": b"", "dropping": False, "seals": {}, "fixed": None, "records": []}
 
 
 class Answer(NamedTuple):
-    """What a member serves of one identity."""
+    """The partitions that a member serves of one identity."""
 
     ready: PartitionSet
     seals: Seals
     dropping: bool = False
-    fixed: Seals | None = None  # On which its clients have the identity; None: they do not.
-    records: Mapping[int, int] = MappingProxyType({})  # By partition; empty: not told.
+    fixed: Seals | None = None  # Checksums on which its clients have the identity; None: they do not.
+    records: Mapping[int, int] = MappingProxyType({})  # By partition; empty: not reported.
 
 
 def encode(answer: Answer) -> dict[str, Packed]:
-    """Return the result of the question, for MessagePack."""
+    """Encode the result of the question, for MessagePack."""
     partitions = answer.ready.partitions
     fixed = None if answer.fixed is None else _packed(answer.fixed, partitions)
     seals = _packed(answer.seals, partitions)
@@ -56,7 +56,7 @@ def encode(answer: Answer) -> dict[str, Packed]:
 
 
 def decode(result: Packed, partitions: int) -> Answer | None:
-    """Return the answer about a version of so many partitions; None: it cannot be read."""
+    """Decode the answer about a version with this number of partitions; None if it is malformed."""
     match result:
         case {
             "ready": bytes(ready),
@@ -82,7 +82,7 @@ def decode(result: Packed, partitions: int) -> Answer | None:
 
 
 def _records(told: object, ready: PartitionSet) -> Mapping[int, int]:
-    """Return the records of each partition.  Raises `ValueError`: they are none."""
+    """Return the records of each partition.  Raises ValueError if they are malformed."""
     if not told:
         return {}
     counts = [each for each in told if type(each) is int and each >= 0] if isinstance(told, list) else []

@@ -1,13 +1,13 @@
-"""Who builds a partition that nobody has and nobody builds.
+"""Reassignment of partitions that no node has and no node builds.
 
-Shares are computed once, from what each node knew then.  Where views differed ({A, B}, {A, B, C}, {A, C}), or all that
-a partition fell to are gone, it is left to nobody, and a gate would never pass.  So a partition of a version that a
-gate awaits or that is active, which for `reassign_after` has had fewer than `min_replication` live owners, and nobody
-building it, is taken by the next ids of the ring of the present, still list; as many as are missing.  They may be
-unable to build (no source, no room), so after each further `reassign_after` as many more have their turn.
+Shares are computed once, from each node's view at that time.  If views differed ({A, B}, {A, B, C}, {A, C}), or all
+owners of a partition are gone, no node builds the partition and a gate would never pass.  If a partition of an active
+or awaited version has had fewer than `min_replication` live owners and no builder for `reassign_after`, the next ids of
+the present ring take it, as many as are missing.  These nodes may be unable to build (no source, no room).  After each
+further `reassign_after`, as many more ids have their turn.
 
-All of it is done on whole bitmaps, whatever N is: partitions with one remainder by the number of ids have one order in
-the ring.
+The work is done on whole bitmaps, for any number of partitions: partitions with equal remainders by the number of ids
+share one order in the ring.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gossipkv.placement.ring import order
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_GENERATIONS: Final = 8  # What becomes unowned later has its time counted with the latest of these.
+MOST_GENERATIONS: Final = 8  # Partitions that become unowned later share the clock of the latest generation.
 
 
 class Ring(NamedTuple):
     """The present ring, as one node sees it."""
 
     own_id: str
-    ids: Sequence[str]  # The last still list.
-    ready: Mapping[str, PartitionSet]  # By id, what its live members have ready.
+    ids: Sequence[str]  # The ids of the present ring.
+    ready: Mapping[str, PartitionSet]  # By id, the partitions that its live members have ready.
     replication: int
     least: int  # `min_replication`
 
@@ -40,7 +40,7 @@ class _Generation(NamedTuple):
 
 @final
 class Reassignment:
-    """The partitions of one version that are unowned: too few live nodes have them, and nobody builds them."""
+    """The unowned partitions of one version: too few live nodes have them, and no node builds them."""
 
     def __init__(self, partitions: int, reassign_after_ms: int) -> None:
         self._nothing = PartitionSet.empty(partitions)
@@ -48,7 +48,7 @@ class Reassignment:
         self._generations: list[_Generation] = []
 
     def step(self, unowned: PartitionSet, *, now_ms: int) -> None:
-        """Take in what has too few live owners and is built by nobody."""
+        """Note the partitions that are unowned now."""
         before = self._nothing
         kept = []
         for since_ms, some in self._generations:
@@ -62,13 +62,13 @@ class Reassignment:
         self._generations = kept
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When the next turn of any of them begins."""
+        """Return when the next turn begins."""
         after = self._after_ms
         turns = (since_ms + ((now_ms - since_ms) // after + 1) * after for since_ms, _ in self._generations)
         return min(turns, default=None)
 
     def mine(self, ring: Ring, *, now_ms: int) -> PartitionSet:
-        """Return what falls to this node."""
+        """Return the partitions that fall to this node."""
         found = self._nothing
         for since_ms, unowned in self._generations:
             turns = (now_ms - since_ms) // self._after_ms
@@ -77,7 +77,7 @@ class Reassignment:
         return found
 
     def falling_to(self, unowned: PartitionSet, ring: Ring, takers: int | None = None) -> PartitionSet:
-        """Return what falls to this node, when so many ids, `replication` unless told, take each of these."""
+        """Return the partitions that fall to this node if each is taken by `takers` ids (default `replication`)."""
         found = self._nothing
         count = len(ring.ids)
         takers = min(ring.replication if takers is None else takers, count)
@@ -85,7 +85,7 @@ class Reassignment:
             wanted = unowned & every(count, remainder, unowned.partitions)
             if not wanted:
                 continue
-            # [k]: for these, k ids that come before the present one in the order take them.
+            # taken[k]: partitions that k ids earlier in the order take.
             taken = [wanted] + [self._nothing] * takers
             for shard_id in order(remainder, ring.ids, ring.replication):
                 free = wanted - ring.ready.get(shard_id, self._nothing)
@@ -98,7 +98,7 @@ class Reassignment:
 
 
 def every(step: int, first: int, partitions: int) -> PartitionSet:
-    """Return partitions first, first + step, first + 2 step, … of so many."""
+    """Return the partitions first, first + step, first + 2 step, … below `partitions`."""
     times = (partitions - first + step - 1) // step
     bits = ((1 << step * times) - 1) // ((1 << step) - 1) << first
     return PartitionSet(partitions, bits)

@@ -1,9 +1,10 @@
-"""Which partition functions are refuted for which source, as found here, heard of, or kept since the last run.
+"""Partition functions that are refuted for a source, as found here, heard of, or kept since the last run.
 
-A function is recognised by the first keys of each file.  A key further on that it would have put elsewhere refutes it
-for the digest of those files: a node that relied on it and skipped that file lacks the key, and would answer *absent*.
-So who finds one says so to all, who hears it keeps it and says it too, and nothing that relied on it is counted, asked
-or answered from then on.  What was regrouped by that same function read all files, and stands.
+A function is recognised by the first keys of each file.  A later key that it would place elsewhere refutes it for the
+digest of those files: a node that relied on it and skipped that file lacks the key, and would answer *absent*.  So the
+finder publishes the refutation, and each node that hears it keeps and publishes it too.  From then on no version that
+relied on the function is counted, asked for or answered.  A version regrouped by that function read all files, and
+stays valid.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.identity import Identity
 
-MOST_DIGESTS: Final = 256  # Others may say anything; digests of versions that are known are kept the longest.
+MOST_DIGESTS: Final = 256  # Other nodes may publish any digests; digests of known versions are kept the longest.
 
 
 @final
@@ -30,20 +31,20 @@ class Refutations:
         return self._of.get(digest, ())
 
     def all(self) -> dict[str, tuple[str, ...]]:
-        """Return all that are known, the latest last: what is published, and kept."""
+        """Return all refuted functions by digest, the latest last, for publication and for the disk."""
         return dict(self._of)
 
     def refutes(self, identity: Identity) -> bool:
-        """Whether a version of this identity may lack keys."""
+        """True if a version of this identity may lack keys."""
         return not identity.regrouped and identity.function in self.of(identity.digest)
 
     def learn(self, digest: str, functions: Iterable[str], in_use: Collection[str]) -> bool:
-        """Take in that these are refuted; true: that is news, and is to be kept.  `in_use`: digests not to forget."""
+        """Note refuted functions; True if they are new, and must be kept.  `in_use`: digests not to forget."""
         known = self.of(digest)
         more = tuple(sorted({*known, *functions}))
         if more == known:
             return False
-        self._of.pop(digest, None)  # It stands last again.
+        self._of.pop(digest, None)  # The digest moves to the end.
         self._of[digest] = more
         if len(self._of) > MOST_DIGESTS:
             oldest = next((each for each in self._of if each not in in_use), next(iter(self._of)))

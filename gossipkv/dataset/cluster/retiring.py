@@ -1,19 +1,16 @@
-"""When an old version may go from this node.
+"""Retirement: the conditions under which an old version may leave this node.
 
-Nobody here has asked for it for `retire_after`, and nobody elsewhere can come to need it: every member that has not
-left has said which version is active there, and none has this one active, held, or as the one that it would switch to
-next.  The dead are waited for for `retire_max`, and so is who says nothing of the database: it takes no part in it.  So
-a laggard that cannot pass the next gate keeps its version on all nodes.  Who is not ALIVE may have switched without a
-word of it that was heard: what it had active is needed, and all that is newer, up to the newest that it published or
-asked about.  Its word may be lost with it, its question is not: who answered is an owner by whose answer it switched.
+No client here has asked for it for `retire_after`, and no other node can come to need it.  Every member that has not
+left has stated its active version, and none has this one active, held or next.  Dead members, and members silent about
+the database, are waited for up to `retire_max`.  A member that is not ALIVE may have switched unheard.  It may need any
+version from its active one to the newest that it published or asked about.
 
-    KEPT ──quiet and needed by nobody──► LEAVING ──a grace later──► FREE
-      ▲                                     │
-      └──── asked for, or needed after all ─┘
+    KEPT ──quiet, and no member needs it──► LEAVING ──a grace later──► FREE
+      ▲                                        │
+      └──── requested, or needed after all ────┘
 
-While it is LEAVING its statement is withdrawn, and it is still answered: others may not have heard that yet, and a read
-may be on its way.  Whoever asks meanwhile keeps it, and so does a member that asks what is served of it: its gate may
-pass by that answer.
+A LEAVING version is withdrawn and still answered, since other nodes may not have heard, and reads may be on their way.
+Client requests and a member's question return it to KEPT: the member's gate may pass by the answer.
 """
 
 from __future__ import annotations
@@ -28,13 +25,13 @@ class Needs(NamedTuple):
     """The versions that a member needs, or may come to need."""
 
     member: str
-    active: str | None  # None: none yet, or it has not said so.
+    active: str | None  # None: no version is active, or the member has not said.
     next: str | None = None
     hold: str | None = None
-    newest: str | None = None  # What it may have switched to unheard: anything from `active` to this.
+    newest: str | None = None  # The member may have switched unheard to any version from `active` to this one.
 
     def has(self, version: str) -> bool:
-        """Whether it needs this version."""
+        """True if the member needs this version."""
         if self.active is None or version in {self.active, self.next, self.hold}:
             return True
         return self.newest is not None and self.active < version <= self.newest
@@ -50,27 +47,27 @@ class Retiring:
     """The old versions of one database."""
 
     def __init__(self, *, retire_after_ms: int, grace_ms: int) -> None:
-        """`grace_ms`: until everybody has heard of a withdrawal, and what was on its way then is answered."""
+        """Create it; within `grace_ms` all nodes hear of a withdrawal, and earlier requests are answered."""
         self.retire_after_ms = retire_after_ms
         self._grace_ms = grace_ms
-        self._leaving: dict[str, int] = {}  # Since when.
-        self._noted_ms: dict[str, int] = {}  # When a member last asked what is served of a version.
+        self._leaving: dict[str, int] = {}  # Since when each version is LEAVING.
+        self._noted_ms: dict[str, int] = {}  # When a member last asked about a version.
 
     def note(self, version: str, *, now_ms: int) -> None:
-        """Take in that a member asked what is served of a version: it may switch to it."""
+        """Note that a member asked about a version, and may switch to it."""
         self._noted_ms[version] = now_ms
 
     def is_leaving(self, version: str) -> bool:
-        """Whether nothing of it is published any more, and it counts in no gate."""
+        """True if the version is withdrawn and counts in no gate."""
         return version in self._leaving
 
     def is_free(self, version: str, *, now_ms: int) -> bool:
-        """Whether it may go."""
+        """True if the version may be removed."""
         since_ms = self._leaving.get(version)
         return since_ms is not None and now_ms >= since_ms + self._grace_ms
 
     def step(self, version: str, *, asked_ms: int, is_needed: bool, now_ms: int) -> None:
-        """Look at a version that is old here: when it was last asked for, and whether a member needs it."""
+        """Update an old version from its last request and the members' needs."""
         quiet_ms = max(asked_ms, self._noted_ms.get(version, asked_ms)) + self.retire_after_ms
         if is_needed or now_ms < quiet_ms:
             self._leaving.pop(version, None)
@@ -78,12 +75,12 @@ class Retiring:
             self._leaving.setdefault(version, now_ms)
 
     def keep(self, version: str) -> None:
-        """Take in that it is not old any more, or not here."""
+        """Note that a version is not old any more, or not here."""
         self._leaving.pop(version, None)
         self._noted_ms.pop(version, None)
 
     def wakes_at_ms(self, version: str, *, asked_ms: int, is_needed: bool) -> int | None:
-        """When time alone takes it further."""
+        """Return when time alone changes the version's state."""
         since_ms = self._leaving.get(version)
         if since_ms is not None:
             return since_ms + self._grace_ms

@@ -1,9 +1,9 @@
-"""Whom the serving loop may ask for which partitions of which identity.
+"""Routes: the members that the serving loop may ask for each partition of an identity.
 
-Everybody who ever said so and has not taken it back, whatever state it is in: a member that is wrongly taken for dead
-may be the last one that has something, and one that has left may be there for a moment.  Its state is told to the loop
-apart, so that a member's change costs nothing here.  Nothing that is refuted is asked for, and of what clients may have
-nobody but those whose files have the fixed seals.
+A member that ever claimed a partition and has not withdrawn it may be asked, whatever its state.  A member wrongly
+taken for dead may be the last owner, and one that has left may still be there for a moment.  The loop learns states
+separately, so that a member's change of state costs nothing here.  Refuted identities are never routed.  Once clients
+have an identity, only owners whose files have the fixed checksums are asked for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Routes:
         refutations: Refutations,
         right: Callable[[Identity, Owner, PartitionSet], PartitionSet],
     ) -> None:
-        """`right`: for which of the partitions that an owner holds of an identity it may be asked."""
+        """Create them; `right` returns the part of an owner's partitions for which it may be asked."""
         self._membership = membership
         self._others = others
         self._refutations = refutations
@@ -45,11 +45,11 @@ class Routes:
         self._revision = -1
 
     def changed(self, names: Iterable[str]) -> None:
-        """Take in that these members have said something else."""
+        """Note that these members' statements have changed."""
         self._changed.update(names)
 
     def refuted(self) -> None:
-        """Take in that something is refuted."""
+        """Note that an identity is refuted."""
         self._changed.update(self._told)
 
     def step(self) -> list[Route]:
@@ -65,12 +65,12 @@ class Routes:
         return effects
 
     def of(self, identity: Identity) -> tuple[Ownership, ...]:
-        """Return who may be asked for an identity, by name: what is kept over a restart."""
+        """Return the owners that may be asked for an identity, by name; they are kept over a restart."""
         told = (self._told[name] for name in sorted(self._told))
         return tuple(Ownership(owner, found[identity]) for owner, found in told if identity in found)
 
     def has(self, identity: Identity) -> bool:
-        """Whether anybody may be asked for an identity who has not left."""
+        """True if an owner that has not left may be asked for an identity."""
         gone = {member.name for member in self._membership.others if member.state is State.LEFT}
         return any(identity in found for owner, found in self._told.values() if owner.name not in gone)
 

@@ -1,8 +1,7 @@
-"""Which partitions of each version are to be here.
+"""The partitions of each version that should be on this node.
 
-A version's share is computed once, from the list of ids as it last was when still (`convergence`), and kept in its
-manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`), and what those
-leave behind who are about to go (`leaving`).
+A version's share is computed once, from the ring (`convergence`), and kept in its manifest; later changes of members do
+not alter it.  Only partitions without an owner are added (`reassignment`), and those whose last owners are leaving.
 """
 
 from __future__ import annotations
@@ -34,18 +33,19 @@ class Shares:
         self._membership = membership
         self._convergence = convergence
         self._terms = terms
-        self._computed: dict[tuple[str, int], PartitionSet] = {}  # By version and N.
-        self._reassigned: dict[str, PartitionSet] = {}  # What was reassigned to this node.
+        self._computed: dict[tuple[str, int], PartitionSet] = {}  # By version and number of partitions.
+        self._reassigned: dict[str, PartitionSet] = {}  # Partitions that were reassigned to this node.
         self._reassignments: dict[Identity, Reassignment] = {}
 
     def of(self, copy: OwnCopy) -> PartitionSet | None:
-        """Return what is to be here of a version; None: it is not known yet."""
+        """Return the partitions wanted here of a version; None: not known yet."""
         base = copy.share
         partitions = copy.partitions if base is None else base.partitions
         if partitions is None:
             return None
         if base is not None:
-            self._computed[copy.version, partitions] = base  # Should its files go and it be built again.
+            # Keep the share in case the files go and the version is built again.
+            self._computed[copy.version, partitions] = base
         else:
             base = self._computed.get((copy.version, partitions))
         if base is None:
@@ -62,15 +62,15 @@ class Shares:
         return computed
 
     def drop(self, version: str) -> None:
-        """Take in that nothing is known of a version any more."""
+        """Forget a version."""
         self._reassigned.pop(version, None)
         self._computed = {key: some for key, some in self._computed.items() if key[0] != version}
 
     def step(self, awaited: Iterable[Availability], *, now_ms: int) -> int | None:
-        """Look at what is active, or awaited by a gate; returns when time alone has more fall to this node."""
+        """Update the shares of active and awaited versions; return when time alone adds partitions."""
         ids, own_id = self._convergence.ids, self._membership.own.shard_id
         if ids is None or own_id is None:
-            self._reassignments.clear()  # Nobody is heard: what is unowned is not known.
+            self._reassignments.clear()  # No other node is heard, so unowned partitions are unknown.
             return None
         before, self._reassignments = self._reassignments, {}
         least = self._terms.min_replication
@@ -90,7 +90,7 @@ class Shares:
         return min(times, default=None)
 
     def _left_to_this(self, holders: Holders, reassignment: Reassignment, ring: Ring) -> PartitionSet:
-        """What falls to this node of that which only those have who are leaving, and nobody who stays builds."""
+        """Return this node's part of the partitions that only leaving members have, and no staying member builds."""
         left = holders.at_least(1, self._membership.leaving)
         if not left:
             return left
@@ -100,7 +100,7 @@ class Shares:
         return reassignment.falling_to(left, ring._replace(ids=[each for each in ring.ids if each in shard_ids]))
 
     def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
-        """What the live members of each shard id have ready."""
+        """Return the partitions that the live members of each shard id have ready."""
         found: dict[str, PartitionSet] = {}
         for holder in holders.all:
             member = self._membership.get(holder.name)

@@ -1,8 +1,8 @@
-"""What `status` tells of a database that is spread over nodes, beside what is here of it.
+"""The `status` of a database that is spread over nodes, apart from its local copies.
 
-All of it is taken from the database's view (`view.py`), as of its core's last step: who has what ready, as they say
-themselves, and how the members are known.  Of 65,536 partitions nothing is done one by one: sets are told by their
-counts and their first runs, and of many nodes the first are named.
+All values come from the database's view (`view.py`) at its core's last step: the owners' own statements, and the states
+of members.  Reports on up to 65,536 partitions use counts and first runs instead of single partitions, and long lists
+of nodes are truncated.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.placement.holders import Holder, Holders
 
-MOST_NODES: Final = 64  # Named in one list; so many hold a partition at most.
-MOST_RUNS: Final = 256  # Of a set of partitions, for programs: all there can be of 512 partitions.
-FEW_RUNS: Final = 8  # The same in a sentence.
+MOST_NODES: Final = 64  # The most nodes named in one list; a partition has at most as many owners.
+MOST_RUNS: Final = 256  # The most runs of a set in a program's report: enough for any set of 512 partitions.
+FEW_RUNS: Final = 8  # The most runs of a set in a sentence.
 
 
 @final
 class Spread:
-    """One look at a database's view.
+    """A report on a database's view.
 
-    With `bitmaps` sets are told whole, as bitmaps, which costs less than words, and no node is left out.
+    With `bitmaps`, sets are given in full as bitmaps, which is cheaper than words, and no node is omitted.
     """
 
     def __init__(self, view: DatabaseView, *, bitmaps: bool = False) -> None:
@@ -44,7 +44,7 @@ class Spread:
         self._left_out = frozenset(view.left_out)
 
     def of_database(self) -> dict[str, Detail]:
-        """Return what is told of all versions together: which of them each node has active."""
+        """Return the entry of all versions together: the active version of each node."""
         members = [member for member in self._view.membership if member.state is not State.LEFT]
         members.sort(key=lambda member: (member.state, member.name))
         return {
@@ -55,7 +55,7 @@ class Spread:
         }
 
     def of_version(self, version: str) -> dict[str, Detail]:
-        """Return what is told of one version; of one that nobody has said anything of, nothing."""
+        """Return the entry of one version; empty if no member has made a statement about it."""
         told: dict[str, Detail] = {}
         holders = self._view.holders(version)
         if holders is not None:
@@ -63,7 +63,7 @@ class Spread:
         return told | self._differences(version)
 
     def faults(self, version: str, *, is_active: bool) -> dict[str, Detail]:
-        """Return what is not as it is to be of a version: files that differ, and of the active one too few owners."""
+        """Return the faults of a version: differing files, and too few owners of the active version."""
         told = self._differences(version)
         holders = self._view.holders(version)
         if holders is not None and is_active:
@@ -82,7 +82,7 @@ class Spread:
         return told
 
     def _differences(self, version: str) -> dict[str, Detail]:
-        """Where files by a version's name differ, and whether others do not learn of what is here."""
+        """Return the differences between files of one version name, and any unpublished statement."""
         told: dict[str, Detail] = {}
         if version in self._conflicts:
             told["conflicts"] = _contents(self._conflicts[version])
@@ -130,10 +130,10 @@ class Spread:
             "active": (None if named is None else named.version) if is_own else view.needs_of(member.name).active,
         }
 
-    # What is waited for
+    # Wait conditions
 
     def share_waits_until(self) -> str | None:
-        """What has to be so before this node knows its share of a version, in words; None: it is."""
+        """Return the condition before this node knows its share of a version, in words; None if it holds."""
         if self._view.has_ring:
             return None
         what = "the list of members has been still for time_to_converge"
@@ -142,7 +142,7 @@ class Spread:
         return f"{what} (waited for: {self._view.ring_awaited_s} s)"
 
     def gate_waits_until(self, version: str) -> str | None:
-        """What has to be so before a version's gate passes, in words; None: nobody has said anything of it."""
+        """Return the condition before a version's gate passes, in words; None if no statement exists."""
         holders = self._view.holders(version)
         if holders is None:
             return None
@@ -162,7 +162,7 @@ class Spread:
 
     @property
     def is_active_elsewhere(self) -> bool:
-        """Whether a member that may be alive has a version active, as it says itself."""
+        """True if a member that may be alive states that it has a version active."""
         return any(
             self._view.needs_of(member.name).active is not None
             for member in self._view.membership
@@ -170,19 +170,19 @@ class Spread:
         )
 
     def is_brought_by_others(self, version: str) -> bool:
-        """Whether every partition has, or is about to have, the owners that its gate wants, without this node."""
+        """True if every partition has, or will soon have, the owners that its gate wants, without this node."""
         holders = self._view.holders(version)
         return holders is not None and not self._uncovered(holders) - holders.building
 
     def _uncovered(self, holders: Holders) -> PartitionSet:
-        """The partitions that too few have ready who are alive."""
+        """Return the partitions with too few ALIVE owners."""
         alive = {holder.name for holder in holders.all if holder.state is HolderState.ALIVE}
         least, count = self._view.terms.min_replication, holders.identity.partitions
         return PartitionSet.whole(count) - holders.at_least(least, alive)
 
 
 def as_bitmap(some: PartitionSet) -> Detail:
-    """Return a set of partitions as it is told whole."""
+    """Return a set of partitions in full, as a bitmap."""
     return {"count": len(some), "bitmap": some.to_bytes()}
 
 
@@ -191,7 +191,7 @@ def _in_runs(some: PartitionSet) -> Detail:
 
 
 def gaps(view: DatabaseView, version: str) -> dict[str, Detail]:
-    """Return how many partitions of a version nobody has ready who lives, and how many too few: for `info`."""
+    """Return the number of partitions without a live owner, and with too few, for `info`."""
     holders = view.holders(version)
     if holders is None:
         return {}
@@ -204,7 +204,7 @@ def _sentence(some: PartitionSet) -> str:
 
 
 def _contents(conflict: Conflict) -> Detail:
-    """Each of the contents by one name, and who has it."""
+    """Return each of the identities with one name, and its nodes."""
     return [
         {
             "digest": identity.digest,

@@ -1,7 +1,7 @@
-"""What is published of one database now, by whom, and what that says of each version: made anew in each step.
+"""A survey of the statements about one database: by whom, and what they mean for each version; made anew in each step.
 
-Counted is what a member has said in the epoch in which it is known, and what this node says; of members that have left
-nothing, and nothing that is refuted.
+A survey counts the statements of each member's present epoch, and this node's own.  Members that have left, and refuted
+identities, are ignored.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class Availability(NamedTuple):
-    """Who has the identity that clients get, or are to get, by a version's name."""
+    """The owners of the identity that clients get, or will get, by a version's name."""
 
     identity: Identity
-    holders: Holders  # This node among them.
-    alive: tuple[Alive, ...]  # Other members that have some of it, or have it active.
-    is_covered: bool  # Each partition has enough owners that are ALIVE, as they say: it is worth asking them.
+    holders: Holders  # The owners include this node.
+    alive: tuple[Alive, ...]  # Other members that have partitions of it, or have it active.
+    is_covered: bool  # Each partition has enough ALIVE owners, by their statements: asking them is worthwhile.
 
 
 @final
 class Survey:
-    """One look at all of it."""
+    """One survey of all statements."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Survey:
         own: Mapping[str, Statement],
         least: int,
     ) -> None:
-        """`own`: what this node says of its versions; `least`: `min_replication`."""
+        """Create it; `own`: this node's statements by version; `least`: `min_replication`."""
         self._membership = membership
         self._others = others
         self._least = least
         self._states = {
             member.name: member.standing for member in membership.others if member.state is not State.LEFT
-        } | {membership.own.name: HolderState.ALIVE}  # Also while it leaves.
+        } | {membership.own.name: HolderState.ALIVE}  # This holds also while the node leaves.
         # By version, identity, and member.
         self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
         said_of = {name: said.versions for name, said in others if self._is_present(name, said)}
@@ -85,18 +85,18 @@ class Survey:
         return tuple(found)
 
     def _reaches(self, least: int, identity: Identity) -> bool:
-        """Whether each partition has so many owners that are ALIVE, as they say."""
+        """True if each partition has at least `least` ALIVE owners, by their statements."""
         statements = self.published[identity.version][identity]
         ready = [said.ready for name, said in statements.items() if self._states[name] is HolderState.ALIVE]
         return in_at_least(least, identity.partitions, ready) == PartitionSet.whole(identity.partitions)
 
     def has_all(self, identity: Identity) -> bool:
-        """Whether each partition has an owner that is ALIVE."""
+        """True if each partition has an owner that is ALIVE."""
         return self._reaches(1, identity)
 
     @property
     def differing(self) -> dict[Identity, dict[str, PartitionSet]]:
-        """What members have that their clients get from other files, by identity and member."""
+        """Return, by identity and member, the partitions that the member's clients get from other owners' files."""
         found: dict[Identity, dict[str, PartitionSet]] = {}
         for published in self.published.values():
             for identity, statements in published.items():
@@ -106,12 +106,12 @@ class Survey:
         return found
 
     def known(self, version: str) -> tuple[Known, ...]:
-        """Return the identities that go by a version's name."""
+        """Return the identities that share a version's name."""
         return self._known.get(version, ())
 
     @property
     def own(self) -> dict[str, Statement]:
-        """What this node says of its versions, as far as it counts."""
+        """Return this node's statements that count."""
         own = self._membership.own.name
         return {
             version: statements[own]
@@ -121,7 +121,7 @@ class Survey:
         }
 
     def availability(self, identity: Identity) -> Availability:
-        """Return who has one of them."""
+        """Return the owners of an identity."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         active_at = self._active_at.get(Named(identity.version, identity.wire_id), set())
         nothing = PartitionSet.empty(identity.partitions)
@@ -135,14 +135,14 @@ class Survey:
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
 
     def source_ms(self, identity: Identity) -> int | None:
-        """Return the smallest of the times that live owners tell of its source, which is the same at every node."""
+        """Return the smallest source time that live owners report, which is the same at every node."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         owners = [said for name, said in statements.items() if said.ready and self._states[name] in LIVE]
         return min((said.source_ms for said in owners if said.source_ms > 0), default=None)
 
     @property
     def newest(self) -> str | None:
-        """The newest version that another member knows."""
+        """Return the newest version that another member knows."""
         others = {
             version
             for version, published in self.published.items()
@@ -154,7 +154,7 @@ class Survey:
 
     @property
     def active_elsewhere(self) -> dict[str, bool]:
-        """The versions that members which are ALIVE have active, as present lives say; true: only under a hold."""
+        """Return the versions active at ALIVE members, by present statements; True: only under a hold."""
         found: dict[str, bool] = {}
         for name in self._membership.staying - {self._membership.own.name}:
             needs = self.needs_of(name)
@@ -163,7 +163,7 @@ class Survey:
         return found
 
     def needs(self, now_ms: int) -> list[Needs]:
-        """Return the needs of each member that is waited for; not of one that takes no part in the database."""
+        """Return the needs of each awaited member; members that take no part in the database are omitted."""
         awaited = [(each.name, self._others.of(each.name, each.epoch)) for each in self._membership.awaited]
         heard = {
             name: said is not None and (said.database is not None or bool(said.versions)) for name, said in awaited
@@ -172,7 +172,7 @@ class Survey:
         return [self.needs_of(name) for name in heard if not given_up(name, now_ms, is_heard=heard[name])]
 
     def needs_of(self, name: str) -> Needs:
-        """Return which versions a member needs, as its present life says."""
+        """Return the versions that a member needs, by its present statements."""
         member = self._membership.get(name)
         said = None if member is None else self._others.of(name, member.epoch)
         if member is None or said is None or said.database is None:

@@ -1,4 +1,4 @@
-"""The settings that a database goes by in the cluster."""
+"""The settings of a database in the cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class Terms(NamedTuple):
     min_replication: int
     reassign_after_ms: int
     retire_after_ms: int
-    probe_interval_ms: int  # Of the profile of gossip: no answer counts in a gate that is older.
-    grace_ms: int  # Dissemination and a forwarded read: for so long a withdrawn copy is answered.
-    switch_patience_ms: int = 0  # For so long at most a switch waits until there are `replication` copies.
+    probe_interval_ms: int  # From the profile of gossip: older answers do not count in a gate.
+    grace_ms: int  # Time for dissemination and a forwarded read: a withdrawn copy is still answered for this long.
+    switch_patience_ms: int = 0  # The longest wait of a switch for `replication` copies.

@@ -1,6 +1,6 @@
-"""What is known of one database in the cluster, for whoever only asks: `status`, `decide`, the serving loop.
+"""The read-only view of one database in the cluster, for `status`, `decide` and the serving loop.
 
-All of it is as of the last step of the database's core, which is such a view and alone changes what it shows.
+The view shows the state after the last step of the database's core, which is itself such a view and alone changes it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ if TYPE_CHECKING:
     from gossipkv.placement.seals import Sealed, Seals
     from gossipkv.placement.statement import Named
 
-PROBE_INTERVALS: Final = 2  # In which others hear that this node leaves, and this node what they say to that.
+# Time for other nodes to hear that this node leaves, and for this node to hear their reaction.
+PROBE_INTERVALS: Final = 2
 
 
 class Conflict(NamedTuple):
-    """Several identities that go by one version's name, and who holds them."""
+    """Several identities that share one version's name, and their owners."""
 
     version: str
     owners: dict[Identity, list[str]]
 
 
 class DatabaseView:
-    """One database in the cluster, read-only; it answers what `lifecycle.decisions` asks (`Verdicts`)."""
+    """One database in the cluster, read-only; it answers the questions of `lifecycle.decisions` (`Verdicts`)."""
 
     def __init__(self, name: str, membership: Membership, convergence: Convergence, terms: Terms) -> None:
         self.name = name
         self.terms = terms
-        self.membership = membership  # As all databases of this node share it.
+        self.membership = membership  # Shared by all databases of this node.
         self._convergence = convergence
         self._copies: dict[str, OwnCopy] = {}
         self._others = Others()
@@ -59,13 +60,13 @@ class DatabaseView:
         self._gates = Gates(membership, terms, self._copies, self._retiring)
         self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
-        self.orders = Orders()  # To hold a version.
-        self._now_ms = 0  # Of the last step.
+        self.orders = Orders()  # Orders to hold a version.
+        self._now_ms = 0  # Time of the last step.
 
-    # What clients get
+    # Versions for clients
 
     def identity(self, version: str) -> Identity | None:
-        """Return the identity that clients get by a version's name; None: none is known yet, or it is refuted."""
+        """Return the identity that clients get by a version's name; None: it is unknown or refuted."""
         passed = self._gates.passed.get(version)
         if passed is not None:
             return None if self._refutations.refutes(passed) else passed
@@ -73,11 +74,11 @@ class DatabaseView:
         return None if available is None else available.identity
 
     def has_published(self, version: str) -> bool:
-        """Whether any member has published anything of a version."""
+        """True if a member has published a statement about the version."""
         return version in self._survey.published
 
     def heard(self) -> dict[str, Identity]:
-        """Return what other members have published, by version: the identity that clients get or are to get."""
+        """Return the identities that clients get or will get of versions that other members have published."""
         own = self.membership.own.name
         others = (
             version
@@ -87,82 +88,79 @@ class DatabaseView:
         return {version: identity for version in others if (identity := self.identity(version)) is not None}
 
     def offered(self, version: str) -> Identity | None:
-        """Return what clients may have by that name: it has passed, or another member has it active; None: nothing."""
+        """Return the identity that clients may have by a name: passed here, or active at a member; None: none."""
         return self.identity(version) if self.passed(version) else self.active_elsewhere(version)
 
     def active_elsewhere(self, version: str) -> Identity | None:
-        """Return what a member has active by that name, if each partition has an owner that is ALIVE.
+        """Return the identity that a member has active, if each partition has an ALIVE owner.
 
-        A member's word that it is active may be here before the word of those who have it.
+        The news that it is active may arrive before the statements of its owners.
         """
         active = (known.identity for known in self._survey.known(version) if known.is_active)
         fixed = (identity for identity in active if self._gates.is_fixed(identity))
         return next((identity for identity in fixed if self._survey.has_all(identity)), None)
 
     def owners(self, identity: Identity) -> tuple[Ownership, ...]:
-        """Return who may be asked for an identity: the `Route`s that the core's steps have returned."""
+        """Return the owners that may be asked for an identity, from the `Route`s of the core's steps."""
         return self._routes.of(identity)
 
     def source_ms(self, identity: Identity) -> int | None:
-        """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
+        """Return when the identity's source files were last modified, as its owners report; None: unknown."""
         return self._survey.source_ms(identity)
 
     def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
-        """Return the partitions of which these are other files than clients get here; they are not answered from."""
+        """Return the partitions whose files, by these checksums, differ from the clients'; they answer no read."""
         return self._gates.contradicting(identity, seals)
 
     # The verdicts
 
     def sealed(self) -> tuple[Sealed, ...]:
-        """Return what clients may have, or had, each with the seals of the files that it is answered from."""
+        """Return the versions that clients may have, or had, each with its fixed checksums."""
         return self._gates.sealed
 
     def share(self, version: str) -> PartitionSet | None:
-        """Return the partitions of a version that are to be here; None: it is not known yet, or not of this node."""
+        """Return the partitions of a version wanted here; None: not known yet, or no copy is wanted."""
         copy = self._copies.get(version)
         return None if copy is None else self._shares.of(copy)
 
     def passed(self, version: str) -> bool:
-        """Whether clients may have a version, also by its name: its gate has passed here."""
+        """True if clients may have a version, also by its name: its gate has passed here."""
         return version in self._gates.passed
 
     def may_switch(self, version: str) -> bool:
-        """Whether the gate of a version holds."""
+        """True if the gate of a version holds, and this node may switch to it."""
         return self._gates.may_switch(version, now_ms=self._now_ms)
 
     def withheld(self, version: str) -> str | None:
-        """Return why a version is not switched to by itself, though its gate may hold; None: nothing keeps it."""
+        """Return why a version is not switched to by itself, even if its gate holds; None: it may be."""
         return self._gates.withheld(version)
 
     def records(self, identity: Identity) -> int | None:
-        """Return how many records an identity has; None: not all of its owners have told."""
+        """Return the number of records of an identity; None: not all its owners have reported."""
         return self._gates.counted.get(identity)
 
     def is_short(self, version: str) -> bool:
-        """Whether partitions of a version have fewer owners that live than `replication`, and are to be here."""
+        """True if wanted partitions of a version have fewer live owners than `replication`."""
         holders, share = self.holders(version), self.share(version)
         if holders is None or share is None or share.partitions != holders.identity.partitions:
             return False
         return bool(holders.under_replicated(self.terms.replication) & share)
 
     def may_retire(self, version: str) -> bool:
-        """Whether an old version may go: nobody needs it, it is withdrawn, and was answered for a while after that.
+        """True if an old version may go: no member needs it, and its grace after withdrawal is over.
 
-        What is not here is in nobody's way.
+        A version without a local copy may always go.
         """
         return version not in self._copies or self._retiring.is_free(version, now_ms=self._now_ms)
 
     def is_missed(self, *, now_ms: int) -> bool:
-        """True if this node, which leaves, alone has a part of what is active, and a node that stays may get it.
+        """True if this leaving node alone has active partitions, and a node that stays may still get them.
 
-        A node that is stopped says that it leaves (beside its claim of a place in the ring) and goes on answering.
-        From then on it counts in no gate, others ask it after all that stay, and what only it has they build at once
-        (`shares`).  It goes when each partition of what is active where members stay has an owner that stays; or when
-        nobody who stays builds what is missing, which is known once they have had the time to say so; at once, if
-        nobody stays.
-
-        Until then also what is newer than what is active there counts: a gate may have passed by what this node had
-        answered, and the word of the switch be on its way.
+        A leaving node announces its departure and goes on answering.  It counts in no gate, others ask it last, and
+        staying nodes build its unique partitions at once (`shares`).  It goes when each active partition has an owner
+        that stays, or when no staying node builds the missing ones after the time for hearing the news.  It goes at
+        once if no node stays. During that time, versions above the active one count too: a gate may have passed by this
+        node's answer, and the news of the switch may be on its way.
         """
         survey, membership = self._survey, self.membership
         own, staying, since_ms = membership.own.name, membership.staying, membership.leaving_since_ms
@@ -185,7 +183,7 @@ class DatabaseView:
         return self._refutations.of(digest)
 
     def to_follow(self, version: str) -> Identity | None:
-        """Return the identity that a build of what the source shows is to come to; None: it finds out for itself."""
+        """Return the identity that a build of the source should reach; None: the build recognises it."""
         copy = self._copies.get(version)
         if copy is None or copy.digest is None:
             return None
@@ -195,24 +193,24 @@ class DatabaseView:
         return to_follow(self._survey.known(version), copy.digest)
 
     def is_withdrawn(self, version: str, partitions: PartitionSet) -> bool:
-        """Whether nothing of these partitions is published any more, so that they may be dropped."""
+        """True if none of these partitions is published any more, so that they may be dropped."""
         shown = self._publication.shown(version)
         return shown is None or shown.ready.partitions != partitions.partitions or not shown.ready & partitions
 
     def all_refuted(self) -> dict[str, tuple[str, ...]]:
-        """Return all functions that are refuted, by digest, the latest last: what is kept over a restart."""
+        """Return all refuted functions by digest, the latest last, as they are kept over a restart."""
         return self._refutations.all()
 
-    # What people are told
+    # Reports
 
     @property
     def active(self) -> Named | None:
-        """The version that is active here."""
+        """Return the version that is active here."""
         return self._gates.active
 
     @property
     def is_known_elsewhere(self) -> bool:
-        """Whether any other member has said anything of this database."""
+        """True if another member has made a statement about this database."""
         return any(
             said.versions or said.former or (said.database is not None and said.database.names_any)
             for _, said in self._others
@@ -220,32 +218,32 @@ class DatabaseView:
 
     @property
     def has_ring(self) -> bool:
-        """Whether shares can be computed: the list of members has been still, and this node is heard."""
+        """True if shares can be computed: the list of members has been stable, and this node is heard."""
         return self._convergence.ids is not None
 
     @property
     def ring_awaited_s(self) -> int:
-        """For how many seconds there has been no ring."""
+        """Return for how many seconds there has been no ring."""
         return max(0, self._now_ms - self._convergence.waits_since_ms) // 1000
 
     @property
     def waits_to_be_heard(self) -> bool:
-        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
+        """True if this node hears no other, and has not been alone for long enough to go on by itself."""
         return self.membership.waits_to_be_heard(self._now_ms)
 
     @property
     def left_out(self) -> list[str]:
-        """Versions whose statement the tree has no room for."""
+        """Return the versions whose statement does not fit into the tree."""
         return self._publication.left_out
 
     @property
     def disputes(self) -> dict[str, list[Dispute]]:
-        """Owners, by version, whose files for the same partitions differ."""
+        """Return the owners, by version, whose files for the same partitions differ."""
         return self._gates.disputes
 
     @property
     def conflicts(self) -> list[Conflict]:
-        """Versions by whose name more than one content goes: other files, another N, another function."""
+        """Return the versions with more than one identity: other files, partition count or function."""
         return [
             Conflict(version, {identity: sorted(statements) for identity, statements in published.items()})
             for version, published in sorted(self._survey.published.items())
@@ -253,12 +251,12 @@ class DatabaseView:
         ]
 
     def holders(self, version: str) -> Holders | None:
-        """Return who holds what of a version; None: nobody has said anything of it."""
+        """Return the owners of a version's partitions; None if no statement exists."""
         available = self._gates.available.get(version)
         return None if available is None else available.holders
 
     def needs_of(self, name: str) -> Needs:
-        """Return which versions another member needs, as it says itself."""
+        """Return the versions that another member needs, by its own statements."""
         return self._survey.needs_of(name)
 
     def needed_by(self, version: str, *, now_ms: int) -> list[str]:

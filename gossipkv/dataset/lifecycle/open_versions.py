@@ -137,7 +137,6 @@ class Reopening:
         )
 
     def _copy_of(self, version: Version) -> Copy:
-        """Return the copy of a served version."""
         copy = self._lives[version.name].copy
         assert copy is not None, version.name
         return copy

@@ -1,11 +1,11 @@
-"""What a node has built and keeps on its disk.
+"""Built versions on the disk of a node.
 
 Read in this order:
 
-    store.py        the versions on the disk, and what a crash leaves of them; which functions strays have refuted
-    active.py       which version clients get, and who held it
-    manifest.py     what a version was made from, and the files it consists of
-    partition.py    what one sorted file says it is
+    store.py        the versions on the disk, their leftovers after a crash, and the refuted functions
+    active.py       the version that clients get, and its owners
+    manifest.py     the source of a version, and its files
+    partition.py    the claim of one sorted file about its partition
     scrubbed.py     when a version was last read back
     version.py      a built version, opened
 """

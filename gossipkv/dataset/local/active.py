@@ -1,15 +1,14 @@
-"""The ACTIVE document of a database: which version clients get, what that is, and who held it.
+"""The ACTIVE document of a database: the version that clients get, its identity, and its owners.
 
-    `version`, `newest`    the version that requests get which name none; the newest that ever was that
-    `identity`             what the version is: null, or `digest`, `partitions`, `function`, `regrouped`
-    `holders`              who held it when this was written, each as
+    `version`, `newest`    the version that requests naming none get; the newest that was ever active
+    `identity`             null, or `digest`, `partitions`, `function`, `regrouped` of the version
+    `holders`              its owners at the time of writing, each as
                            [uuid in hexadecimal, name, "HOST:PORT", bitmap of partitions in hexadecimal]
-    `sealed`               on which files clients have a version, this one and others, each as its name, what it is, and
-                           by kind [bitmap of partitions, their seals], in hexadecimal (`placement.seals`)
-    `records`              how many the version has, with which a newer one is compared; null: not known
+    `sealed`               the fixed checksums of versions, each as name, identity and by kind
+                           [bitmap of partitions, checksums], in hexadecimal (`placement.seals`)
+    `records`              number of records, the reference for a newer version; null: not known
 
-The holders are for a node that starts again and hears nobody: it knows whom to ask, since their files have these seals.
-They decide nothing else, and may be old.
+The holders only tell a restarted node without peers whom to ask, and may be outdated.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ _HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
 @final
 @dataclass(frozen=True, slots=True)
 class Active:
-    """What the ACTIVE document of a database says."""
+    """The content of a database's ACTIVE document."""
 
-    version: str  # The version that requests get which name none.
-    newest: str  # The newest that ever was that; another only after a hold has led back.
-    identity: Identity | None = None  # None: not known when it was written.
+    version: str  # The version that requests naming none get.
+    newest: str  # The newest version that was ever active; differs from `version` only after a hold has led back.
+    identity: Identity | None = None  # None: unknown at the time of writing.
     owners: tuple[Ownership, ...] = ()
     sealed: tuple[Sealed, ...] = ()
     records: int | None = None
 
     def __post_init__(self) -> None:
-        """Asserts that its parts are about one version."""
+        """Assert that all parts are about one version."""
         assert self.version <= self.newest, self
         assert self.identity is None or self.identity.version == self.version, self
         assert self.identity is not None or not self.owners, self
@@ -58,7 +57,7 @@ class Active:
 
 
 def to_body(database: str, active: Active) -> Body:
-    """The document as JSON."""
+    """Encode the document as JSON."""
     identity = active.identity
     assert identity is None or identity.database == database, (database, identity)
     holders: list[Json] = [
@@ -91,10 +90,10 @@ def _packed(sealed: Sealed) -> Body:
 
 
 def from_body(database: str, body: Body, name: str) -> Active:
-    """The document from JSON; `name` is what errors call it.
+    """Decode the document from JSON; errors call it `name`.
 
     Raises:
-        Corrupt: it is not about a version of this database, or of another form.
+        Corrupt: it is malformed, or not about a version of this database.
     """
     version, newest = text(body, "version", name), text(body, "newest", name)
     if text(body, "database", name) != database or not is_name(version) or not version <= newest:

@@ -1,10 +1,10 @@
-"""The manifest of a built version: what it was made from, and the files it consists of.
+"""The manifest of a built version: its source and its files.
 
-It is written last, into the directory of the build, and says that the build is whole: a directory without one is a
-leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
+The manifest is written last, into the directory of the build, and says that the build is complete: a directory without
+one is a leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
 
-A node may hold some of a version's partitions only: the others have no entry.  Which it is to have is its share,
-computed once and kept here; it may lack some of them for a while.
+A node may hold only some partitions of a version: the others have no entry.  The share, computed once and kept here,
+lists the partitions that the node should have; some may be lacking for a while.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
-# Begins with `_`, as everything does that lies beside data and is none.
+# Files beside the data begin with `_`.
 MANIFEST = "_MANIFEST"
 KIND = "MANIFEST"
 
@@ -37,23 +37,23 @@ class PartitionFile:
     records: int
     duplicates: int  # Records of the source whose key came again later; the later one is served.
     size_bytes: int
-    seal: int  # See `look`.
+    seal: int  # CRC-32 of the footer, see `storage.label.look_at_seal`.
 
     def check_size(self, path: str, size_bytes: int) -> None:
-        """Raise Corrupt unless a file is as long as this one."""
+        """Raise Corrupt unless the file's size is the listed one."""
         if size_bytes != self.size_bytes:
             at = min(size_bytes, self.size_bytes)
             raise Corrupt(path, at, "another size than in the manifest", expected=self.size_bytes, got=size_bytes)
 
     def check_seal(self, path: str, seal: int) -> None:
-        """Raise Corrupt unless a file, which is as long as this one, ends as it does."""
+        """Raise Corrupt unless a file of the listed size has the listed footer checksum."""
         if seal != self.seal:
             raise Corrupt(path, self.size_bytes, "another footer than in the manifest", expected=self.seal, got=seal)
 
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A key in a file that does not hold its partition; `offset` is the record's, or that of the block it is in."""
+    """A key in the wrong file; `offset` is that of the record, or of its block."""
 
     key: bytes
     file: str
@@ -62,38 +62,40 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a version consists of; `files[i]` is partition i, None when it is not held here."""
+    """The content of a version; `files[i]` is partition i, None if it is not held here."""
 
     identity: Identity
     source_files: int
     source_bytes: int
     compression: str
     files: tuple[PartitionFile | None, ...]
-    format: str = "tsv"  # of the source
-    alike: tuple[str, ...] = ()  # The functions that every key fits, the identity's first: one if it was told apart.
-    voided: str | None = None  # The function that the source seemed to be made with, until keys strayed.
-    strays: int = 0  # How many did,
-    first_stray: Stray | None = None  # and the first of them.
-    share: PartitionSet | None = None  # The partitions that are to be here; None: all.
-    source_ms: int = 0  # The newest time among the source's files, since 1970; 0: not known.
-    refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by others, sorted.
+    format: str = "tsv"  # Format of the source.
+    # The functions that every key fits, the identity's first; a single one if it was told apart.
+    alike: tuple[str, ...] = ()
+    voided: str | None = None  # The function that seemed to have made the source, until keys strayed.
+    strays: int = 0  # The number of stray keys.
+    first_stray: Stray | None = None  # The first stray key.
+    share: PartitionSet | None = None  # The partitions that should be here; None: all.
+    source_ms: int = 0  # The newest time among the source's files, in milliseconds since 1970; 0: unknown.
+    refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by other nodes, sorted.
 
     def __post_init__(self) -> None:
-        """Asserts that each partition has its place, and that nothing refuted is relied on."""
+        """Assert that every partition has an entry, and that no refuted function is relied on."""
         assert 0 < len(self.files) == self.identity.partitions, (len(self.files), self.identity)
         assert self.identity.regrouped or self.identity.function not in self.refuted, (self.identity, self.refuted)
 
     def joined(self, added: Manifest) -> Manifest:
-        """What two builds of one version are together; where both have a partition, that of the second."""
+        """Combine two builds of one version; if both have a partition, `added` wins."""
         assert self.identity == added.identity, (self.identity, added.identity)
         files = tuple(new or old for old, new in zip(self.files, added.files, strict=True))
-        alike = tuple(function for function in self.alike if function in added.alike)  # They have read other records.
+        # The builds have read different records.
+        alike = tuple(function for function in self.alike if function in added.alike)
         refuted = tuple(sorted({*self.refuted, *added.refuted}))
         newest_ms = max(self.source_ms, added.source_ms)
         return replace(self, files=files, alike=alike, refuted=refuted, share=added.share, source_ms=newest_ms)
 
     def without(self, partitions: PartitionSet) -> Manifest:
-        """What is left when these are dropped."""
+        """Return the manifest without these partitions."""
         left = list(self.files)
         for partition in partitions:
             left[partition] = None
@@ -101,53 +103,53 @@ class Manifest:
 
     @property
     def files_here(self) -> list[PartitionFile]:
-        """The sorted files that are here."""
+        """Return the local files."""
         return [file for file in self.files if file is not None]
 
     @property
     def here(self) -> PartitionSet:
-        """The partitions that are here."""
+        """Return the local partitions."""
         return PartitionSet.of(len(self.files), (at for at, file in enumerate(self.files) if file is not None))
 
     @property
     def records(self) -> int:
-        """Records served."""
+        """Return the number of records served."""
         return sum(file.records for file in self.files_here)
 
     @property
     def duplicates(self) -> int:
-        """Records of the source that a later one replaced."""
+        """Return the number of source records that a later one replaced."""
         return sum(file.duplicates for file in self.files_here)
 
     @property
     def size_bytes(self) -> int:
-        """What the sorted files take on the disk."""
+        """Return the size of the sorted files."""
         return sum(file.size_bytes for file in self.files_here)
 
 
 def partition_name(partition: int) -> str:
-    """The name of a partition's file, here and in a version that is built elsewhere."""
+    """Return the name of a partition's file, here and in versions built elsewhere."""
     return f"part-{partition:05d}.gkv"
 
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
-    """Declares the build in `directory` whole."""
+    """Write the manifest, which declares the build in `directory` complete."""
     write_document(files, directory / MANIFEST, KIND, to_body(manifest))
 
 
 def read_manifest(files: Files, directory: PurePath) -> Manifest:
-    """The manifest in `directory`.
+    """Read the manifest in `directory`.
 
     Raises:
         FileNotFoundError: the build was not finished.
-        Corrupt, UnsupportedFormat: it is damaged, or too new.
+        Corrupt, UnsupportedFormat: the manifest is damaged, or too new.
     """
     path = directory / MANIFEST
     return from_body(read_document(files, path, KIND), str(path))
 
 
 def to_body(manifest: Manifest) -> Body:
-    """The manifest as JSON; each file is `[records, duplicates, size, seal]` or null, its place its partition."""
+    """Encode the manifest as JSON; by partition, a file is `[records, duplicates, size, seal]` or null."""
     identity, stray = manifest.identity, manifest.first_stray
     return {
         "database": identity.database,
@@ -175,10 +177,10 @@ def to_body(manifest: Manifest) -> Body:
 
 
 def from_body(body: Body, name: str) -> Manifest:
-    """The manifest from JSON; `name` is what errors call it.
+    """Decode the manifest from JSON; errors call it `name`.
 
     Raises:
-        Corrupt: a field is missing or is of another type.
+        Corrupt: a field is missing or of another type.
     """
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
     partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
@@ -214,14 +216,14 @@ def from_body(body: Body, name: str) -> Manifest:
 
 
 def _present(body: Body, field: str, name: str) -> Json:
-    """A field that may be null, but not missing."""
+    """Return a field that may be null, but not missing."""
     if field not in body:
         raise Corrupt(name, 0, f"the field {field!r} is missing")
     return body[field]
 
 
 def _time(body: Body, field: str, name: str) -> int:
-    """Milliseconds since 1970, which other nodes are told."""
+    """Return a time in milliseconds since 1970; it is checked, since other nodes will be told."""
     found = whole(body, field, name)
     if found > LAST_MS:
         raise Corrupt(name, 0, f"{field!r} should be a time in milliseconds, not {found}")
@@ -239,15 +241,15 @@ def _functions(body: Body, field: str, name: str) -> tuple[str, ...]:
 
 
 def stray_to_json(stray: Stray | None) -> Json:
-    """`[key in hexadecimal, file, offset]`, or null."""
+    """Encode a stray as `[key in hexadecimal, file, offset]`, or null."""
     return None if stray is None else [stray.key.hex(), stray.file, stray.offset]
 
 
 def stray_from_json(row: Json, name: str) -> Stray | None:
-    """Return what `stray_to_json` was called on; `name` is what errors call its place.
+    """Decode the result of `stray_to_json`; errors call its place `name`.
 
     Raises:
-        Corrupt: it is of another form.
+        Corrupt: it is malformed.
     """
     match row:
         case None:

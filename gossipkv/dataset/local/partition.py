@@ -1,8 +1,8 @@
-"""What a sorted file says it is, in its metadata: one partition, of so many, by a function.
+"""The claim in a sorted file's metadata: one partition of a number of partitions, by a function.
 
-A build says also whether it regrouped all records or relied on the source's files.  Where one build of a source met a
-stray and regrouped, what another one has made that relied on the same function lacks that record: their files are not
-of one version, though function and number agree.  Files that say nothing of it count as having relied: those of
+A build also says if it regrouped all records or relied on the source's files.  Suppose one build met a stray and
+regrouped, and another relied on the same function: the latter lacks that record.  Their files do not form one version,
+although function and number agree.  Files without this statement count as having relied, such as those of
 `write_partition`, whose records a job has grouped.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionClaim:
-    """Which partition a sorted file says it is."""
+    """The partition that a sorted file claims to hold."""
 
     function: str
     partitions: int
@@ -34,7 +34,7 @@ class PartitionClaim:
 
 
 def claim_of(label: Label) -> PartitionClaim | None:
-    """What a sorted file's metadata says, or None when they are not of this program."""
+    """Return the claim in a sorted file's metadata, or None if another program wrote them."""
     try:
         told: Json = json.loads(label.metadata)
     except (ValueError, RecursionError):
@@ -53,10 +53,10 @@ def claim_of(label: Label) -> PartitionClaim | None:
 
 
 def refuse_strayed(claims: Mapping[str, PartitionClaim]) -> None:
-    """Take files, by their names, whose builds either all regrouped or all relied.
+    """Check that the builds of the files, by name, either all regrouped or all relied.
 
     Raises:
-        SourceError: some did the one and some the other; names one of each.
+        SourceError: some regrouped and some relied; names one of each.
     """
     regrouped = next((name for name, claim in claims.items() if claim.regrouped), None)
     relied = next((name for name, claim in claims.items() if not claim.regrouped), None)

@@ -1,9 +1,9 @@
-"""When a version was last read back from the disk, so that a restart does not begin anew: a document in its directory.
+"""The record that a version was read back from the disk, kept in its directory over restarts.
 
     _SCRUBBED     kind SCRUBBED, format 1: `at_ms` (wall clock), `bypassed_cache`
 
-Written when all of a version was read and nothing was found; so it goes with the version, and one that is built again
-begins without.  It decides nothing but when the next reading is: one that is damaged or missing does no harm.
+The document is written after the whole version was read without damage; a rebuilt version begins without it.  It
+decides only the time of the next reading, so a damaged or missing one does no harm.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ KIND: Final = "SCRUBBED"
 class Scrubbed:
     """A version was read back, from its first byte to its last."""
 
-    at_ms: int  # By the wall clock, at the end.
-    bypassed_cache: bool  # All of it came from the disk itself.
-    damaged_files: int = 0  # The manifest among them; only what was found whole is kept.
+    at_ms: int  # Wall-clock time at the end.
+    bypassed_cache: bool  # All bytes came from the disk itself.
+    damaged_files: int = 0  # Includes the manifest; only a result without damage is kept.
 
 
 def write_scrubbed(files: Files, directory: PurePath, scrubbed: Scrubbed) -> None:
-    """Keep it beside the version.  Raises OSError."""
+    """Write the document beside the version.  Raises OSError."""
     assert scrubbed.damaged_files == 0, scrubbed
     body = {"at_ms": scrubbed.at_ms, "bypassed_cache": int(scrubbed.bypassed_cache)}
     write_document(files, directory / SCRUBBED, KIND, {**body})
 
 
 def read_scrubbed(files: Files, directory: PurePath) -> Scrubbed | None:
-    """What was kept; nothing, if that is damaged.  Raises OSError."""
+    """Return the document, or None if it is missing or damaged.  Raises OSError."""
     path = directory / SCRUBBED
     try:
         body = read_document(files, path, KIND)

@@ -1,30 +1,14 @@
-"""What a node has built: the versions on its disk, and which of them it answers with.
+"""The store of built versions on the disk, and the record of the active one.
 
-    active/<database>                 document: the version that requests get which name none, and who held it
-    refuted/<database>                document: which partition functions strays have refuted, so that no later start
-                                      relies on them: kind REFUTED, format 1: `database`; `refuted`: [digest,
-                                      [function, ...]] for each digest of a source, in the order of notice
-    held/<database>                   document: the orders to hold a version: kind HELD, format 1: `database`;
-                                      `cluster`, `here`: null, or [stamp, version or null]
-    RING                              document: whose ids the ring was made of last, so that a restart need not wait
-                                      until it knows who is there: kind RING, format 1: `claims`: [name of a node,
-                                      its shard id] for each that had one
-    datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
-    building/<database>/<version>/    a build that is going on
-    removing/<database>/<version>/    a version that is being deleted
-    damaged/<database>/<version>/     a version found damaged, kept until it is built again or a newer one serves
+`docs/operators/data-directory.md` has the full layout; `node.directory` has locked the directory.  The parts:
+`datasets/<database>/<version>/` (built), `building`, `removing`, `damaged` (the same levels), and the documents
+`active/`, `refuted/`, `held/<database>` and RING.  All calls block, and come from worker threads.  A crash keeps these
+invariants:
 
-Invariants, across a crash at any point:
-
-* A version enters `datasets` by one rename of a whole, synced directory, and leaves it by one rename.
-* A partition that comes later enters a version by its own rename, and the manifest is replaced after that; one that
-  goes is taken from the manifest before its file is.  So every file that a manifest lists is there, whole; one that it
-  does not list is what a crash left, and is removed when the version is opened.
-* What `active` says was durable before the first answer from that version, so no answer ever goes back.
-* `building` and `removing` hold leftovers only, once no node runs: they are emptied before anything is written.
-
-The directory is the node's data directory, which `node.directory` has locked.  `docs/operators/data-directory.md` has
-every byte.  Everything here blocks, and is called from worker threads.
+* A version enters `datasets` by one rename of a complete, synced directory, and leaves it by one rename.
+* An added partition is renamed first, and listed in the manifest after that; a dropped one is removed from the manifest
+  first.  Opening a version removes unlisted files.
+* `active` is durable before the first answer from that version.
 """
 
 from __future__ import annotations
@@ -54,7 +38,7 @@ if TYPE_CHECKING:
 _ACTIVE, _REFUTED, _HELD, _RING, _DATASETS = "active", "refuted", "held", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
 _REFUTED_KIND, _HELD_KIND, _RING_KIND = "REFUTED", "HELD", "RING"
-# All that it keeps in the data directory.
+# All names that the store keeps in the data directory.
 NAMES = (_ACTIVE, _REFUTED, _HELD, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
 
 Refuted = dict[str, tuple[str, ...]]  # By digest, each sorted.
@@ -62,19 +46,19 @@ Refuted = dict[str, tuple[str, ...]]  # By digest, each sorted.
 
 @final
 class AnotherIdentity(LocalError):
-    """What was built is not of the version that it was to be added to: the source is grouped in another way."""
+    """The built files have another identity than the version that they should join."""
 
 
 @final
 class VersionStore:
-    """The built versions in a directory that is this process's alone; `prepare` it before anything is written."""
+    """The built versions in a directory owned by this process; call `prepare` before any write."""
 
     def __init__(self, path: PurePath, files: Files) -> None:
         self.path = path
         self.files = files
 
     def prepare(self) -> None:
-        """Make the directories if need be, and remove what a crash left behind.
+        """Make the directories if necessary, and remove the leftovers of a crash.
 
         Raises:
             OSError: the system refused.
@@ -85,16 +69,16 @@ class VersionStore:
             clear_directory(self.files, self.path / name)
             self.files.sync_directory(self.path / name)
 
-    # What is here
+    # Built versions
 
     def databases(self) -> list[str]:
-        """The databases with a built or an active version."""
+        """Return the databases with a built or an active version."""
         found = {entry.name for entry in self._list(_DATASETS) if entry.kind == "directory"}
         found |= {entry.name for entry in self._list(_ACTIVE) if entry.kind == "file"}
         return sorted(name for name in found if is_name(name))
 
     def versions(self, database: str) -> list[str]:
-        """The built versions of a database, oldest first."""
+        """Return the built versions of a database, oldest first."""
         try:
             entries = self.files.list_directory(self.path / _DATASETS / database)
         except FileNotFoundError:
@@ -104,21 +88,21 @@ class VersionStore:
         return sorted(entry.name for entry in entries if entry.kind == "directory" and is_name(entry.name))
 
     def version_path(self, database: str, version: str) -> PurePath:
-        """Where a built version is."""
+        """Return the directory of a built version."""
         return self.path / _DATASETS / database / version
 
     def build_path(self, database: str, version: str) -> PurePath:
-        """Where a version is built."""
+        """Return the directory in which a version is built."""
         return self.path / _BUILDING / database / version
 
     def free_bytes(self) -> int:
-        """What may still be written here.  Raises OSError."""
+        """Return the free space.  Raises OSError."""
         return self.files.free_bytes(self.path)
 
     # The active version
 
     def active(self, database: str) -> Active | None:
-        """The version that requests get which name none; None when there was never one.
+        """Read the ACTIVE document; None if no version was ever active.
 
         Raises:
             Corrupt: the document is damaged, or something else is in its place.
@@ -133,23 +117,23 @@ class VersionStore:
         except UnsupportedFormat as error:
             if "newest" in error.details:
                 raise
-            # In a locked directory of our own, what is no document of this kind was one.
+            # In a locked directory of our own, a file of another kind was once this document.
             raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
         except OSError as error:
             raise storage_error(error, path, "cannot be read") from error
         return active_document.from_body(database, body, str(path))
 
     def set_active(self, database: str, active: Active) -> None:
-        """Durable when it returns; the first answer from that version comes after that."""
+        """Write the ACTIVE document, durably; the first answer from the version comes after that."""
         assert is_name(database), database
         assert is_name(active.version), active.version
         body = active_document.to_body(database, active)
         self._write(self.path / _ACTIVE / database, active_document.KIND, body)
 
-    # What strays have shown
+    # Refuted functions
 
     def refuted(self, database: str) -> Refuted:
-        """The functions that strays have refuted, by digest of the source.
+        """Return the functions that strays have refuted, by digest of the source.
 
         Raises:
             Corrupt, UnsupportedFormat: the document is damaged, or too new.
@@ -164,15 +148,15 @@ class VersionStore:
         return dict(_refuted_row(row, name) for row in _rows(body, "refuted", name))
 
     def set_refuted(self, database: str, refuted: Refuted) -> None:
-        """Durable when it returns.  Raises StorageError."""
+        """Write the refuted functions, durably.  Raises StorageError."""
         assert is_name(database), database
         rows: list[Json] = [[digest, list(functions)] for digest, functions in refuted.items()]
         self._write(self.path / _REFUTED / database, _REFUTED_KIND, {"database": database, "refuted": rows})
 
-    # The orders of operators
+    # Orders of operators
 
     def orders(self, database: str) -> Orders:
-        """The orders to hold a version.
+        """Return the orders to hold a version.
 
         Raises:
             Corrupt, UnsupportedFormat: the document is damaged, or too new.
@@ -187,7 +171,7 @@ class VersionStore:
         return Orders(*(_order(body.get(field), name) for field in Orders._fields))
 
     def set_orders(self, database: str, orders: Orders) -> None:
-        """Durable when it returns.  Raises StorageError."""
+        """Write the orders, durably.  Raises StorageError."""
         assert is_name(database), database
         told: Body = {field: None if order is None else [*order] for field, order in orders._asdict().items()}
         self._write(self.path / _HELD / database, _HELD_KIND, {"database": database, **told})
@@ -195,7 +179,7 @@ class VersionStore:
     # The ring
 
     def ring(self) -> dict[str, str]:
-        """The ids that the ring was made of last, by the names of their owners; none, if there was never one.
+        """Return the ids of the last ring by owner; empty if there was none.
 
         Raises:
             Corrupt, UnsupportedFormat: the document is damaged, or too new.
@@ -206,14 +190,14 @@ class VersionStore:
         return {} if body is None else dict(_ring_row(row, str(path)) for row in _rows(body, "claims", str(path)))
 
     def set_ring(self, claims: Mapping[str, str]) -> None:
-        """Durable when it returns.  Raises StorageError."""
+        """Write the ids of the ring, durably.  Raises StorageError."""
         rows: list[Json] = [[name, shard_id] for name, shard_id in claims.items()]
         self._write(self.path / _RING, _RING_KIND, {"claims": rows})
 
     # The life of a version
 
     def begin_build(self, database: str, version: str) -> PurePath:
-        """An empty directory to build in; what an earlier attempt left is gone."""
+        """Return an empty directory for a build, after removing the leftovers of an earlier attempt."""
         path = self.build_path(database, version)
         try:
             make_directory(self.files, path.parent)
@@ -224,15 +208,15 @@ class VersionStore:
         return path
 
     def discard_build(self, database: str, version: str) -> None:
-        """Removes what a failed build left, as far as the system lets us; the next opening removes the rest."""
+        """Remove the leftovers of a failed build, as far as possible; the next opening removes the rest."""
         with contextlib.suppress(OSError):
             remove_tree(self.files, self.build_path(database, version))
 
     def publish(self, database: str, version: str, share: PartitionSet | None = None) -> PurePath:
-        """Moves a whole build among the versions, in one durable step; returns where it is.
+        """Move a complete build among the versions, in one durable step; return its directory.
 
-        `share` is what this node is to have of it; None: all.  One of the same name can be there only if it was found
-        damaged; it is set aside and then deleted.
+        `share`: the partitions wanted here; None: all.  An existing version of the name can only be a damaged one; it
+        is quarantined and then deleted.
         """
         source, target = self.build_path(database, version), self.version_path(database, version)
         try:
@@ -248,19 +232,19 @@ class VersionStore:
         return target
 
     def add_partitions(self, database: str, version: str, share: PartitionSet) -> Manifest:
-        """Move a whole build of some partitions into a version that lacks them; returns what was built.
+        """Move built partitions into a version that lacks them; return the manifest of the build.
 
         Raises:
-            AnotherIdentity: the two do not fit together; nothing has changed.
+            AnotherIdentity: the identities differ; nothing has changed.
             Corrupt, UnsupportedFormat: one of the manifests is damaged.
-            StorageError: the system refused; the version is as it was.
+            StorageError: the system refused; the version is unchanged.
         """
         source, target = self.build_path(database, version), self.version_path(database, version)
         try:
             built, known = read_manifest(self.files, source), read_manifest(self.files, target)
             if built.identity != known.identity:
                 raise AnotherIdentity(f"{target}: what was built is {built.identity}, not {known.identity}")
-            if known.here & built.here:  # An attempt that could not open them left them.
+            if known.here & built.here:  # An attempt that could not open the partitions left them there.
                 known = known.without(built.here)
                 write_manifest(self.files, target, known)
             for file in built.files_here:
@@ -275,11 +259,11 @@ class VersionStore:
         return built
 
     def drop_partitions(self, database: str, version: str, partitions: PartitionSet) -> Manifest:
-        """Delete partitions of a version, which nobody is to find any more; returns what it has left.
+        """Delete partitions of a version, which have no new readers; return the remaining manifest.
 
         Raises:
             Corrupt, UnsupportedFormat: the manifest is damaged.
-            StorageError: the system refused; some of the files may be left, which the next opening removes.
+            StorageError: the system refused; the next opening removes files that are left.
         """
         target = self.version_path(database, version)
         try:
@@ -291,7 +275,7 @@ class VersionStore:
         return left
 
     def remove_unlisted(self, database: str, version: str, manifest: Manifest) -> None:
-        """Delete what a version's directory has and its manifest does not list.  Raises OSError."""
+        """Delete the files of a version that its manifest does not list.  Raises OSError."""
         target = self.version_path(database, version)
         listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.files_here)}
         strangers = [entry.name for entry in self.files.list_directory(target) if entry.name not in listed]
@@ -301,7 +285,7 @@ class VersionStore:
             self.files.sync_directory(target)
 
     def set_aside(self, database: str, version: str) -> PurePath:
-        """Takes a damaged version out of service, for a person to look at; returns where it is."""
+        """Quarantine a damaged version for inspection; return its directory."""
         target = self.path / _DAMAGED / database / version
         try:
             make_directory(self.files, target.parent)
@@ -312,7 +296,7 @@ class VersionStore:
         return target
 
     def clear_damaged(self, database: str, *, before: str, whole: Collection[str] = ()) -> None:
-        """Deletes what was set aside and is of no use any more: versions older than `before`, and those in `whole`."""
+        """Delete quarantined versions older than `before`, and those in `whole`."""
         place = self.path / _DAMAGED / database
         try:
             for entry in self.files.list_directory(place):
@@ -324,7 +308,7 @@ class VersionStore:
             raise storage_error(error, place, "cannot be cleared") from error
 
     def remove_version(self, database: str, version: str) -> None:
-        """Deletes a version; after a crash it is there whole, or is not there."""
+        """Delete a version; after a crash it is complete, or absent."""
         target = self.path / _REMOVING / database / version
         try:
             make_directory(self.files, target.parent)

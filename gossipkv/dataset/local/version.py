@@ -1,7 +1,7 @@
 """A built version, opened: its manifest and its sorted files, one for each partition.
 
-Opening reads the manifest, compares every file's size and footer with it, and looks at each header; the records are
-checked page by page when they are first touched.  So 10 GB open in well under a second.
+Opening reads the manifest, compares every file's size and footer with it, and checks each header.  Records are checked
+page by page when they are first touched, so 10 GB open in well under a second.
 """
 
 from __future__ import annotations
@@ -27,72 +27,69 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Version:
-    """A version that can be served; `files[i]` is partition i, or None when it is not held here."""
+    """A version that can be served; `files[i]` is partition i, or None if it is not held here."""
 
     manifest: Manifest
     files: list[SortedFile | None]
-    checked_ms: int = 0  # By the wall clock: when it was built, or last read back.
-    scrubbed: Scrubbed | None = None  # How it was last read back.
+    checked_ms: int = 0  # Wall-clock time when the version was built, or last read back.
+    scrubbed: Scrubbed | None = None  # The result of the last reading back.
 
     @property
     def identity(self) -> Identity:
-        """What it is."""
         return self.manifest.identity
 
     @property
     def database(self) -> str:
-        """The name of its database."""
         return self.manifest.identity.database
 
     @property
     def name(self) -> str:
-        """The name of the version."""
         return self.manifest.identity.version
 
     @property
     def partitions(self) -> int:
-        """N."""
+        """Return the number of partitions."""
         return self.manifest.identity.partitions
 
     @property
     def function(self) -> str:
-        """The partition function, a name from `gossipkv.keyspace.partitioner.FUNCTIONS`."""
+        """Return the partition function, a name from `gossipkv.keyspace.partitioner.FUNCTIONS`."""
         return self.manifest.identity.function
 
     @property
     def records(self) -> int:
-        """Records served."""
+        """Return the number of records served."""
         return self.manifest.records
 
     @property
     def duplicates(self) -> int:
-        """Records of the source that a later one replaced."""
+        """Return the number of source records that a later one replaced."""
         return self.manifest.duplicates
 
     @property
     def size_bytes(self) -> int:
-        """What its files take on the disk."""
+        """Return the size of the files on the disk."""
         return self.manifest.size_bytes
 
     @property
     def here(self) -> PartitionSet:
-        """The partitions that are open."""
+        """Return the partitions that are open."""
         return PartitionSet.of(self.partitions, (at for at, file in enumerate(self.files) if file is not None))
 
     @property
     def share(self) -> PartitionSet:
-        """The partitions that are to be here."""
+        """Return the partitions that should be here."""
         share = self.manifest.share
         return PartitionSet.whole(self.partitions) if share is None else share
 
     def with_partitions(self, built: Manifest, opened: Mapping[int, SortedFile]) -> Version:
-        """What takes its place once these partitions are here, too; the other files are the same."""
+        """Return the version with these partitions added; the other files are shared."""
         assert not any(self.files[partition] for partition in opened), "what is served is dropped before it is replaced"
         files = [opened.get(partition, file) for partition, file in enumerate(self.files)]
         return replace(self, manifest=self.manifest.joined(built), files=files)
 
     def without_partitions(self, partitions: PartitionSet) -> tuple[Version, Version]:
-        """What takes its place once these partitions are no longer served; and they, which are to be closed."""
+        """Return the version without these partitions, and a version of only them, to be closed."""
         left = list(self.files)
         gone: list[SortedFile | None] = [None] * self.partitions
         for partition in partitions:
@@ -100,36 +97,36 @@ class Version:
         return replace(self, manifest=self.manifest.without(partitions), files=left), replace(self, files=gone)
 
     def forget_checks(self, part: int, parts: int) -> None:
-        """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
+        """Forget the page checks in one of `parts` parts of every file, so that later reads repeat them.
 
-        Files take their parts at different times: of small ones most parts are empty.
+        Files take their parts at different times, since most parts of small files are empty.
         """
         for partition, file in enumerate(self.files):
             if file is not None:
                 file.forget_checks((part + partition) % parts, parts)
 
     def distrust(self) -> None:
-        """Have every page checked whenever it is read."""
+        """Check every page on each read from now on."""
         for file in self.files:
             if file is not None:
                 file.distrust()
 
     @property
     def lost(self) -> dict[int, int]:
-        """Partitions whose file was cut short while it was mapped, or not given by its disk; the first byte missed."""
+        """Return the partitions whose map was lost (truncated, or failed by the disk), with the first missing byte."""
         found = ((partition, file.lost_at) for partition, file in enumerate(self.files) if file is not None)
         return {partition: offset for partition, offset in found if offset is not None}
 
     @property
     def lost_names(self) -> set[str]:
-        """The names of those files, as errors have them."""
+        """Return the names of the lost files, as in errors."""
         return {file.name for file in self.files if file is not None and file.lost_at is not None}
 
     def close(self) -> None:
-        """Closes the files.
+        """Close the files.
 
         Raises:
-            BufferError: one is pinned; those before it are closed, and calling again closes the rest.
+            BufferError: a file is pinned; earlier files are closed, and another call closes the rest.
         """
         for partition, file in enumerate(self.files):
             if file is not None:
@@ -138,11 +135,11 @@ class Version:
 
 
 def open_version(files: Files, directory: PurePath, database: str, name: str) -> Version:
-    """Opens the version that was built in `directory`.
+    """Open the version that was built in `directory`.
 
     Raises:
         Corrupt: a file is missing, of another size, damaged, or of another version.
-        UnsupportedFormat: a file was written by a newer program.
+        UnsupportedFormat: a newer program wrote a file.
         StorageError: the system refused.
     """
     try:
@@ -185,11 +182,11 @@ def open_partitions(
 
 
 def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mapping[int, int]) -> dict[int, SortedFile]:
-    """Open partitions anew that were lost in their maps, each with the first byte missed, if it can be read again.
+    """Reopen partitions that lost their map, given the first missing byte of each, if it can be read again.
 
     Raises:
-        Corrupt: a file is missing, cut short, or another one now.
-        UnsupportedFormat: one is of a newer program now.
+        Corrupt: a file is missing, truncated, or another one now.
+        UnsupportedFormat: a file is of a newer program now.
         StorageError: the system refused, as it does while the disk fails.
     """
     opened = open_partitions(files, directory, manifest, lost)
@@ -208,7 +205,7 @@ def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mappi
 
 
 def _read_page(files: Files, path: PurePath, offset: int) -> None:
-    """Read the page around a byte, and not through a map.  Raises OSError."""
+    """Read the page around a byte without a map.  Raises OSError."""
     descriptor = files.open(path)
     try:
         files.pread(descriptor, PAGE_BYTES, offset - offset % PAGE_BYTES)
@@ -222,11 +219,11 @@ def _refused(error: OSError, path: PurePath) -> StorageError:
 
 
 def read_version(files: Files, directory: PurePath, database: str, name: str) -> Manifest:
-    """The manifest of the version that was built in `directory`.
+    """Read the manifest of the version that was built in `directory`.
 
     Raises:
         Corrupt: it is missing, damaged, or of another version.
-        UnsupportedFormat: it was written by a newer program.
+        UnsupportedFormat: a newer program wrote it.
         OSError: the system refused.
     """
     try:
@@ -246,7 +243,7 @@ def read_version(files: Files, directory: PurePath, database: str, name: str) ->
 
 
 def open_partition(files: Files, directory: PurePath, expected: PartitionFile) -> SortedFile:
-    """A sorted file, if it is the one that the manifest lists.  Raises as `open_version` does, or OSError."""
+    """Open a sorted file if it matches the manifest.  Raises as `open_version` does, or OSError."""
     path = directory / expected.name
     try:
         size_bytes, seal = look_at_seal(files, path)

@@ -1,5 +1,5 @@
-"""Which of the files that are served are resident.
+"""The residency of the served files.
 
-residency.py    how far what is mapped fits into memory
-paging.py       it is made so: warmed, left to the system, or read page by page
+residency.py decides how much of the mapped files fits into memory; paging.py carries that out: files are warmed, left
+to the system, or read page by page.
 """

@@ -1,13 +1,11 @@
-"""What was decided on residency is put into effect: files are advised, and what is resident is read in beforehand.
+"""Paging: applies the decision on residency by advising the kernel on files and warming resident ones.
 
-A look, every few seconds and when versions came or went, reads how much room there is, decides, and has every file
-advised that is not as it should be.  Beside it one task warms: it reads what is resident into memory, the active
-versions first, and of what is paged the index, as long as there is room for it.  A piece at a time, with a pause as
-long as the piece took, so that reads have half of the disk at least; what is to be warmed is listed anew at each look,
-so nothing goes on after the decision has changed, and a file is held for one piece only.
+A look, every few seconds and after changes of versions, measures the room, decides, and advises each file whose state
+differs.  A second task warms: it reads resident files into memory, active versions first, then the indexes of paged
+ones, as far as there is room.  It pauses after each piece for as long as the piece took, so that reads get at least
+half of the disk.  Each look replaces the list, so no outdated warming continues, and a file is pinned for one piece.
 
-What waits for the disk or the kernel is done in worker threads, over files that are pinned meanwhile: whoever closes
-one tries again.
+Blocking work runs in worker threads on pinned files; closing a pinned file must be retried.
 """
 
 from __future__ import annotations
@@ -31,31 +29,31 @@ if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
 
 LOOK_S: Final = 5.0  # A look takes about half a millisecond.
-# A version that is open is switched to within some milliseconds: what was switched from is paged then, not what comes.
+# An open version is switched to within some milliseconds.  The wait ensures that the old version is paged, not the new.
 SETTLE_S: Final = 0.2
 
-PIECE_BYTES: Final = 2 << 20  # One large page, which a slow disk gives in a tenth of a second.
-LEAST_PAUSE_S: Final = 0.002  # What is in memory already is gone through at a gigabyte a second.
+PIECE_BYTES: Final = 2 << 20  # One large page, which a slow disk reads in a tenth of a second.
+LEAST_PAUSE_S: Final = 0.002  # At this pause, data already in memory is passed at a gigabyte per second.
 
 
 class Open(NamedTuple):
-    """A version that is open, and whether it is the active one of its database."""
+    """An open version; `is_active` if it is the active one of its database."""
 
     version: Version
     is_active: bool
 
     @property
     def files(self) -> list[SortedFile]:
-        """Its files that are here."""
+        """Return its local files."""
         return [file for file in self.version.files if file is not None]
 
     @property
     def is_compressed(self) -> bool:
-        """Whether it is paged whatever is decided."""
+        """True if it is always paged."""
         return self.version.manifest.compression != "none"
 
     def is_paged(self, level: Level) -> bool:
-        """Whether its files are to be paged."""
+        """True if its files should be paged."""
         return self.is_compressed or level < (Level.ACTIVE if self.is_active else Level.ALL)
 
 
@@ -68,7 +66,7 @@ class Range(NamedTuple):
 
 
 def measure(versions: Iterable[Open]) -> Mapped:
-    """What versions take, in bytes."""
+    """Measure the sizes of versions, in bytes."""
     active = every = compressed = 0
     for each in versions:
         size_bytes = sum(file.size_bytes for file in each.files)
@@ -81,9 +79,9 @@ def measure(versions: Iterable[Open]) -> Mapped:
 
 
 def to_warm(versions: Iterable[Open], level: Level, room_bytes: int | None) -> Iterator[Range]:
-    """What is to be in memory, what matters most first, as far as there is room for it.
+    """Yield the ranges to warm, the most important first, as far as there is room.
 
-    All of what is resident; then the indexes of what is paged.
+    Resident files come first, then the indexes of paged ones.
     """
     taken_bytes = 0
     for each in sorted(versions, key=lambda each: (each.is_paged(level), not each.is_active)):
@@ -110,7 +108,7 @@ class Paging:
         chance: random.Random,
         log: Log,
     ) -> None:
-        """`reserve`: what the node and its builds may yet take for other things, in bytes."""
+        """Create it; `reserve` returns the bytes that the node and its builds may still take."""
         self._residency = Residency(setting, chance)
         self._setting = setting
         self._versions = versions
@@ -119,14 +117,14 @@ class Paging:
         self._threads = threads
         self._log = log
         self._mapped = Mapped(0, 0, 0)
-        self._room: Room | None = None  # At the last look, without what the node and its builds may yet take.
+        self._room: Room | None = None  # The room at the last look, less the reserve.
         self._changed = trio.Event()
         self._to_warm: deque[Range] = deque()
-        self._warmed: dict[SortedFile, int] = {}  # Up to which byte.
-        self._listed = trio.Event()  # Something is to be warmed.
+        self._warmed: dict[SortedFile, int] = {}  # The end of the warmed bytes.
+        self._listed = trio.Event()  # Set when ranges are listed to be warmed.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look and warm for ever; reports when what is open is as it should be."""
+        """Look and warm until cancelled; report the start after the first look."""
         await self._look()
         task_status.started()
         async with trio.open_nursery() as nursery:
@@ -139,13 +137,13 @@ class Paging:
                 await self._look()
 
     def versions_changed(self) -> None:
-        """Versions came, went, or were switched to: nothing more is warmed until the next look."""
+        """Note that versions changed; warming stops until the next look."""
         self._mapped = measure(self._versions())
         self._to_warm.clear()
         self._changed.set()
 
     def to_map(self) -> dict[str, Detail]:
-        """What `info` tells of it."""
+        """Return the entry of `info`."""
         mapped, room = self._mapped, self._room
         return {
             "residency": self._setting,
@@ -192,7 +190,7 @@ class Paging:
     # Warming
 
     async def _warm(self) -> None:
-        """Read in what is listed, piece by piece, for ever."""
+        """Warm the listed ranges piece by piece, until cancelled."""
         while True:
             piece = self._next_piece()
             if piece is None:
@@ -202,7 +200,7 @@ class Paging:
             began_s = trio.current_time()
             try:
                 piece.file.pin()
-            except ValueError:  # It was closed just now.
+            except ValueError:  # The file was closed just now.
                 continue
             try:
                 await self._threads.run(piece.file.prewarm, piece.first, piece.end - piece.first)

@@ -1,22 +1,14 @@
-"""Which of the mapped files are resident?  A pure decision, for the node as a whole.
+"""Residency of the mapped files: a pure decision, for the node as a whole.
 
-A *resident* file is read as if all of it were in memory; a *paged* one is asked for each page.  Files that are
-compressed are always paged, and count for nothing here.  Of the others there are three levels, of which the highest
-that fits into the room for mapped files is taken:
+*Resident* files are read as if in memory; *paged* ones ask for each page.  Compressed files are always paged and not
+counted.  The highest level that fits into the room for mapped files is taken: ALL open versions, the ACTIVE version of
+each database (others are paged), or NONE.  ACTIVE serves the switch of a database that fills more than half of the
+room.
 
-    ALL     all versions that are open
-    ACTIVE  the active versions of all databases; others, which retire or wait for their turn, are paged
-    NONE    no version
-
-The middle one is for the switch of a database that fills more than half of the room: two versions of it are open for a
-while, and what everybody reads is to be touched least then.
-
-What fits no more is paged at once.  It is resident again when it takes `COMFORTABLE` of the room or less, and has at
-every look for a while.  That while is drawn, and twice as long with each fall: two nodes of one machine, each of which
-finds room when the other has let go, would else fall and rise together for ever, and read all from the disk each time.
-
-Rejected: a level for each file (of many half are read at random from the disk, and nobody could say why); to page what
-is not active always (its readers would wait for a disk at each switch of a node that has memory for both).
+A level that no longer fits falls at once.  It rises again after it has taken `COMFORTABLE` of the room or less at every
+look for a while.  That wait is random and doubles with each fall: otherwise two nodes on one machine could rise and
+fall together for ever, reading the disk each time.  Rejected: a level for each file (half of many would be read at
+random), and always paging inactive versions (their readers would wait for the disk at each switch).
 """
 
 from __future__ import annotations
@@ -29,14 +21,13 @@ if TYPE_CHECKING:
 
 COMFORTABLE: Final = 0.8
 
-# How long a higher level must have been comfortable: a few looks at first.  In ten minutes the cache of a large machine
-# is filled from its disk.
+# The wait for a higher level: a few looks at first.  In ten minutes a large machine fills its cache from its disk.
 FIRST_PATIENCE_MS: Final = 5_000
 LONGEST_PATIENCE_MS: Final = 600_000
 
 
 class Level(IntEnum):
-    """How much of what is open is resident."""
+    """How much of the open versions is resident."""
 
     NONE = 0
     ACTIVE = 1
@@ -44,14 +35,14 @@ class Level(IntEnum):
 
 
 class Mapped(NamedTuple):
-    """What the files that are open take, in bytes."""
+    """The sizes of open files, in bytes."""
 
-    active: int  # Of the active versions, without what is compressed.
-    all: int  # Likewise, of all versions.
+    active: int  # Size of the active versions, without compressed files.
+    all: int  # Size of all versions, without compressed files.
     compressed: int
 
     def of(self, level: Level) -> int:
-        """What is resident at a level."""
+        """Return the resident bytes at a level."""
         return (0, self.active, self.all)[level]
 
 
@@ -60,17 +51,17 @@ class Residency:
     """The level of a node, over time."""
 
     def __init__(self, setting: str, chance: random.Random) -> None:
-        """`setting`: "auto", or "resident" or "paged" for ever."""
+        """Create it; `setting` is "auto", or "resident" or "paged" for a fixed level."""
         self.level = Level.NONE if setting == "paged" else Level.ALL
         self._is_fixed = setting != "auto"
         self._chance = chance
         self._patience_ms = FIRST_PATIENCE_MS
-        self._wait_ms = 0  # Drawn from it at the last fall.
-        # The highest level that was comfortable at every look since then.
+        self._wait_ms = 0  # Drawn from the patience at the last fall.
+        # The highest level that was comfortable at every look since `_since_ms`.
         self._rising_to, self._since_ms = self.level, 0
 
     def decide(self, mapped: Mapped, room_bytes: int | None, *, now_ms: int) -> bool:
-        """Decide the level anew, and whether it is another one; `room_bytes` None: it is not known, and all fits."""
+        """Decide the level anew; True if it changed.  `room_bytes` None: unknown, and all fits."""
         before = self.level
         if self._is_fixed:
             return False
@@ -89,5 +80,5 @@ class Residency:
 
 
 def _highest(mapped: Mapped, room_bytes: int | None) -> Level:
-    """The highest level that takes no more than that."""
+    """Return the highest level that fits into the room."""
     return max(level for level in Level if level is Level.NONE or room_bytes is None or mapped.of(level) <= room_bytes)

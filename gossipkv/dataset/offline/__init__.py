@@ -1,8 +1,8 @@
-"""Versions made where the data is: for tasks of Spark, Dask or any pool of processes.
+"""Versions made beside the data: for tasks of Spark, Dask or any pool of processes.
 
 Read in this order:
 
-    writer.py       one partition
-    finish.py       all are there and agree: the version is declared whole
-    destinations.py where the files go: a directory, or through fsspec
+    writer.py       writes one partition
+    finish.py       checks that all files are there and agree, and declares the version complete
+    destinations.py the directory or URL (through fsspec) that the files go to
 """

@@ -1,11 +1,11 @@
-"""Where the files of a version go that a job writes: a directory, or a URL that fsspec opens.
+"""Destinations for the files of a version that a job writes: a directory, or a URL that fsspec opens.
 
-The invariant, for both: a name that is no attempt's holds a whole file or nothing, whatever is interrupted, retried or
-run twice at once.  In a directory a file is written and synced below a name of its own, then renamed.  In an object
-store an upload shows when it is whole.  Other file systems get an upload below a name of its own, then a rename.
+Invariant: a name, except that of an attempt, holds a complete file or nothing, whatever is interrupted, retried or run
+twice at once.  In a directory a file is written and synced under a temporary name, then renamed.  In an object store an
+upload appears when complete.  Other file systems get an upload under a temporary name, then a rename.
 
-Names of attempts begin with `_attempt-`, which no reader takes for data; those of attempts that were killed stay until
-the version is finished.
+Names of attempts begin with `_attempt-`, which no reader takes for data; names left by killed attempts stay until the
+version is finished.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ATTEMPT: Final = "_attempt-"
 
-# An upload shows under its name when it is whole, and not before.
+# An upload appears under its name only when it is complete.
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"})
 
 
@@ -41,35 +41,35 @@ class Destination(Protocol):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Return the name used in errors."""
         ...
 
     def workspace(self) -> contextlib.AbstractContextManager[Path]:
-        """An empty directory on this machine for one attempt, removed at the end with what is left in it."""
+        """Yield an empty local directory for one attempt; it is removed afterwards with its remaining files."""
         ...
 
     def publish(self, path: Path, name: str) -> None:
-        """Give a finished file of the workspace its name, in place of what had it."""
+        """Move a finished file of the workspace to its name, replacing an earlier file."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """A small file, whole or not there."""
+        """Write a small file atomically."""
         ...
 
     def names(self) -> list[str]:
-        """What is there, sorted; nothing when the directory is not there."""
+        """Return all names, sorted; none if the directory does not exist."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether a name is taken."""
+        """True if the name exists."""
         ...
 
     def open(self, name: str) -> contextlib.AbstractContextManager[RandomAccess]:
-        """One of the files, to look into it."""
+        """Open a file for reading."""
         ...
 
     def remove_attempts(self) -> None:
-        """Remove what attempts left that were killed."""
+        """Remove the leftovers of killed attempts."""
         ...
 
 
@@ -79,7 +79,7 @@ def destination(
     *,
     files: Files | None = None,
 ) -> Destination:
-    """The destination that a path or a URL names."""
+    """Return the destination for a path or a URL."""
     place = os.fspath(directory)
     scheme, separator, rest = place.partition("://")
     if not separator:
@@ -109,7 +109,7 @@ class LocalDestination:
         try:
             yield place
         finally:
-            # An interrupted attempt's directory is in nobody's way: `remove_attempts` comes by.
+            # A leftover directory does no harm: `remove_attempts` removes it.
             with contextlib.suppress(OSError):
                 self._remove(place)
 
@@ -159,7 +159,8 @@ class LocalDestination:
         with self._refusals():
             for entry in self._files.list_directory(self._directory):
                 if entry.name.startswith(ATTEMPT):
-                    with contextlib.suppress(FileNotFoundError):  # Another driver, or its own task, was quicker.
+                    # Another driver, or the attempt's own task, was quicker.
+                    with contextlib.suppress(FileNotFoundError):
                         self._remove(self._directory / entry.name, directory=entry.kind == "directory")
 
     def _remove(self, path: Path, *, directory: bool = True) -> None:
@@ -174,7 +175,7 @@ class LocalDestination:
         try:
             self._files.make_directory(directory)
         except FileExistsError:
-            return  # Another task may have made it just now.
+            return  # Another task may have made the directory just now.
         except FileNotFoundError:
             self._make(directory.parent)
             with contextlib.suppress(FileExistsError):
@@ -193,15 +194,15 @@ class LocalDestination:
 
 
 def attempt_name() -> str:
-    """A name that no other attempt has, on this machine or another."""
+    """Return a name that no other attempt has, on any machine."""
     return f"{ATTEMPT}{uuid.uuid4().hex}"
 
 
 class RemoteDestination:
-    """What a URL names, through fsspec.
+    """A URL, accessed through fsspec.
 
-    Files are made whole on the local disk (`TMPDIR`) first: a sorted file needs its last record before its first page
-    can be checked, and object stores take no second thought.
+    Files are completed on the local disk (`TMPDIR`) first: a sorted file needs its last record before its first page
+    can be checked, and object stores cannot change an upload.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Option]) -> None:
@@ -209,7 +210,8 @@ class RemoteDestination:
         self._url = url
         self._options = storage_options
         with self._refusals():
-            self._system, root = importlib.import_module("fsspec").url_to_fs(url, **storage_options)  # Only URLs pay.
+            # The package is imported here, so that only URLs pay for it.
+            self._system, root = importlib.import_module("fsspec").url_to_fs(url, **storage_options)
         self._root = str(root).rstrip("/")
         self._whole_at_once = url.partition("://")[0] in _OBJECT_STORES
 
@@ -220,7 +222,8 @@ class RemoteDestination:
 
     def publish(self, path: Path, name: str) -> None:
         with self._refusals():
-            if self._whole_at_once:  # And without directories: s3fs would take them for a wish for a bucket.
+            # Object stores have no directories: s3fs would take one for the request to create a bucket.
+            if self._whole_at_once:
                 self._system.put_file(str(path), self._path(name))
                 return
             self._system.makedirs(self._root, exist_ok=True)
@@ -259,7 +262,7 @@ class RemoteDestination:
             yield _RemoteFile(self, name, int(self._system.size(self._path(name))))
 
     def read_at(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Bytes of one of the files."""
+        """Read bytes of a file."""
         data: bytes = self._system.cat_file(self._path(name), start=offset, end=offset + size_bytes)
         if len(data) != size_bytes:
             raise StorageError(f"{self.name}/{name}: it became shorter while it was read", {"file": name})
@@ -272,7 +275,7 @@ class RemoteDestination:
                     self._system.rm_file(self._path(name))
 
     def _rename(self, source: str, target: str) -> None:
-        """Move it by the system's own rename; some refuse to replace what is there."""
+        """Rename with the system's own operation; some systems refuse to replace an existing file."""
         try:
             self._system.mv(source, target)
         except OSError:
@@ -286,7 +289,7 @@ class RemoteDestination:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Every error of a file system as one that names the URL and tells no secret."""
+        """Convert every error of a file system into one that names the URL and reveals no secret."""
         try:
             yield
         except GossipKVError:
@@ -295,12 +298,10 @@ class RemoteDestination:
             reason = scrub(" ".join(f"{error}".split()) or type(error).__name__, self._url, self._options)
             raise StorageError(
                 f"{self.name}: cannot write a version: {reason}", {"file": self.name, "reason": reason}
-            ) from None  # What the package raised may tell all.
+            ) from None  # The package's error may reveal secrets.
 
 
 class _RemoteFile:
-    """A `RandomAccess` over a URL."""
-
     def __init__(self, destination: RemoteDestination, file: str, size_bytes: int) -> None:
         self.name = f"{destination.name}/{file}"
         self.size_bytes = size_bytes

@@ -1,4 +1,4 @@
-"""The end of a job that wrote sorted files: all are there, they agree, and the version is declared whole."""
+"""The end of a job that wrote sorted files: checks that all are there and agree, and declares the version complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """A version that is whole."""
+    """A complete version."""
 
     partitions: int
     function: str
@@ -47,16 +47,16 @@ def finish_version(
     storage_options: Mapping[str, Option] | None = None,
     files: Files | None = None,
 ) -> VersionReport:
-    """Declare a version whole after every task has written its partition: `_PARTITIONS.json`, and `_SUCCESS` last.
+    """Declare a version complete after all tasks: write `_PARTITIONS.json`, then `_SUCCESS`.
 
-    Looks at the footers, not at the records: who wrote a file has checked its keys, and each node checks them again.
-    May be repeated.
+    It reads footers, not records: the writer of a file has checked its keys, and each node checks them again.  It may
+    be repeated.
 
     Args:
         directory: as given to `write_partition`.
-        partitions: how many there are.
-        function: the one that all files are to have; None: whichever they agree on.
-        storage_options: what fsspec is to be told about a URL.
+        partitions: the number of partitions.
+        function: the function that all files must have; None: the one on which they agree.
+        storage_options: options of fsspec for a URL.
         files: the file operations to use.
 
     Raises:
@@ -97,7 +97,7 @@ def finish_version(
 
 
 def _check_names(place: Destination, names: list[str]) -> None:
-    """Every name is there, and nothing else that a node would take for data."""
+    """Check that every name is there, and nothing else that a node would take for data."""
     found = {name for name in place.names() if not name.startswith(("_", "."))}
     missing = [name for name in names if name not in found]
     if missing:

@@ -1,14 +1,14 @@
-"""Sorted files made where the data is: a plain function for a task of Spark, Dask or any pool of processes.
+"""The writer of sorted files beside the data: a plain function for tasks of Spark, Dask or any pool of processes.
 
     write_partition(directory, partition, partitions, records)     in each task, on any machine
     finish_version(directory, partitions)                          once, when all tasks are done
 
-Each task writes the sorted file of one partition, `part-00003.gkv`; a node that finds nothing but such files copies
-and checks them instead of sorting everything again.
+Each task writes the sorted file of one partition, `part-00003.gkv`; a node that finds only such files copies and checks
+them instead of sorting everything again.
 
-Invariant: `part-NNNNN.gkv` is whole or not there, and every key in it belongs to partition NNNNN.  Engines run a task
-again when its machine was lost, or twice at once when one is slow: each attempt works under a name of its own, and the
-last to finish stays, which holds the same records.  What comes after `finish_version` is refused.
+Invariant: `part-NNNNN.gkv` is complete or absent, and every key in it belongs to partition NNNNN.  Engines repeat a
+task after a lost machine, or run it twice: each attempt uses a name of its own, and the last to finish stays, with the
+same records.  Writes after `finish_version` are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What a task has written."""
+    """The result of a task."""
 
     name: str
     partition: int
@@ -50,7 +50,7 @@ class PartitionReport:
 
 
 def partition_of(key: Bytes, partitions: int, function: str = "sequins") -> int:
-    """The partition of `partitions` that a key is in: what to partition the records by before they are written.
+    """Return the partition of a key, by which records must be partitioned before they are written.
 
     Raises:
         TypeError: the key is not bytes.
@@ -73,18 +73,18 @@ def write_partition(
     storage_options: Mapping[str, Option] | None = None,
     files: Files | None = None,
 ) -> PartitionReport:
-    """Write the sorted file of one partition; returns when it is in its place, durably.
+    """Write the sorted file of one partition; return when it is in place, durably.
 
     Args:
-        directory: the version, `<root>/<database>/<version>`; made if need be.  A path that every task and the nodes
+        directory: the version, `<root>/<database>/<version>`; made if necessary.  A path that every task and the nodes
             reach, or a URL that fsspec opens; for a URL the file is made in `TMPDIR` and uploaded.
-        partition: which one, from 0.
-        partitions: how many there are.
+        partition: its number, from 0.
+        partitions: the number of partitions.
         records: keys and values in any order; of equal keys the last one stays.  Every key is checked.
         function: the partition function, a name from `gossipkv.keyspace.partitioner.FUNCTIONS`.
         compression: "none" or "lz4" (for data larger than memory).
         memory_bytes: for sorting, from 8 MiB; more records than fit go through scratch files.
-        storage_options: what fsspec is to be told about a URL.
+        storage_options: options of fsspec for a URL.
         files: the file operations to use.
 
     Raises:
@@ -124,7 +124,7 @@ def _check_partitioning(partition: int, partitions: int, function: str) -> None:
 
 
 def _refuse_finished(place: Destination, name: str) -> None:
-    """What nodes may be reading already is not to change under them: they would take it for damage, or begin anew."""
+    """Refuse to change a finished version: nodes may be reading it, and would see damage or begin anew."""
     if place.exists(SUCCESS_FILE):
         raise StorageError(
             f"{place.name}/{name}: this version is finished: it has a file {SUCCESS_FILE}; write a version under "
@@ -136,7 +136,7 @@ def _refuse_finished(place: Destination, name: str) -> None:
 def _checked(
     records: Iterable[tuple[Bytes, Bytes]], partition: int, partitions: int, function: str, name: str
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The records as bytes, each in its place."""
+    """Yield the records as bytes, each checked for its partition."""
     of = partitioner.partition
     for key, value in records:
         found, data = _bytes(key, "a key"), _bytes(value, "a value")
@@ -158,7 +158,7 @@ def _misplaced(name: str, key: bytes, partition: int | None, reason: str) -> Sou
 
 
 def _bytes(data: Bytes, what: str) -> bytes:
-    """What engines hand over as bytes: Spark makes a bytearray of a BytesWritable."""
+    """Convert the bytes types of engines: Spark makes a bytearray of a BytesWritable."""
     if type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):

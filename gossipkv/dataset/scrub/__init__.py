@@ -1,19 +1,12 @@
-"""The scrub: all that is served is checked again within `scrub_period`, since a disk and its cache both rot in silence.
+"""The scrub: all served data is checked again within `scrub_period`, since disks and caches decay silently.
 
-A page in the system's cache and its place on the disk can each be damaged while the other is whole.  So there are two
-halves, and what either finds is damage:
+A page in the system's cache and its place on the disk can be damaged independently, so the scrub has two halves:
 
-* What was checked when it was first read is forgotten, a slice of every file at a time: whoever reads it checks it
-  again, in the cache, where it serves from.
-* A child process of low priority reads every file back from the disk, slowly, past the cache.
+* The check of a page's first read is forgotten, a slice of every file at a time; the next read checks the page again,
+  in the cache from which it is served.
+* A low-priority child process slowly reads every file back from the disk, past the cache (`read_back.py`; `parent.py`
+  is the node's side; `scrub.py` schedules both halves).
 
-Read in this order:
-
-    read_back.py    the program that compares a version with its checksums, as it lies on the disk
-    parent.py       the node's side of it
-    scrub.py        which version is read back next, when, and how fast; both halves, for as long as the node runs
-
-Rejected: one thread that touches all mapped pages (it would pull all of a disk through the cache that reads need, and
-see the cache only); a checksum at every read (twice the price of a get); trust in the disk's own checksums (they are
-16 bits where there are any, and say nothing of the way to memory).
+Rejected: touching all mapped pages (it would pull the disk through the cache), a checksum at every read (twice the
+price of a get), and trust in the disk's own checksums (16 bits if any, and not for the way to memory).
 """

@@ -1,4 +1,4 @@
-"""The node's side of reading a version back: starts the child, hears its verdicts, and answers for its end."""
+"""The node's side of reading a version back: start the child, follow its verdicts, and report its end."""
 
 from __future__ import annotations
 
@@ -25,19 +25,17 @@ GIVE_WAY_PAUSE_S: Final = 0.1
 
 
 class ReadBackError(LocalError):
-    """A version could not be read back to its end, which says nothing of its bytes."""
+    """A version could not be read back to its end, which says nothing about its bytes."""
 
 
 class ReadBack(Protocol):
-    """How versions are read back: `read_back_in_child`, or what a simulation has in its place."""
+    """Reads versions back: `read_back_in_child`, or a simulation's replacement."""
 
-    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
-        """Read back, as `read_back_in_child` does."""
-        ...
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome: ...
 
 
 async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
-    """Read a version back in a child process; `on_damage` is told of each damaged file as it is found.
+    """Read a version back in a child process; `on_damage` gets each damaged file as it is found.
 
     Raises:
         ReadBackError: the child was killed, or the system refused.
@@ -60,7 +58,7 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
 
 
 async def _give_way(process: trio.Process) -> None:
-    """Have it come last from its first moment on: where there is little to read, its start is most of its work."""
+    """Lower the child's priority from the start: for little data, starting up is most of its work."""
     for _ in range(ATTEMPTS_TO_GIVE_WAY):
         if give_way(process.pid):
             break
@@ -70,10 +68,10 @@ async def _give_way(process: trio.Process) -> None:
 async def _converse(
     process: trio.Process, order: list[object], on_damage: Callable[[Corrupt], None]
 ) -> Outcome | str | None:
-    """Its last word: an outcome, or what went wrong; None when it ended without one."""
+    """Return the child's last message: an outcome or an error; None if it ended without one."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which its silence says as well.
+    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, as its missing output shows too.
         await process.stdin.send_all(json.dumps(order).encode() + b"\n")
     lines = Lines()
     last: Outcome | str | None = None

@@ -1,11 +1,11 @@
-"""The program that reads a version back, each byte compared with a checksum, in a process of its own.
+"""The program that reads a version back and compares each byte with a checksum, in a process of its own.
 
-It is `python -m gossipkv.dataset.scrub.read_back`: checksums of a disk's content beside the serving loop would hold up
-reads.  It imports no Trio, so that it starts quickly.
+It is `python -m gossipkv.dataset.scrub.read_back`: in the serving process the checksums would delay reads.  It imports
+no Trio, so that it starts quickly.
 
-    standard input   one line: the order, [directory, database, version, bytes a second, descriptor of the leash]
-    standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each file that is, then
-                     {"done": [files, bytes, whether the cache was passed by]} or {"error": ...}
+    standard input   one line, the order: [directory, database, version, bytes a second, descriptor of the leash]
+    standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each damaged file, then
+                     {"done": [files, bytes, true if the cache was bypassed]} or {"error": ...}
     the leash        as of a build
 """
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
-# Read at once, between two pauses: a disk's reads for others wait for no more than this.
+# Bytes read between two pauses: other reads of the disk wait no longer than for this.
 PIECE_BYTES: Final = 256 << 10
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be read back, and how fast."""
+    """The version to read back, and the pace."""
 
     directory: str
     database: str
@@ -55,18 +55,18 @@ class Outcome:
 
     files: int
     size_bytes: int
-    bypassed_cache: bool  # All that was read came from the disk itself.
+    bypassed_cache: bool  # All bytes came from the disk itself.
 
 
 def read_back(
     files: Files, job: Job, *, wait: Callable[[int], None], on_damage: Callable[[Corrupt], None]
 ) -> tuple[int, int]:
-    """How many files were read, and bytes; `on_damage` is told of the first damage in each file, and of the manifest's.
+    """Return the number of files and bytes read; `on_damage` gets the first damage of each file, and of the manifest.
 
-    `wait` is called with the size of what is about to be read.
+    `wait` is called with the size of each read before it starts.
 
     Raises:
-        OSError: the system refuses (EACCES, EMFILE); what the disk cannot read (EIO) is damage.
+        OSError: the system refuses (EACCES, EMFILE); data that the disk cannot read (EIO) is damage.
     """
     directory = PurePath(job.directory)
     try:
@@ -106,7 +106,7 @@ def _check(files: Files, path: PurePath, expected: PartitionFile, wait: Callable
 
 @final
 class _Disk(OpenFile):
-    """A file that is read at a pace; what the disk cannot read is damage."""
+    """A file that is read at a pace; an unreadable place on the disk is damage."""
 
     def __init__(self, files: Files, descriptor: int, name: str, wait: Callable[[int], None]) -> None:
         super().__init__(files, descriptor, name)
@@ -129,7 +129,7 @@ def _unreadable(name: str, offset: int) -> Corrupt:
 
 
 def _damage(name: str, error: Corrupt | UnsupportedFormat) -> Corrupt:
-    """What this program wrote was in its format; if it is in another now, bytes have changed."""
+    """Report an unknown format as damage: this program wrote the file in its own format, so bytes have changed."""
     if isinstance(error, Corrupt):
         return error
     offset = error.details.get("offset")
@@ -137,7 +137,7 @@ def _damage(name: str, error: Corrupt | UnsupportedFormat) -> Corrupt:
 
 
 def main() -> int:
-    """Read back what standard input orders; 0 when it was read to its end, whatever was found."""
+    """Read back the ordered version; return 0 if it was read to its end, damaged or not."""
     *order, worn = json.loads(sys.stdin.buffer.readline())
     leash.wear(worn)
     job = Job(*order)

@@ -1,11 +1,11 @@
-"""Both halves of the scrub, for as long as a node runs: checks are forgotten in slices, versions are read back in turn.
+"""The schedule of the scrub: forgets page checks in slices, and reads versions back in turn.
 
-A version is due three quarters of a period after it was built or last read back; all that are due at once are read
-within the quarter that is left.  So between two readings of one byte there is at most a period, and small data is not
-read much more often than that, however many versions there are.
+A version is due three quarters of a period after it was built or last read back; all due versions are read within the
+remaining quarter.  So at most a period lies between two readings of one byte, and small data is not read much more
+often than that, however many versions there are.
 
-Everything is done on Trio's thread but what waits for the disk.  A version that is let go, or built again, while it is
-read back is read back no further: what its files say then is of no matter.
+Everything but waiting for the disk runs on Trio's thread.  Reading back stops when its version is dropped or rebuilt,
+as the state of its files no longer matters.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
     from gossipkv.errors import Corrupt, Detail
     from gossipkv.log import Log
 
-# Of 10 GB a slice is 10 MB: to check that again takes about a millisecond in all, spread over the reads of the next
-# minute and a half.
+# A slice of 10 GB is 10 MB: checking a slice again takes about a millisecond, spread over the reads of the next minute
+# and a half.
 MOST_SLICES: Final = 1024
 LEAST_SLICE_MS: Final = 100
 
-# Between two looks at what is due and still open: at most so long, and often enough in a short period.
+# Bounds of the period at which due versions are looked for.
 LONGEST_LOOK_S: Final = 60.0
 LOOKS_A_PERIOD: Final = 40
 
-# A pass over little data need not take a quarter of a day: even an old disk has thirty times as much to give,
+# A pass over little data need not take a quarter of a day: even an old disk reads thirty times as fast.
 LEAST_BYTES_PER_SECOND: Final = 4 << 20
-# and one over very much data takes longer than the period rather than all that a disk has.
+# A pass over very much data exceeds the period rather than take the disk's whole bandwidth.
 MOST_BYTES_PER_SECOND: Final = 256 << 20
 
 RETRIES_A_PERIOD: Final = 16
 
 
 def due_ms(version: Version, period_ms: int) -> int:
-    """When it is to be read back, by the wall clock."""
+    """Return when the version is due to be read back, by the wall clock."""
     return version.checked_ms + period_ms * 3 // 4
 
 
 def put_off(version: Version, now_ms: int, period_ms: int) -> None:
-    """Make it due again soon, since the system refused; meanwhile others have their turn."""
+    """Make the version due again soon after a refusal, so that others have their turn meanwhile."""
     version.checked_ms = now_ms - period_ms * 3 // 4 + period_ms // RETRIES_A_PERIOD
 
 
 def next_due(versions: Iterable[Version], now_ms: int, period_ms: int) -> Version | None:
-    """The version that is due for the longest time, if any is.  A clock that was set back puts none off for long."""
+    """Return the version that has been due the longest, if any; a clock that was set back delays none for long."""
     waiting: dict[Version, int] = {}
     for version in versions:
         version.checked_ms = min(version.checked_ms, now_ms)
@@ -70,14 +70,14 @@ def next_due(versions: Iterable[Version], now_ms: int, period_ms: int) -> Versio
 
 
 def bytes_per_second(size_bytes: int, period_ms: int) -> int:
-    """How fast to read if there are so many bytes in all."""
+    """Return the reading rate for this amount of data."""
     return min(MOST_BYTES_PER_SECOND, max(LEAST_BYTES_PER_SECOND, size_bytes * 4_000 // period_ms))
 
 
 @final
 @dataclass(slots=True)
 class Counts:
-    """What was read back since the start."""
+    """Totals of the read back since the start."""
 
     versions: int = 0
     size_bytes: int = 0
@@ -86,7 +86,7 @@ class Counts:
 
 @final
 class Scrub:
-    """What a library does against damage that comes after the first reading."""
+    """Detects damage that occurs after the first reading of served data."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Scrub:
     ) -> None:
         self.counts = Counts()
         self._reading: Version | None = None
-        self._scope = trio.CancelScope()  # Of that.
+        self._scope = trio.CancelScope()  # The scope of the current reading.
         self._period_ms = period_ms
         self._versions = versions
         self._on_damage = on_damage
@@ -114,19 +114,19 @@ class Scrub:
         self._look_s = min(LONGEST_LOOK_S, period_ms / 1000 / LOOKS_A_PERIOD)
 
     async def run(self) -> None:
-        """Go round and round; with no period, there is nothing to do."""
+        """Run both halves until cancelled; without a period, do nothing."""
         if self._period_ms > 0:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._forget_in_slices)
                 nursery.start_soon(self._read_back_in_turn)
 
     def versions_changed(self) -> None:
-        """Versions came or went; one that is read back may have gone."""
+        """Cancel the current reading if its version has gone."""
         if self._reading is not None and self._reading not in self._versions():
             self._scope.cancel()
 
     def report(self, version: Version) -> dict[str, Detail]:
-        """What `status` tells of a version; nil where it was never read back."""
+        """Return the entry of `status`; nil if the version was never read back."""
         last = version.scrubbed
         return {
             "last_s": None if last is None else max(0, self._clock.wall_ms() - last.at_ms) // 1000,
@@ -145,7 +145,7 @@ class Scrub:
             at += pause_s
             await trio.sleep_until(at)
             for version in self._versions():
-                # Small files have most of their slices empty, so databases of one file take theirs at different times.
+                # Most slices of small files are empty, so databases of one file take their slices at different times.
                 begin = zlib.crc32(f"{version.database}/{version.name}".encode())
                 version.forget_checks((begin + slice_) % slices, slices)
             slice_ += 1
@@ -192,7 +192,7 @@ class Scrub:
             assert version.scrubbed is not None
             try:
                 await self._threads.run(partial(write_scrubbed, self._store.files, directory, version.scrubbed))
-            except OSError as error:  # A restart reads it back sooner than it had to.
+            except OSError as error:  # After a restart the version is read back sooner than necessary.
                 log.warning("cannot_note_scrub", reason=str(error))
 
     def _note(self, version: Version, outcome: Outcome, damaged_files: int) -> None:
@@ -200,4 +200,4 @@ class Scrub:
         self.counts.versions += 1
         self.counts.size_bytes += outcome.size_bytes
         version.scrubbed = Scrubbed(now_ms, outcome.bypassed_cache, damaged_files)
-        version.checked_ms = now_ms  # Of one that is damaged as well: it is not read again while it is built anew.
+        version.checked_ms = now_ms  # A damaged version is not read again while it is rebuilt, either.
