@@ -1,15 +1,15 @@
-"""What was decided: a compare-and-swap register without a coordinator, and what stands in such registers.
+"""Registers: compare-and-swap without a coordinator (CASPaxos), and the metadata that lives in them.
 
 Read in this order:
 
-    ballot.py         who may write, in which order; configuration.py: who accepts, and what is a quorum
-    messages.py       what they say to each other
-    acceptor.py       what is promised and accepted; proposer.py: rounds of prepare and accept
-    changes.py        what is proposed, by name
-    force.py          how to go on when a majority is lost for good
-    store.py          what is needed of a store; space.py: where it is kept in one
-    shell.py          all of it under Trio, over that and the connections to others
-    metadata/         what stands in such registers: tables' maps, and the catalogue of tables
+    ballot.py         the order of writes; configuration.py: acceptors and quorums
+    messages.py       requests and replies of proposers and acceptors
+    acceptor.py       promises and accepted values; proposer.py: rounds of prepare and accept
+    changes.py        changes of a value, by name
+    force.py          recovery when a majority is lost for good
+    store.py          the interface of a store; space.py: the space in a store
+    shell.py          all parts under Trio, over the space and the connections to other nodes
+    metadata/         tables' maps, and the catalogue of tables
 
-Gossip tells what is probably true, and never decides; what is decided here waits for a majority of a named few.
+Gossip reports probable state and never decides. A register's decisions need a majority of few named acceptors.
 """

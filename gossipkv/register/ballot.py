@@ -1,10 +1,9 @@
-"""Ballots: who may write, in which order.
+"""Ballots: the order of writes to a register.
 
-A ballot is (generation, force id, counter, proposer), and carries one value, ever.  The *generation* is raised only by
-an operator's force; the *force id* is that force's, drawn at random, 0 in generation 0.  Two forces of one generation
-are *conflicting recoveries*: each may have gone on without the other, so their ballots have no order
-(`are_conflicting`).  The *counter* is raised by whoever proposes, and the *proposer* is an id that a process draws when
-it starts, so that no two ballots are alike.
+A ballot is (generation, force id, counter, proposer), and carries at most one value. Only an operator's force raises
+the *generation*; it draws the *force id* at random, which is 0 in generation 0. Two forces of one generation are
+*conflicting recoveries*: each may have gone on without the other, so their ballots have no order (`are_conflicting`). A
+proposer raises the *counter*. The *proposer* is an id that a process draws at its start, so no two ballots are equal.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Final, NamedTuple, Protocol
 
 from gossipkv.errors import ProtocolError
 
-MOST_GENERATION: Final = (1 << 16) - 1  # A config id has so much room for it.
+MOST_GENERATION: Final = (1 << 16) - 1  # A config id has room for this.
 MOST_COUNTER: Final = (1 << 62) - 1
 
-# How far above what an acceptor has promised a counter or a generation may be.  At 2,000 rounds a second it takes 17
-# years to get so far, and a single number that somebody made up does not use up all that there are.
+# Bounds the distance of a counter or a generation from an acceptor's promise. At 2,000 rounds a second a counter takes
+# 17 years for it, and a single forged number does not use up the numbers.
 MOST_LEAP: Final = 1 << 40
 MOST_GENERATION_LEAP: Final = 64
 
@@ -26,7 +25,7 @@ class Random(Protocol):
     """A `random.Random`, seeded in tests."""
 
     def random(self) -> float:
-        """Return a number from 0 up to, and not including, 1."""
+        """Return a number from 0 (included) to 1 (excluded)."""
         ...
 
     def getrandbits(self, k: int, /) -> int:
@@ -43,22 +42,22 @@ class Ballot(NamedTuple):
     proposer: int
 
     def next(self) -> Ballot:
-        """The ballot that the same proposer takes next."""
+        """Return the next ballot of the same proposer."""
         return self._replace(counter=self.counter + 1)
 
     def is_plausible_after(self, promise: Ballot) -> bool:
-        """Whether it is so near above `promise` that nobody made it up."""
+        """True if the ballot is so near above `promise` that it is hardly forged."""
         before = promise.counter if promise.generation == self.generation else 0
-        most = min(before + MOST_LEAP, MOST_COUNTER - 1)  # There is a next one.
+        most = min(before + MOST_LEAP, MOST_COUNTER - 1)  # A next counter must exist.
         return self.counter <= most and self.generation <= promise.generation + MOST_GENERATION_LEAP
 
 
-ZERO: Final = Ballot(0, 0, 0, 0)  # Of a value that its creation wrote.
-BELOW: Final = Ballot(0, 0, -1, 0)  # Below all.
+ZERO: Final = Ballot(0, 0, 0, 0)  # The ballot of a value that was written at creation.
+BELOW: Final = Ballot(0, 0, -1, 0)  # Lower than all ballots.
 
 
 def are_conflicting(one: Ballot, other: Ballot) -> bool:
-    """Whether these are of two forces of one generation: conflicting recoveries."""
+    """True if these ballots are of two forces of one generation: conflicting recoveries."""
     return one.generation == other.generation and one.force != other.force
 
 
@@ -71,7 +70,7 @@ def ballot_of(value: object) -> Ballot:
     """Read a ballot from decoded MessagePack.
 
     Raises:
-        ProtocolError: it does not have the form of a ballot.
+        ProtocolError: the value does not have the form of a ballot.
     """
     match value:
         case [int(generation), int(force), int(counter), int(proposer)] if (

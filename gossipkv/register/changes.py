@@ -1,8 +1,8 @@
-"""Change functions: what is proposed to a register, by name.
+"""Change functions: named changes of a register's payload.
 
-A function is pure, has a name and a version, and takes (payload, argument, generation of the ballot) to the next
-payload and a result, or refuses.  It may be applied again after it was accepted by some, and then on any later payload:
-so a change names the ids of what it creates, and a function that finds them done says so and changes nothing.
+A function is pure, has a name and a version, and maps (payload, argument, generation of the ballot) to the next payload
+and a result, or refuses. It may run again on a later payload after some acceptors have accepted its first result. So a
+change names the ids of new objects, and a function that finds its objects reports success and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """A change that is wanted."""
+    """A requested change."""
 
     name: str
     version: int
@@ -24,14 +24,14 @@ class Change(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A function's next payload and result; the same payload: it had nothing to do."""
+    """The next payload and the result of a function; the same payload if nothing was left to do."""
 
     payload: bytes
     result: bytes = b""
 
 
 class Refused(NamedTuple):
-    """A function refuses to change the payload: a code of `errors`, and words."""
+    """A function's refusal: a code of `errors`, and a message."""
 
     code: str
     message: str
@@ -59,10 +59,10 @@ READING: Final[Functions] = {READ[:2]: read}
 
 
 def function_of(functions: Mapping[tuple[str, int], Function], change: Change) -> Function:
-    """Find the function that a change names.
+    """Return the function that a change names.
 
     Raises:
-        BadRequest: there is none of that name and version.
+        BadRequest: no function has that name and version.
     """
     function = functions.get((change.name, change.version))
     if function is None:

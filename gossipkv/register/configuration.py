@@ -1,11 +1,11 @@
-"""Acceptors: who decides, what is a quorum, and how one set takes the place of another.
+"""Acceptors: the members of a register, their quorums, and the change from one set to another.
 
-A value has one set of acceptors, or on the way to another one both, a *joint configuration* (old, new); *a quorum of a
-value is a majority of its old and of its new set*.  `Acceptors.joint_with` begins one, `new_alone` ends it.  Who may do
-either, and when, is the proposer's affair (`proposer.py`); that nothing else happens to a set is held here (`follows`).
+A value has one set of acceptors, or a *joint configuration* (old, new) during a change. *A quorum of a value is a
+majority of its old and of its new set.* `Acceptors.joint_with` begins a change, `new_alone` ends it, and `follows`
+rejects any other step. The proposer decides when to take a step (`proposer.py`).
 
-An acceptor is a node with one store: where the store is lost, restored or replaced the node is another acceptor, since
-it has forgotten what it promised.
+An acceptor is a node with one store. A node with a lost, restored or replaced store is another acceptor, since it has
+forgotten its promises.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 UUID_BYTES: Final = 16
-MOST_ACCEPTORS: Final = 9  # Of one set.  A round asks all of them; beyond five there is little to be gained.
+MOST_ACCEPTORS: Final = 9  # Bounds one set. A round asks all acceptors; more than five bring little.
 
 
 class AcceptorId(NamedTuple):
-    """An acceptor: a node, and the store in which it keeps what it promised."""
+    """An acceptor: a node, and the store that keeps its promises."""
 
-    node: bytes  # The uuid.
+    node: bytes  # The uuid of the node.
     store: int
 
     def __str__(self) -> str:
@@ -36,13 +36,13 @@ class AcceptorId(NamedTuple):
 class Acceptors(NamedTuple):
     """The acceptors of a value."""
 
-    old: tuple[AcceptorId, ...]  # Sorted, each once.
+    old: tuple[AcceptorId, ...]  # Sorted, without duplicates.
     new: tuple[AcceptorId, ...]
-    joint: int = 0  # Of a joint configuration: its id, which all values keep until it is left; 0: one set.
+    joint: int = 0  # Id of a joint configuration, kept by all its values; 0 for one set.
 
     @classmethod
     def of(cls, members: Iterable[AcceptorId]) -> Acceptors:
-        """One set.  Raises BadRequest: it is empty, or too large."""
+        """Return one set. Raises BadRequest: the set is empty or too large."""
         sorted_members = tuple(sorted(set(members)))
         if not 1 <= len(sorted_members) <= MOST_ACCEPTORS:
             raise BadRequest(f"a register has 1 to {MOST_ACCEPTORS} acceptors, not {len(sorted_members)}")
@@ -54,11 +54,11 @@ class Acceptors(NamedTuple):
         return frozenset(self.old) | frozenset(self.new)
 
     def is_quorum(self, of: AbstractSet[AcceptorId]) -> bool:
-        """Whether these are a majority of the old and of the new set."""
+        """True if these are a majority of the old and of the new set."""
         return _is_majority(of, self.old) and (self.new is self.old or _is_majority(of, self.new))
 
     def joint_with(self, members: Collection[AcceptorId], joint: int) -> Acceptors:
-        """The joint configuration on the way to other members.  Requires: this is one set, and not theirs."""
+        """Return the joint configuration towards other members. Requires one set that differs from `members`."""
         assert not self.joint, self
         assert joint
         after = Acceptors(self.old, Acceptors.of(members).new, joint)
@@ -66,31 +66,31 @@ class Acceptors(NamedTuple):
         return after
 
     def new_alone(self) -> Acceptors:
-        """The new set of a joint configuration, by itself."""
+        """Return the new set of a joint configuration as a single set."""
         assert self.joint, self
         return Acceptors(self.new, self.new)
 
     def follows(self, before: Acceptors) -> bool:
-        """Whether a value with these may come after one with `before`: the same, or a joint one begun or ended."""
+        """True if a value with these acceptors may follow one with `before`: unchanged, or a change begun or ended."""
         if self.joint == before.joint:
             return self == before
         return self == before.new_alone() if before.joint else self.old == before.old
 
 
 class Forced(NamedTuple):
-    """A force, as the values after it tell of it."""
+    """A force, as recorded in later values."""
 
     generation: int
     force: int
-    left_out: tuple[AcceptorId, ...]  # Who was of the set before: what only they had is lost.
+    left_out: tuple[AcceptorId, ...]  # Acceptors of the set before; values that only they had are lost.
 
 
 class Value(NamedTuple):
-    """The value of a register: who its acceptors are, and its payload."""
+    """The value of a register: its acceptors and its payload."""
 
     acceptors: Acceptors
     payload: bytes
-    forces: tuple[Forced, ...] = ()  # The last ones, from the oldest.
+    forces: tuple[Forced, ...] = ()  # The latest forces, oldest first.
 
 
 MOST_PAYLOAD_BYTES: Final = 64 << 10
@@ -105,7 +105,7 @@ def value_of(value: object) -> Value:
     """Read a value from decoded MessagePack.
 
     Raises:
-        ProtocolError: it does not have the form of a value.
+        ProtocolError: the value does not have that form.
     """
     match value:
         case [[list(old), list(new), int(joint)], bytes(payload), list(forces)] if (
@@ -114,7 +114,7 @@ def value_of(value: object) -> Value:
             before = members_of(old)
             after = before if new == old else members_of(new)
             if (before == after) == (joint == 0):
-                # One tuple where the sets are one: `is_quorum` counts once then.
+                # Equal sets share one tuple, so `is_quorum` counts once.
                 acceptors = Acceptors(before, after if joint else before, joint)
                 return Value(acceptors, payload, tuple(map(_forced_of, forces)))
     raise ProtocolError("a value is [[old acceptors, new ones, joint id], payload, forces]", {"got": repr(value)[:80]})
@@ -124,7 +124,7 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
     """Read a set of acceptors from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is no such set, or empty, too large, not in order, or somebody is in it twice.
+        ProtocolError: the value is no such set: empty, too large, not in order, or with duplicates.
     """
     if isinstance(value, (list, tuple)) and 1 <= len(value) <= MOST_ACCEPTORS:
         members = tuple(map(acceptor_of, value))
@@ -137,7 +137,7 @@ def acceptor_of(value: object) -> AcceptorId:
     """Read the id of an acceptor.
 
     Raises:
-        ProtocolError: it is not [uuid, id of the store].
+        ProtocolError: the value is not [uuid, id of the store].
     """
     match value:
         case [bytes(node), int(store)] if len(node) == UUID_BYTES and 0 < store < 1 << 64:

@@ -1,12 +1,12 @@
-"""A force: how an operator has a register go on when a majority of its acceptors is lost for good.
+"""A force: an operator's recovery of a register whose majority of acceptors is lost for good.
 
-It takes a generation above all that were heard of, with an id drawn at random, on named survivors: *every* one of them
-has to promise, durably; the highest value that they have is written with them as its acceptors, by a majority of them.
-The quorum of the value that is changed is not asked for: it is what was lost.  What only others had accepted is lost
-with them, and if they come back their records count for nothing: whoever hears of the higher generation uses no lower.
+The force takes a generation above all known ones, with a random id, on named survivors. *Every* survivor must promise,
+durably; then a majority of them accepts their highest value, with the survivors as its acceptors. The quorum of the old
+value is not needed, since it is lost. Values that only lost acceptors had accepted are lost, too. If a lost acceptor
+comes back, its record counts for nothing: a node that hears of the higher generation uses no lower one.
 
-It is refused while quorums of both sets of the top value answer; not counted are those who have promised a generation
-without a value in it (a force that was begun and not ended), or know of two forces of theirs.
+A force is refused while quorums of both sets of the top value answer. An acceptor does not count if it has promised a
+generation without a value (an unfinished force), or knows two forces of its generation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Random
     from gossipkv.register.proposer import Effect
 
-READ_MS: Final = 2000  # Who has not answered by then counts as lost.
-PHASE_MS: Final = 10_000  # Nobody else may go on meanwhile, and a survivor's disk may be slow.
+READ_MS: Final = 2000  # An acceptor without an answer by then counts as lost.
+PHASE_MS: Final = 10_000  # No other round runs meanwhile, and a survivor's disk may be slow.
 
 
 @final
@@ -42,7 +42,7 @@ class Force:
         *,
         now_ms: int,
     ) -> None:
-        """`known`: who the acceptors were when last heard of."""
+        """`known`: the last known acceptors."""
         self.register = register
         self._ticket = ticket
         self._survivors = Acceptors.of(survivors).new
@@ -54,33 +54,33 @@ class Force:
         self._asked: set[AcceptorId] = set()
         self._answered: dict[AcceptorId, Record] = {}
         self._failed: dict[AcceptorId, str] = {}
-        self._top: tuple[Ballot, Value] | None = None  # The highest that anybody has shown.
-        self._read_ballot: Ballot | None = None  # Of the highest value that survivors had before they promised.
-        self._value: Value | None = None  # What is written.
+        self._top: tuple[Ballot, Value] | None = None  # The highest value that any acceptor has shown.
+        self._read_ballot: Ballot | None = None  # The ballot of the survivors' highest value before they promised.
+        self._value: Value | None = None  # The value that is written.
         self._effects: list[Effect] = []
         self.is_over = False
         self.wakes_at_ms = now_ms + READ_MS
         self._ask({*self._survivors, *(known.everyone if known is not None else ())})
 
     def take(self) -> list[Effect]:
-        """Take the effects that are to be done now."""
+        """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
     def wake(self, now_ms: int) -> None:
-        """Take in what time it is."""
+        """Process the passing of time."""
         if now_ms >= self.wakes_at_ms and not self.is_over:
             for acceptor in self._asked - self._answered.keys():
                 self._failed.setdefault(acceptor, "silent")
             self._move(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Take in that there will be no reply to a `Send`."""
+        """Process that no reply to a `Send` will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
-        """Take in a reply."""
-        # What there is is read also where two forces met.
+        """Process a reply."""
+        # A read returns the record also after conflicting forces.
         is_told = reply.verdict is Verdict.OK or (self._kind is Kind.READ and reply.verdict is Verdict.CONFLICTING)
         self._take(reply.by, reply.number, reply.record if is_told else None, reply.verdict.name.lower(), now_ms)
 
@@ -110,7 +110,7 @@ class Force:
         self._ask(self._survivors)
 
     def _move(self, now_ms: int) -> None:
-        """Go on, if the phase that is under way allows it."""
+        """Go to the next phase if this one allows it."""
         is_answered = len(self._answered) + len(self._failed) == len(self._asked)
         match self._kind:
             case Kind.READ if is_answered:
@@ -131,7 +131,7 @@ class Force:
         if theirs is None or self._top is None:
             self._refuse("no survivor has a value of this register")
             return
-        # By nodes: where the store was put back from a backup, it has the record under another id.
+        # Compare nodes, since a restored store has the record under another id.
         nodes = {acceptor.node for acceptor in theirs[1].acceptors.everyone}
         strangers = [survivor for survivor in self._survivors if survivor.node not in nodes]
         if strangers:
@@ -145,13 +145,13 @@ class Force:
             for acceptor, record in self._answered.items()
             if record.promise[:2] == top[:2] and (not record.conflict or record.conflict < top.generation)
         }
-        # A force that came to nothing stops all who hear of its generation, until there is a value in a higher one.
+        # An unfinished force blocks its generation, until a higher one has a value.
         is_begun = any(record.promise.generation > top.generation for record in self._answered.values())
         if value.acceptors.is_quorum(deciding) and not is_begun:
             self._refuse("a majority of its acceptors answers: there is nothing to force")
             return
         heard = max(max(record.promise.generation, record.conflict) for record in self._answered.values())
-        # A generation that somebody made up is beyond what the survivors take at once: then it takes several forces.
+        # A forged generation is beyond the leap that survivors accept, so it takes several forces.
         least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
         generation = min(heard + 1, least + MOST_GENERATION_LEAP)
         if generation > MOST_GENERATION:

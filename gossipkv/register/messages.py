@@ -1,15 +1,15 @@
-"""The messages of proposers and acceptors, and the record that an acceptor keeps, as MessagePack.
+"""The messages of proposers and acceptors, and the record of an acceptor, as MessagePack.
 
     request   [format, kind, register, [node, store], number, ballot, …]
-      READ      nothing more; the ballot (or nil) is evidence of a force that the other may not know
-      PREPARE   payload or nil    of a newcomer it is asked that it holds what belongs to this payload
-      ACCEPT    value, stays      whether it promises the proposer's next ballot, too
+      READ      nothing more; the ballot (or nil) is evidence of a force that the acceptor may not know
+      PREPARE   payload or nil    a newcomer must hold the data of this payload
+      ACCEPT    value, stays      `stays`: also promise the proposer's next ballot
       CREATE    value
     reply     [format, verdict, register, [node, store], number, ballot, record]
     record    [format, promise, accepted or nil, value or nil, conflict]
 
-A request is for one acceptor: another store at the same address is another one.  `number` is a round's; a reply repeats
-it with the ballot, so that what comes late is known for what it is.
+A request is for one acceptor; another store at the same address is another acceptor. `number` is a round's number. A
+reply repeats it with the ballot, so that late replies are recognised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Valu
 FORMAT: Final = 1
 REGISTER_BYTES: Final = 16
 MOST_NUMBER: Final = (1 << 62) - 1
-MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # A payload, all acceptors and all forces.
+MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # Bounds a payload with all acceptors and all forces.
 
 
 class Kind(IntEnum):
@@ -43,20 +43,20 @@ class Verdict(IntEnum):
     """The answers of an acceptor to a request."""
 
     OK = 0
-    BEHIND = 1  # It has promised or accepted more.
-    NO_RECORD = 2  # It knows nothing of this register.
-    MISSING = 3  # It does not hold what belongs to the payload.
-    CONFLICTING = 4  # There were two forces of this generation.
-    IMPLAUSIBLE = 5  # The ballot is made up, or was used for another value.
+    BEHIND = 1  # The acceptor has promised or accepted a higher ballot.
+    NO_RECORD = 2  # The acceptor has no record of this register.
+    MISSING = 3  # The acceptor lacks data of the payload.
+    CONFLICTING = 4  # The acceptor knows two forces of this generation.
+    IMPLAUSIBLE = 5  # The ballot is forged, or was used for another value.
 
 
 class Record(NamedTuple):
     """The state that an acceptor keeps of a register."""
 
     promise: Ballot
-    accepted: Ballot | None = None  # None: a newcomer, which has only promised.
+    accepted: Ballot | None = None  # None for a newcomer, which has only promised.
     value: Value | None = None
-    conflict: int = 0  # The last generation of which it heard of two forces (conflicting recoveries); 0: none.
+    conflict: int = 0  # The latest generation with two known forces (conflicting recoveries); 0 if there is none.
 
 
 class Request(NamedTuple):
@@ -66,10 +66,10 @@ class Request(NamedTuple):
     register: bytes
     to: AcceptorId
     number: int
-    ballot: Ballot | None = None  # None: only of READ.
-    value: Value | None = None  # Of ACCEPT and CREATE.
-    stays: bool = False  # Of ACCEPT.
-    holding: bytes | None = None  # Of PREPARE.
+    ballot: Ballot | None = None  # None only for READ.
+    value: Value | None = None  # For ACCEPT and CREATE.
+    stays: bool = False  # For ACCEPT.
+    holding: bytes | None = None  # For PREPARE.
 
 
 class Reply(NamedTuple):
@@ -80,7 +80,7 @@ class Reply(NamedTuple):
     by: AcceptorId
     number: int
     ballot: Ballot | None
-    record: Record | None  # As it is with this reply; the value is left out where the other knows it.
+    record: Record | None  # The record after the request, without a value that the proposer knows.
 
 
 def encode_request(request: Request) -> bytes:
@@ -109,13 +109,13 @@ def encode_record(record: Record) -> bytes:
     return packed
 
 
-@lru_cache(maxsize=16)  # Whoever gets what a request needs reads it first, and then the acceptor.
+@lru_cache(maxsize=16)  # The fetcher of missing data reads a request first, and then the acceptor.
 def decode_request(data: bytes) -> Request:
     """Read a request.
 
     Raises:
-        ProtocolError: it does not have that form.
-        UnsupportedFormat: of a newer version.
+        ProtocolError: the data does not have that form.
+        UnsupportedFormat: the data is of a newer version.
     """
     match _unpack(data, "a request to an acceptor"):
         case [int(kind), bytes(register), to, int(number), ballot, *more] if _is_addressed(register, number):
@@ -136,8 +136,8 @@ def decode_reply(data: bytes) -> Reply:
     """Read a reply.
 
     Raises:
-        ProtocolError: it does not have that form.
-        UnsupportedFormat: of a newer version.
+        ProtocolError: the data does not have that form.
+        UnsupportedFormat: the data is of a newer version.
     """
     match _unpack(data, "a reply of an acceptor"):
         case [int(verdict), bytes(register), by, int(number), ballot, record] if _is_addressed(
@@ -154,13 +154,13 @@ def decode_reply(data: bytes) -> Reply:
     raise ProtocolError("this is no reply of an acceptor", {"got": repr(data[:40])})
 
 
-@lru_cache(maxsize=64)  # What was kept is judged by again when the next request comes.
+@lru_cache(maxsize=64)  # The next request is judged by the record of the last one.
 def decode_record(data: bytes) -> Record:
     """Read a record.
 
     Raises:
-        ProtocolError: it does not have that form.
-        UnsupportedFormat: of a newer version.
+        ProtocolError: the data does not have that form.
+        UnsupportedFormat: the data is of a newer version.
     """
     record = _record_of(_unpack(data, "a record of an acceptor"))
     if record.accepted is not None and record.value is None:

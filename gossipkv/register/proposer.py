@@ -1,22 +1,12 @@
-"""The proposer of CASPaxos, for one register: rounds of prepare and accept, one at a time, each for all that waits.
+"""The proposer of CASPaxos for one register: rounds of prepare and accept, one at a time, each for all waiting changes.
 
-A round takes a ballot that nobody has had.  *Prepare* is asked until those who promised are a quorum of the highest
-value that they told of, wherever it began; the changes that wait are applied to that value, one after the other;
-*accept* needs a quorum of the value that is changed and of the one that is written.  Whatever is not a success drops
-what is cached, and another ballot is taken.  After a success of a proposer that stays, its next round needs no prepare:
-the accept has promised that ballot, which counts where those who accepted are a quorum of the value just written.
+A round takes a fresh ballot. *Prepare* needs promises of a quorum of the highest accepted value that they report; the
+waiting changes are applied to this value in turn. *Accept* needs a quorum of the old and of the new value. A failure
+drops the cache, and the next round takes another ballot. After a success, the accepts of a proposer that stays have
+promised its next ballot. Its next round needs no prepare if they are a quorum of the value just written.
 
-What must never be otherwise, each seen to lose a commit in a model or elsewhere (`docs/development/register.md`):
-
-* A set of acceptors is changed by way of a joint configuration, which is entered from one set when all newcomers have
-  promised this very ballot and hold what belongs to the value; and is left only by who has itself committed a value
-  with its id, in an earlier ballot, and finds it on top.
-* A read, or a change that its function refuses, is a whole round that writes the same value; a quorum read does
-  without, where a quorum shows one accepted ballot.
-* Who hears of a higher generation uses no lower one, nor that one before it has seen a value accepted in it; where
-  there are two forces of one generation, none.
-
-A change has three outcomes: done, refused (it is not done and will not be), and unknown: some may have accepted it.
+A change has three outcomes: done, refused (it will never be done), and unknown (some acceptors may have accepted it).
+The class `Proposer` lists the rules of safety.
 """
 
 from __future__ import annotations
@@ -37,28 +27,28 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Random
     from gossipkv.register.changes import Functions
 
-# Of one phase.  Acceptors answer within milliseconds; one whose disk is busy may take a second.
+# Time of one phase. Acceptors answer within milliseconds; one with a busy disk may take a second.
 PHASE_MS: Final = 1000
 
-# Pauses after a round that came to nothing: any time up to this, doubled each time.
+# Bounds of the random pause after a failed round, doubled each time.
 LEAST_PAUSE_MS: Final = 4
 MOST_PAUSE_MS: Final = 128
 
-# How far above the highest ballot that it has heard of a round begins: one, doubled after each that came to nothing, up
-# to this.  Who stays takes a ballot a millisecond; who outbids it by one is behind when it is heard, again and again.
+# Distance of a round's ballot from the highest known one: one, doubled after each failed round, up to this bound. A
+# proposer that stays takes a ballot a millisecond, so a ballot just one above is too low when it arrives.
 MOST_OUTBID: Final = 1 << 10
 
-MOST_LOOKS: Final = 5  # Of a read, before it takes a round: while somebody writes a quorum shows two ballots at times.
-MOST_BATCH: Final = 256  # Changes of one round.
-MOST_QUEUE: Final = 4096  # Changes that wait.
+MOST_LOOKS: Final = 5  # Quorum reads before a round: while a node writes, a quorum may show two ballots.
+MOST_BATCH: Final = 256  # Changes in one round.
+MOST_QUEUE: Final = 4096  # Waiting changes.
 NEVER_MS: Final = 1 << 60
 
 
 class Reconfigure(NamedTuple):
-    """A wish that these be the acceptors, if those are: of two who change a set at once, one is refused."""
+    """A change of the acceptors, if they are `instead`: of two concurrent changes of a set one is refused."""
 
     members: tuple[AcceptorId, ...]
-    instead: tuple[AcceptorId, ...] | None = None  # None: whoever they are.
+    instead: tuple[AcceptorId, ...] | None = None  # None: any acceptors.
 
 
 class End(Enum):
@@ -74,20 +64,20 @@ class Outcome(NamedTuple):
 
     ticket: int
     end: End
-    result: bytes = b""  # Of the function, if done.
-    code: str = ""  # Of `errors`, if refused.
-    message: str = ""  # Why, if not done.
-    value: Value | None = None  # As committed with it.
+    result: bytes = b""  # The result of the function, if done.
+    code: str = ""  # A code of `errors`, if refused.
+    message: str = ""  # The reason, if not done.
+    value: Value | None = None  # The value that was committed with the change.
     ballot: Ballot | None = None
 
 
 class Send(NamedTuple):
-    """Ask an acceptor; `receive` is to be told its reply, or `unreachable` that there will be none."""
+    """Ask an acceptor; call `receive` with the reply, or `unreachable` if none will come."""
 
     to: AcceptorId
     number: int
     request: bytes
-    accepts: bool = False  # It is asked to accept a value.
+    accepts: bool = False  # The acceptor is asked to accept a value.
 
 
 Effect = Send | Outcome
@@ -96,88 +86,99 @@ Effect = Send | Outcome
 @final
 @dataclass(slots=True)
 class Pending:
-    """A change that waits, or is under way."""
+    """A change that waits, or is in a round."""
 
     ticket: int
     want: Change | Reconfigure
     deadline_ms: int
-    sent: int = 0  # In how many rounds acceptors were asked to accept it.
-    looks: int = 0  # Of a read, where no quorum has shown one accepted ballot.
-    over: bool = False  # Its outcome is told.
+    sent: int = 0  # Rounds in which acceptors were asked to accept it.
+    looks: int = 0  # Quorum reads that have shown no single accepted ballot.
+    over: bool = False  # The outcome was reported.
 
     @property
     def needs_round(self) -> bool:
-        """Whether a read goes on by a whole round: who is about to write would be behind it, and begin anew."""
+        """True if a read goes on by a whole round, which interrupts another proposer that is about to write."""
         return self.looks >= MOST_LOOKS
 
 
 @final
 @dataclass(slots=True)
 class Round:
-    """One phase of a round, with what those before have found."""
+    """One phase of a round, with the findings of earlier phases."""
 
     kind: Kind
     number: int
     deadline_ms: int
     batch: list[Pending]
     ballot: Ballot | None = None
-    stays: bool = False  # The next ballot is promised with what is accepted.
+    stays: bool = False  # The accepts also promise the next ballot.
     asked: set[AcceptorId] = field(default_factory=set)
-    answered: dict[AcceptorId, Record] = field(default_factory=dict)  # Who did what it was asked.
+    answered: dict[AcceptorId, Record] = field(default_factory=dict)  # Acceptors that did as asked.
     failed: dict[AcceptorId, str] = field(default_factory=dict)
-    newcomers: frozenset[AcceptorId] = frozenset()  # Asked for a promise, when the value was known.
-    best: tuple[Ballot, Value] | None = None  # The highest that was accepted, by those who answered.
-    base: Value | None = None  # What is changed.
-    value: Value | None = None  # What is written.
-    results: list[Applied | Refused | None] = field(default_factory=list)  # Of the batch; None: of an `Reconfigure`.
+    newcomers: frozenset[AcceptorId] = frozenset()  # New acceptors that must promise and hold the value's data.
+    best: tuple[Ballot, Value] | None = None  # The highest value that the answering acceptors have accepted.
+    base: Value | None = None  # The value that is changed.
+    value: Value | None = None  # The value that is written.
+    # Results of the batch; None for a `Reconfigure`.
+    results: list[Applied | Refused | None] = field(default_factory=list)
 
     @property
     def unheard(self) -> set[AcceptorId]:
-        """The acceptors that were asked and have not answered yet."""
         return self.asked - self.answered.keys() - self.failed.keys()
 
 
 @final
 @dataclass(slots=True)
 class Cache:
-    """The value that was committed last, and the promises for the ballot after it: the next round needs no prepare."""
+    """The last committed value, and the promises of the next ballot: the next round needs no prepare."""
 
     value: Value
     ballot: Ballot
-    number: int  # Of the accepts that promised it.
+    number: int  # Number of the accepts that promised it.
     promised: set[AcceptorId]
 
 
 @final
 class Proposer:
-    """The proposals of one node to one register."""
+    """The proposals of one node to one register.
+
+    A violation of any of these rules lost a commit in a model or elsewhere (`docs/development/register.md`):
+
+    * A set of acceptors changes by a joint configuration. A round enters one from a single set, when all newcomers have
+      promised this very ballot and hold the value's data. Only a proposer that has itself committed a value with the
+      joint id in an earlier ballot, and finds it on top, leaves the joint configuration.
+    * A read, or a change that its function refuses, is a whole round that writes the same value. A quorum read needs no
+      round if a quorum shows one accepted ballot.
+    * A proposer that hears of a higher generation uses no lower one, and uses the higher one only after it has seen a
+      value accepted in it. If two forces of one generation exist, it uses neither.
+    """
 
     def __init__(self, register: bytes, functions: Functions, random: Random, acceptors: Acceptors | None) -> None:
-        """`acceptors`: who they were when last heard of; the register itself says who they are."""
+        """`acceptors`: the last known ones; the register itself names the present ones."""
         self.register = register
         self.known = acceptors
         self._functions = functions
         self._random = random
         self._id = draw_id(random)
         self._number = random.getrandbits(40)
-        self._top = BELOW  # The highest ballot of a value that was accepted anywhere.
-        self._heard = ZERO  # The highest that was promised anywhere.
-        self._conflict = 0  # The last generation of two forces.
-        self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both.
-        self._evidence: tuple[Ballot, ...] = ()  # A ballot of each.
-        self._committed = 0  # The joint id that this proposer has committed last; a force ends them all.
+        self._top = BELOW  # The highest ballot of an accepted value.
+        self._heard = ZERO  # The highest promised ballot.
+        self._conflict = 0  # The latest generation with two forces.
+        self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both forces.
+        self._evidence: tuple[Ballot, ...] = ()  # A ballot of each force.
+        self._committed = 0  # The joint id that this proposer has committed last; a force ends all joint ids.
         self._queue: deque[Pending] = deque()
         self._round: Round | None = None
         self._cache: Cache | None = None
-        self._failures = 0  # Rounds in a row.
+        self._failures = 0  # Consecutive failed rounds.
         self._not_before_ms = 0
-        self._why = ""  # The last one failed.
+        self._why = ""  # Why the last round failed.
         self._effects: list[Effect] = []
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, ticket: int, want: Change | Reconfigure, *, now_ms: int, deadline_ms: int) -> None:
-        """Have a change made; its `Outcome` comes by the deadline.  Raises BadRequest: there is no such function."""
+        """Submit a change; its `Outcome` comes by the deadline. Raises BadRequest: the function is unknown."""
         if isinstance(want, Change):
             function_of(self._functions, want)
         else:
@@ -190,7 +191,7 @@ class Proposer:
         self._begin(now_ms)
 
     def learn(self, record: Record) -> None:
-        """Take in what an acceptor has, as it told somebody here."""
+        """Process the record of an acceptor, from any reply."""
         if record.conflict > self._conflict:
             self._conflict, self._evidence = record.conflict, ()
         for ballot in (record.promise, record.accepted):
@@ -203,29 +204,29 @@ class Proposer:
             self._top, self.known = record.accepted, record.value.acceptors
 
     def take(self) -> list[Effect]:
-        """Take the effects that are to be done now."""
+        """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
     def begin_anew(self, why: str, *, now_ms: int) -> None:
-        """Drop the round that is under way, and what is cached: who was counted is to be asked again."""
+        """Drop the round and the cache: the acceptors must be asked again."""
         self._cache = None
         if self._round is not None:
             self._fail(self._round, now_ms)
             self._why = why
 
     def end(self, why: str) -> None:
-        """Tell what waits that it comes to nothing more, and propose nothing by itself."""
+        """Refuse all waiting changes, and propose nothing more."""
         for pending in self._pendings():
             self._refuse(pending, "UNAVAILABLE", why)
         self._queue.clear()
         self._round, self._cache, self._committed = None, None, 0
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     @property
     def wakes_at_ms(self) -> int:
-        """When `wake` is to be called."""
+        """Time at which to call `wake` next."""
         times = [pending.deadline_ms for pending in self._pendings()]
         if self._round is not None:
             times.append(self._round.deadline_ms)
@@ -234,7 +235,7 @@ class Proposer:
         return min(times, default=NEVER_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Take in what time it is."""
+        """Process the passing of time."""
         for pending in self._pendings():
             if pending.deadline_ms <= now_ms:
                 self._give_up(pending)
@@ -244,29 +245,29 @@ class Proposer:
         self._begin(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Take in that there will be no reply to a `Send`."""
+        """Process that no reply to a `Send` will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
-        """Take in a reply, whenever it comes, and however often."""
+        """Process a reply; late and repeated replies are harmless."""
         if reply.record is not None:
             self.learn(reply.record)
             if reply.record.conflict < self._conflict == reply.record.promise.generation:
-                self._show([reply.by])  # What it was sent before is lost, or it came later.
+                self._show([reply.by])  # The evidence was lost, or overtaken by this reply.
             phase, value = self._round, reply.record.value
             if phase is not None and phase.kind is Kind.READ and value is not None and self._is_deposed(self._top):
-                self._ask(phase, value.acceptors.everyone)  # Whoever was an acceptor may know of a later force.
+                self._ask(phase, value.acceptors.everyone)  # Any former acceptor may know of a later force.
         if self._round is not None and reply.number == self._round.number and reply.ballot != self._round.ballot:
-            return  # It tells of another ballot.
+            return  # The reply is about another ballot.
         if reply.verdict is Verdict.OK:
             self._take(reply.by, reply.number, reply.record, "", now_ms)
             return
         promise = reply.record.promise if reply.record is not None else ZERO
         if reply.verdict is Verdict.IMPLAUSIBLE and promise.generation == self._heard.generation:
-            # Somebody's counter was made up.  It is climbed to by leaps, so that who was lied to takes part again.
+            # An acceptor has promised a forged counter. Climb to it by leaps, so that this acceptor takes part again.
             leap = min(promise.counter + MOST_LEAP, MOST_COUNTER) - MOST_OUTBID
             self._heard = max(self._top, promise._replace(counter=max(promise.counter, leap)))
-            self._id = draw_id(self._random)  # Counters of this one may come again.
+            self._id = draw_id(self._random)  # Counters of the old id may be used again.
         self._take(reply.by, reply.number, None, reply.verdict.name.lower().replace("_", " "), now_ms)
 
     def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
@@ -288,14 +289,14 @@ class Proposer:
         go_on[phase.kind](phase, now_ms)
 
     def _see(self, phase: Round, record: Record) -> None:
-        """Take in what somebody had accepted; of a higher value than the others', its acceptors are asked, too."""
+        """Note an accepted value; if it is the highest, ask its acceptors, too."""
         ballot, value = record.accepted, record.value
         is_known = phase.base is not None or (phase.best is not None and ballot is not None and ballot <= phase.best[0])
         if ballot is not None and value is not None and not is_known:
             phase.best = ballot, value
             self._ask(phase, value.acceptors.everyone)
 
-    # -- rounds ------------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     @property
     def _has_work(self) -> bool:
@@ -303,7 +304,7 @@ class Proposer:
         return bool(self._queue) or (is_between and not self._is_deposed(self._top))
 
     def _is_deposed(self, ballot: Ballot) -> bool:
-        """Whether a higher generation than a ballot's was heard of, or two forces of its own."""
+        """Return True if a higher generation than the ballot's is known, or two forces of the ballot's generation."""
         return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict
 
     def _pendings(self) -> list[Pending]:
@@ -311,7 +312,7 @@ class Proposer:
         return [*self._queue, *(pending for pending in under_way if not pending.over)]
 
     def _begin(self, now_ms: int) -> None:
-        """Begin a round, if there is something to do and none is under way."""
+        """Begin a round, if there is work and no round is running."""
         if self._round is not None or now_ms < self._not_before_ms or not self._has_work:
             return
         if self.known is None:
@@ -352,8 +353,8 @@ class Proposer:
 
     def _propose(self, batch: list[Pending], now_ms: int) -> None:
         cache, self._cache = self._cache, None
-        # When this proposer hears of a force its cache still has promises of the generation before: accepts sent with
-        # them would be taken by the majority that was lost and is back, as if nobody had been heard of.
+        # After news of a force, the cache still has promises of the generation before. Accepts with these would be
+        # taken by the lost majority if it is back, as if no force had happened.
         if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
             outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
             counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
@@ -373,8 +374,8 @@ class Proposer:
         acceptors = phase.best[1].acceptors if phase.best is not None else self.known
         assert acceptors is not None
         has_quorum = acceptors.is_quorum(phase.answered.keys())
-        # Survivors of a force that have promised and not accepted are, with the majority that was lost and is back, a
-        # quorum of the value before it: a round builds only on a value of its own ballot's generation and force.
+        # Survivors of a force that have promised and not accepted could form, with the lost majority, a quorum of the
+        # value before. So a round builds only on a value of its own ballot's generation and force.
         if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:
             phase.base = phase.best[1]
             self._invite(phase, now_ms)
@@ -382,13 +383,13 @@ class Proposer:
             self._fail(phase, now_ms)
 
     def _invite(self, phase: Round, now_ms: int) -> None:
-        """Ask the newcomers of a new set for this ballot's promise, now that it is known what they have to hold."""
+        """Ask the newcomers of a new set for this ballot's promise, now that the value they must hold is known."""
         base = phase.base
         assert base is not None
         members = _members_wanted(phase.batch, base.acceptors)
         if members is not None:
             phase.newcomers = frozenset(members) - base.acceptors.everyone
-            for newcomer in phase.newcomers:  # Some may have been asked before, but not what they hold.
+            for newcomer in phase.newcomers:  # A newcomer asked earlier was not asked about the value's data.
                 phase.answered.pop(newcomer, None)
                 phase.failed.pop(newcomer, None)
             phase.asked -= phase.newcomers
@@ -408,7 +409,8 @@ class Proposer:
         assert base is not None
         assert ballot is not None
         acceptors, payload = base.acceptors, base.payload
-        batch = [pending for pending in prepared.batch if not pending.over]  # The rest are refused.
+        # Requesters of the others have been refused.
+        batch = [pending for pending in prepared.batch if not pending.over]
         results: list[Applied | Refused | None] = []
         for pending in batch:
             result = self._apply(pending.want, base._replace(payload=payload), ballot.generation)
@@ -425,7 +427,8 @@ class Proposer:
         self._number += 1
         phase = Round(Kind.ACCEPT, self._number, now_ms + PHASE_MS, batch, ballot, base=base, results=results)
         phase.value = Value(acceptors, payload, base.forces)
-        phase.stays = self._top.proposer == ballot.proposer  # The last value was written here: the next probably is.
+        # This node wrote the last value, so it probably writes the next.
+        phase.stays = self._top.proposer == ballot.proposer
         self._round = phase
         self._ask(phase, base.acceptors.everyone | acceptors.everyone)
 
@@ -459,7 +462,7 @@ class Proposer:
             self._begin(now_ms)
 
     def _end(self, phase: Round, value: Value, ballot: Ballot) -> None:
-        """Tell what became of the changes of a round that was committed."""
+        """Report the outcomes of the changes of a committed round."""
         for pending, result in zip(phase.batch, phase.results, strict=True):
             match result:
                 case Applied():
@@ -467,7 +470,7 @@ class Proposer:
                 case Refused() if pending.sent == 1:
                     refused = Outcome(pending.ticket, End.REFUSED, b"", result.code, result.message, value, ballot)
                     self._tell(pending, refused)
-                case Refused():  # It may have been done, and later ones have covered it.
+                case Refused():  # An earlier round may have done the change, and later ones may hide it.
                     self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", result.message, value, ballot))
                 case None:
                     assert isinstance(pending.want, Reconfigure)
@@ -476,16 +479,16 @@ class Proposer:
                     elif not pending.over:
                         self._queue.appendleft(pending)
 
-    # -- quorum reads ------------------------------------------------------------------------------------------------
+    # -- quorum reads --------------------------------------------------------------------------------------------------
 
     def _quorum_read(self, phase: Round, now_ms: int) -> None:
-        """See whether a quorum shows one accepted ballot: then no other was committed before this was asked."""
+        """Check if a quorum shows one accepted ballot: then no other was committed before this read began."""
         unheard = phase.unheard
         if phase.best is not None:
             ballot, value = phase.best
             agreed = {acceptor for acceptor, record in phase.answered.items() if record.accepted == ballot}
-            # A joint configuration is read by a whole round, which commits it here, so that this proposer may leave it:
-            # where the one that entered it has died nobody else does, as long as nothing is written.
+            # A joint configuration is read by a whole round. That commits the joint id here, so that this proposer may
+            # leave it: if the proposer that entered it has died, no other node does so without a write.
             is_plain = not value.acceptors.joint and not self._is_deposed(ballot)
             if is_plain and value.acceptors.is_quorum(agreed):
                 self._round, self._failures = None, 0
@@ -495,12 +498,12 @@ class Proposer:
                 return
             if is_plain and value.acceptors.is_quorum(agreed | unheard):
                 return
-        # Who has not answered yet may know of a later force.
+        # An acceptor that has not answered may know of a later force.
         if not unheard or (phase.best is not None and not self._is_deposed(self._top)):
             self._end_read(phase, now_ms)
 
     def _end_read(self, phase: Round, now_ms: int) -> None:
-        """Go on where a quorum read has shown nothing: once more, then by a whole round, or not at all."""
+        """Continue after a quorum read without a result: read again, start a whole round, or give up."""
         for pending in reversed(phase.batch):
             pending.looks += 1
             if not pending.over:
@@ -520,21 +523,21 @@ class Proposer:
             )
         self._fail(phase, now_ms)
 
-    # -- what comes to nothing ---------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------------
 
     def _phase_over(self, phase: Round, now_ms: int) -> None:
-        """Take in that a phase has had its time."""
+        """Process the end of a phase's time."""
         for acceptor in phase.unheard:
             phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
         if phase.kind is Kind.READ:
-            for pending in phase.batch:  # Silence is waited for once.
+            for pending in phase.batch:  # A silent acceptor is awaited only once.
                 pending.looks = MOST_LOOKS
             self._end_read(phase, now_ms)
         else:
             self._fail(phase, now_ms)
 
     def _fail(self, phase: Round, now_ms: int) -> None:
-        """Drop a round; its changes wait for the next, which has another ballot."""
+        """Drop a round; its changes wait for the next one, with another ballot."""
         said = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
         self._why = f"no quorum of the acceptors: {said or 'those who answered know of no value'}"
         self._round = self._cache = None
@@ -543,12 +546,12 @@ class Proposer:
         self._not_before_ms = now_ms + 1 + int(self._random.random() * pause_ms)
         waiting = [pending for pending in phase.batch if not pending.over]
         if phase.newcomers & phase.failed.keys():
-            self._queue.extend(waiting)  # Newcomers who do not answer hold up nobody else.
+            self._queue.extend(waiting)  # Silent newcomers must not delay other changes.
         else:
             self._queue.extendleft(reversed(waiting))
 
     def _give_up(self, pending: Pending) -> None:
-        """Tell that a change is not done by its deadline."""
+        """Report that a change was not done by its deadline."""
         if pending.sent:
             self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", self._why or "no answer in time"))
         else:
@@ -564,14 +567,14 @@ class Proposer:
             self._effects.append(outcome)
 
     def _found_conflict(self, one: Ballot, other: Ballot, shown: Record) -> None:
-        """Have the acceptors of both know of two forces of one generation: each refuses both from then on, for good."""
+        """Show two forces of one generation to the acceptors of both: each refuses both from then on, for good."""
         self._conflict, self._evidence = one.generation, (one, other)
         for side in (self.known, shown.value.acceptors if shown.value is not None else None):
             self._sides |= side.everyone if side is not None else frozenset()
         self._show(self._sides)
 
     def _show(self, acceptors: Iterable[AcceptorId]) -> None:
-        """Send acceptors the evidence of two forces, if it is here."""
+        """Send acceptors the evidence of two forces, if this node has it."""
         for acceptor in sorted(acceptors):
             for evidence in self._evidence:
                 read = Request(Kind.READ, self.register, acceptor, 0, evidence)
@@ -579,7 +582,7 @@ class Proposer:
 
 
 def _members_wanted(batch: list[Pending], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
-    """The set that a round is to go over to, from one set; None: none."""
+    """Return the set that a round must change to, from one set; None if it needs no change."""
     want = batch[0].want if batch else None
     if not isinstance(want, Reconfigure) or acceptors.joint or want.members == acceptors.new:
         return None

@@ -1,16 +1,14 @@
-"""What acceptors have seen of each other's stores: so one that was put back to an older copy is known for what it is.
+"""Seen positions: acceptors note how far they have seen each other's stores, to detect a restored older copy.
 
-A store is at a *position*: an incarnation, which is an opening of it in which something was written, and the batches
-that are synced in that.  An incarnation has a number and something drawn at random: an older copy that is opened takes
-the next number again.  Every message between nodes that decide tells the position of its sender and what that has seen
-of the other acceptors; what is seen is kept in the batch that is synced next, whatever that is for.  No message and no
-sync is made for it.
+A *position* is an incarnation (an opening of a store in which something was written) and its number of synced batches.
+An incarnation has a number and a random id, since a restored copy takes the next number again. Every message between
+deciding nodes carries the sender's position, and the positions that it has seen of other acceptors. Seen positions are
+kept in the next batch that is synced anyway, so they cost no message and no sync.
 
-A store is *behind* where its own past has not what anybody has seen of it; it finds that itself, as soon as it is told,
-and neither promises nor accepts nor answers from then on, for good.  Who asks counts a reply only of who was told with
-the request what is known of it by now.
-
-What is not synced was never told, so no crash takes a store behind.  What nobody who is left has seen, nobody can miss.
+A store is *behind* if its own past lacks a position that others have seen. It finds that when it is told; from then on
+it never promises, accepts or answers. A proposer counts a reply only if its request told the acceptor all positions of
+it that are known by now. Unsynced state is never told, so a crash takes no store behind. A position that no remaining
+node has seen cannot be missed.
 """
 
 from __future__ import annotations
@@ -29,15 +27,15 @@ if TYPE_CHECKING:
 
     from gossipkv.register.ballot import Random
 
-# In the space of decisions.
-POSITION: Final = b"p"  # With the number of an incarnation: what was drawn for it, and its batches.
-SEEN: Final = b"s"  # With an acceptor: the positions in which that was seen.
-BEHIND: Final = b"b"  # With the id of a store: why that is behind.
+# Keys in the space of decisions.
+POSITION: Final = b"p"  # With the number of an incarnation: its random id and its batches.
+SEEN: Final = b"s"  # With an acceptor: the positions in which it was seen.
+BEHIND: Final = b"b"  # With the id of a store: why it is behind.
 
 MOST_NUMBER: Final = (1 << 64) - 1
-MOST_BYTES: Final = 4096  # Of what is told.
-MOST_INCARNATIONS: Final = 1000  # Of its own that a store remembers: nobody who is told has been away for longer.
-MOST_UNCHECKED: Final = 4  # Incarnations of another that are known by hearsay alone.
+MOST_BYTES: Final = 4096  # Bounds the told positions.
+MOST_INCARNATIONS: Final = 1000  # Own incarnations that a store remembers; no node is away for longer.
+MOST_UNCHECKED: Final = 4  # Incarnations of another store that are known by hearsay alone.
 MOST_ACCEPTORS: Final = 256
 
 
@@ -46,35 +44,34 @@ class Position(NamedTuple):
 
     incarnation: int
     drawn: int
-    batches: int  # That are synced in it; 0: none yet, and the next opening takes the number again.
+    batches: int  # Synced batches; while it is 0 the next opening takes the number again.
 
     @property
     def opening(self) -> Opening:
-        """In which opening of the store."""
         return self[:2]
 
 
-Opening = tuple[int, int]  # Of a store: the incarnation, and what was drawn for it.
-Reached = dict[Opening, int]  # How many batches each had.
+Opening = tuple[int, int]  # The incarnation of a store, and its random id.
+Reached = dict[Opening, int]  # The number of batches of each opening.
 
 
 @final
 class Seen:
-    """The position of one store, and what was seen of others."""
+    """The position of one store, and the seen positions of others."""
 
     def __init__(self, me: AcceptorId, records: Iterable[tuple[bytes, bytes]], random: Random) -> None:
-        """`records`: those of the space under the keys above.  Raises ProtocolError: they cannot be read."""
+        """`records`: the records under the keys above. Raises ProtocolError: they cannot be read."""
         self.me = me
-        self.behind = ""  # Why this store is behind; empty: nobody has said so.
+        self.behind = ""  # Why this store is behind; empty if no node has said so.
         self._past: Reached = {}
         self._others: dict[AcceptorId, Reached] = {}
         for key, value in records:
             self._load(key[:1], key[1:], value)
-        self._now = Position(max(self._past, default=(0, 0))[0] + 1, draw_id(random), 0)  # As synced.
-        self._appended = 0  # Batches.
-        self._changed: set[AcceptorId] = set()  # Of whom more was seen than is kept.
-        self._speaks: dict[AcceptorId, Opening] = {}  # In which opening each has spoken here last.
-        self._right: dict[AcceptorId, Reached] = {}  # What each was told of its past, and has not denied.
+        self._now = Position(max(self._past, default=(0, 0))[0] + 1, draw_id(random), 0)  # The position as synced.
+        self._appended = 0  # Appended batches.
+        self._changed: set[AcceptorId] = set()  # Acceptors with positions that are not kept yet.
+        self._speaks: dict[AcceptorId, Opening] = {}  # The opening in which each acceptor has spoken here last.
+        self._right: dict[AcceptorId, Reached] = {}  # The told positions of each acceptor that it has not denied.
 
     def _load(self, kind: bytes, key: bytes, value: bytes) -> None:
         if kind == POSITION:
@@ -87,10 +84,10 @@ class Seen:
         elif key == _key(self.me.store):
             self.behind = value.decode()
 
-    # -- what is kept ------------------------------------------------------------------------------------------------
+    # -- persistence ---------------------------------------------------------------------------------------------------
 
     def records(self) -> dict[bytes, bytes | None]:
-        """What goes along with the batch that is appended now; `synced` is to be said when that is on the disk."""
+        """Return the records for the batch that is appended now; call `synced` when it is on the disk."""
         self._appended += 1
         incarnation, drawn, _ = self._now
         records: dict[bytes, bytes | None] = {POSITION + _key(incarnation): msgpack.packb([drawn, self._appended])}
@@ -106,23 +103,23 @@ class Seen:
         return records
 
     def synced(self) -> None:
-        """Take in that the next of those batches is on the disk."""
+        """Process that the next of these batches is on the disk."""
         self._now = self._now._replace(batches=self._now.batches + 1)
         self._past[self._now.opening] = self._now.batches
 
-    # -- what is told ------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
-        """Where this store is, as synced."""
+        """The position of this store, as synced."""
         return self._now
 
     def seen_of(self, acceptor: AcceptorId) -> Reached:
-        """Where an acceptor was seen."""
+        """Return the positions in which an acceptor was seen."""
         return {**self._others.get(acceptor, {})}
 
     def tell(self, acceptors: Iterable[AcceptorId], word: bytes = b"") -> bytes:
-        """What to say: where this store is, where these were seen, and the word that the reader wants to be told."""
+        """Return this store's position, the seen positions of these acceptors, and the word that the reader expects."""
         rows: list[list[object]] = []
         if not self._now.batches and self._past:
             last = max(self._past)
@@ -136,14 +133,14 @@ class Seen:
         return packed
 
     def tell_node(self, node: bytes) -> bytes:
-        """What to say to a node of which only the uuid is known."""
+        """Return the message for a node of which only the uuid is known."""
         return self.tell([acceptor for acceptor in self._others if acceptor.node == node])
 
     def hear(self, data: bytes) -> bool:
-        """Take in what somebody tells; whether rounds may count on a store that has gone back: they are to begin anew.
+        """Process another node's positions; return True if rounds may count on a restored store, and must begin anew.
 
         Raises:
-            ProtocolError: it does not have that form.
+            ProtocolError: the data does not have that form.
         """
         is_news, by = False, None
         for acceptor, position in positions_in(data):
@@ -152,15 +149,15 @@ class Seen:
                 is_news |= self._check(position)
                 continue
             if acceptor == by:
-                self._speaks[acceptor] = position.opening  # Of two the last is where it is now.
+                self._speaks[acceptor] = position.opening  # Of two openings the last is the present one.
             if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):
                 is_news |= self._see(acceptor, position)
         return is_news
 
     def is_counted(self, by: AcceptorId, told: Mapping[Opening, int], data: bytes) -> bool:
-        """Whether a reply counts: of who was told so much of itself with the request, and has said this, as was heard.
+        """Return True if `told` with the request, and `data` in the reply, cover the sender's known past.
 
-        If so, all that was known of its past is right, and only the newest is told again.
+        If so, the reply counts, that past is confirmed, and only the sender's newest position is told again.
         """
         said = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
         if not said:
@@ -175,7 +172,7 @@ class Seen:
         return True
 
     def _see(self, acceptor: AcceptorId, position: Position) -> bool:
-        """Know of a position; whether it is in another opening than the one that spoke here last, and news of that."""
+        """Note a position; return True if it is news, and of another opening than the one that spoke here last."""
         if acceptor not in self._others and len(self._others) >= MOST_ACCEPTORS:
             first = next(iter(self._others))
             del self._others[first]
@@ -193,12 +190,12 @@ class Seen:
         return opening != speaks and (not before or opening < speaks)
 
     def has_been(self, position: Position) -> bool:
-        """Whether this store has been there, as far as it remembers."""
+        """True if this store has been at a position, as far as it remembers."""
         is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
         return position.batches <= self._past.get(position.opening, 0) or is_forgotten
 
     def _check(self, position: Position) -> bool:
-        """Look whether this store has been where it was seen; whether it is known only now to be behind."""
+        """Check whether this store has been at a position; return True if that first shows that the store is behind."""
         if self.behind or self.has_been(position):
             return False
         mine = self._past.get(position.opening, 0)
@@ -209,12 +206,12 @@ class Seen:
         return True
 
 
-@lru_cache(maxsize=16)  # Of a reply it is heard first, and then asked whether it counts.
+@lru_cache(maxsize=16)  # A reply is heard first, and then checked by `is_counted`.
 def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
-    """What somebody tells, its own position first; of rows with more columns than these the others are passed over.
+    """Return the positions in a message, the sender's own first; extra columns are ignored.
 
     Raises:
-        ProtocolError: it does not have that form.
+        ProtocolError: the data does not have that form.
     """
     if len(data) > MOST_BYTES:
         raise ProtocolError(f"what was seen is told in at most {MOST_BYTES} bytes", {"got": len(data)})
@@ -231,10 +228,10 @@ def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
 
 
 def teller_of(data: bytes) -> tuple[bytes, bytes]:
-    """Return the node that tells it, and the word that it knows; nothing where it says none.
+    """Return the sender's node and the word that it knows; both empty if it says none.
 
     Raises:
-        ProtocolError: it does not have that form.
+        ProtocolError: the data does not have that form.
     """
     told = positions_in(data)
     match _rows(data):

@@ -1,11 +1,11 @@
-"""Registers under Trio: this node's acceptor over its store, its proposers, and the ways to other acceptors.
+"""Registers under Trio: this node's acceptor over its store, its proposers, and requests to other acceptors.
 
     registers = Registers(space, me, functions, holds, ask, random)
     nursery.start_soon(registers.run)                   # beside the space's own `run`
     outcome = await registers.change(register, change, timeout_s=1)
     reply = await registers.answer(request)             # of another node's proposer
 
-What is decided is decided by the cores; here is who waits, and when the disk and others are asked.
+The cores decide; the shell lets callers wait, and asks the disk and other nodes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from gossipkv.register.space import Space
 
 
-LATE_S: Final = 0.2  # A core says itself what became of a change by its deadline; it may be woken late.
+LATE_S: Final = 0.2  # A core reports an outcome by the deadline, but may be woken late.
 FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
 
 class OnReply(Protocol):
-    """A function that is told the reply to a request, and what the acceptor has seen, or why there is none."""
+    """A callback for the reply to a request and the acceptor's seen positions, or the reason why none came."""
 
     def __call__(self, reply: bytes | None, why: str, seen: bytes | None = None) -> None: ...
 
@@ -49,9 +49,9 @@ class AskAcceptor(Protocol):
     """A function that asks the acceptors of other nodes."""
 
     def __call__(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None) -> None:
-        """Ask one, and tell it what was seen; `on_reply` is called once, now if it is known that nobody answers.
+        """Ask an acceptor, and tell it the seen positions. Call `on_reply` once, at once if no node can answer.
 
-        `offer`: what belongs to the value that it is to accept, as given to `change`.
+        `offer`: the data of the value to accept, as passed to `change`.
         """
         ...
 
@@ -71,21 +71,21 @@ class Registers:
         self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), holds)
         self._seen = Seen(me, [record for kind in (POSITION, SEEN, BEHIND) for record in space.scan(kind)], random)
         self._proposers: dict[bytes, Proposer] = {}
-        self._busy: dict[Proposer | Force, None] = {}  # Who is to be woken some time, in an order of its own.
+        self._busy: dict[Proposer | Force, None] = {}  # Cores to wake, in insertion order.
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
-        self._asked: dict[int, Callable[[bytes], None]] = {}  # Of the acceptor here, by token.
-        self._offers: dict[bytes, object] = {}  # What belongs to changes that are under way, by register.
+        self._asked: dict[int, Callable[[bytes], None]] = {}  # Callbacks of requests to the local acceptor, by token.
+        self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
-        self.word_to: Callable[[bytes], bytes] = lambda _: b""  # What each node wants to be told (`Seen.tell`).
+        self.word_to: Callable[[bytes], bytes] = lambda _: b""  # The word that each node expects (`Seen.tell`).
         space.on_closed(self._close)
         space.take_along(self._seen)
         self._close_behind()
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def proposer(self, register: bytes, hint: Acceptors | None = None) -> Proposer:
-        """The proposer here of a register; `hint`: its acceptors, as somebody has said."""
+        """Return the local proposer of a register; `hint`: its acceptors, as reported by others."""
         proposer = self._proposers.get(register)
         if proposer is None:
             proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
@@ -96,13 +96,14 @@ class Registers:
         if proposer.known is None:
             proposer.known = hint
         elif hint is not None:
-            for stranger in sorted(hint.everyone - proposer.known.everyone):  # Those who were known may all be gone.
+            # The acceptors known before may all be gone.
+            for stranger in sorted(hint.everyone - proposer.known.everyone):
                 read = Request(Kind.READ, register, stranger, 0)
                 self._send(proposer, Send(stranger, 0, encode_request(read)))
         return proposer
 
     def forget(self, register: bytes) -> None:
-        """Propose nothing more to a register; who waits for a change of it hears so now."""
+        """Stop proposing to a register; report that to waiting changes."""
         proposer = self._proposers.pop(register, None)
         if proposer is not None:
             proposer.end("this node has let go of the register")
@@ -117,12 +118,12 @@ class Registers:
         hint: Acceptors | None = None,
         offer: object = None,
     ) -> Outcome:
-        """Have a change made, or acceptors changed; returns what became of it.
+        """Change a value or its acceptors; return the outcome.
 
-        `offer`: what belongs to the value, for acceptors that have not got it; of one change at a time.
+        `offer`: data of the value for acceptors that lack it; a register has one such change at a time.
 
         Raises:
-            BadRequest: there is no such change function.
+            BadRequest: the change function is unknown.
             Unavailable: the store is closed.
         """
         self._space.check_open()
@@ -143,11 +144,11 @@ class Registers:
             del self._offers[register]
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
-        """Read a register, as of some moment of this call.  Raises as `change`."""
+        """Read a register, as of some moment of this call. Raises as `change`."""
         return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
 
     async def force(self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None) -> Outcome:
-        """Have the register go on with these acceptors alone.  Raises `Unavailable`: the store is closed."""
+        """Recover the register with these acceptors alone. Raises `Unavailable`: the store is closed."""
         self._space.check_open()
         proposer = self.proposer(register, hint)
 
@@ -157,7 +158,7 @@ class Registers:
         return await self._outcome(begin, FORCE_S)
 
     async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> Outcome:
-        """What the core says by that deadline; who wakes it may end before."""
+        """Return the core's outcome by the deadline."""
         self._tokens += 1
         ticket, done, told = self._tokens, trio.Event(), []
 
@@ -175,25 +176,25 @@ class Registers:
         return told[0] if told else Outcome(ticket, End.UNKNOWN, message="no answer in time")
 
     def record(self, register: bytes) -> Record | None:
-        """The record that the acceptor here has of a register, synced or not."""
+        """Return the record of the local acceptor, synced or not."""
         return self._acceptor.record(register)
 
     def learn(self, register: bytes) -> None:
-        """Let the proposer here know what the acceptor here has: it need not look for it."""
+        """Pass the record of the local acceptor to the proposer, which then need not ask for it."""
         record = self._acceptor.record(register)
         if record is not None:
             self.proposer(register).learn(record)
 
-    # -- the acceptor here -------------------------------------------------------------------------------------------
+    # -- the local acceptor --------------------------------------------------------------------------------------------
 
     async def answer(self, request: bytes, seen: bytes | None = None) -> bytes:
-        """Have the acceptor here answer; returns when all that the answer tells of is synced.
+        """Return the local acceptor's answer once its record is synced.
 
-        `seen`: what whoever asks tells beside it.
+        `seen`: positions that the asking node tells.
 
         Raises:
-            ProtocolError, UnsupportedFormat: this is no request, or for another store.
-            Unavailable: the store is closed, or waits for room, or is behind.
+            ProtocolError, UnsupportedFormat: the data is no request, or for another store.
+            Unavailable: the store is closed, waits for room, or is behind.
         """
         if seen is not None:
             self.hear(seen)
@@ -211,20 +212,20 @@ class Registers:
 
     @property
     def behind(self) -> str:
-        """Why the store is behind what was seen of it; empty: nobody has said so."""
+        """Why the store is behind its seen position; empty if no node has said so."""
         return self._seen.behind
 
     def tell(self, register: bytes) -> bytes:
-        """What the acceptor here tells of stores, to whom that register is of interest."""
+        """Return the positions to tell to a node that is interested in this register."""
         record = self._acceptor.record(register)
         return self._seen.tell(() if record is None or record.value is None else record.value.acceptors.everyone)
 
     def tell_node(self, node: bytes) -> bytes:
-        """What to tell a node of its store."""
+        """Return the positions of a node's store."""
         return self._seen.tell_node(node)
 
     def hear(self, seen: bytes) -> None:
-        """Take in what another node tells of stores.  Raises ProtocolError: it does not have that form."""
+        """Process positions told by another node. Raises ProtocolError: the data does not have that form."""
         is_news = self._seen.hear(seen)
         self._close_behind()
         for proposer in [*self._proposers.values()] if is_news else ():
@@ -232,11 +233,11 @@ class Registers:
             self._act(proposer)
 
     def check_been(self, seen: bytes) -> None:
-        """Look at what somebody tells of this store who is not to be believed.
+        """Check positions of this store told by a node that is not trusted.
 
         Raises:
-            ProtocolError: it does not have that form.
-            Unavailable: the store has not been there.  Who would count an answer must not be given one.
+            ProtocolError: the data does not have that form.
+            Unavailable: the store has not been there; an answer might be counted wrongly.
         """
         for acceptor, position in positions_in(seen):
             if acceptor == self.me and not self._seen.has_been(position):
@@ -251,7 +252,7 @@ class Registers:
             self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})
 
     def _receive(self, request: bytes, tell: Callable[[bytes], None]) -> None:
-        """Have the acceptor here answer by and by: with nothing, when the store was closed first."""
+        """Pass a request to the local acceptor; `tell` gets the answer, or no bytes if the store closes first."""
         self._space.check_room()
         self._tokens += 1
         token = self._tokens
@@ -270,7 +271,7 @@ class Registers:
                     self._space.append({RECORD + register: record}, partial(self._synced, serial))
                 case Answer(token, reply):
                     tell = self._asked.pop(token, None)
-                    if tell is not None:  # It was told that the space is closed.
+                    if tell is not None:  # Otherwise the request was told that the space is closed.
                         tell(reply)
 
     def _synced(self, serial: int) -> None:
@@ -284,7 +285,7 @@ class Registers:
         for ticket, done in [*self._waiting.items()]:
             done(Outcome(ticket, End.UNKNOWN, message="this node's store has failed meanwhile"))
 
-    # -- the proposers -----------------------------------------------------------------------------------------------
+    # -- the proposers -------------------------------------------------------------------------------------------------
 
     def _act(self, proposer: Proposer | Force) -> None:
         for effect in proposer.take():
@@ -335,13 +336,13 @@ class Registers:
             on_reply(None, error.message)
 
     def _took(self, force: Force, outcome: Outcome) -> None:
-        """Let the proposer here know what a force has written: it need not look for it."""
+        """Pass the result of a force to the local proposer, which then need not ask for it."""
         self.learn(force.register)
         if self._acceptor.record(force.register) is None and outcome.value is not None:
             self.proposer(force.register).known = outcome.value.acceptors
 
     async def run(self) -> None:
-        """Wake proposers when it is time, until cancelled."""
+        """Wake proposers when due, until cancelled."""
         while True:
             self._has_work = trio.Event()
             now_ms = self._now_ms()

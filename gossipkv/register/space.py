@@ -1,15 +1,15 @@
-"""The space of a node's store that has what was decided: records of registers, and pages of maps.
+"""The space of decisions in a node's store: records of registers, and pages of maps.
 
-It is the first space that is made in a store, and never dropped: so it is the one with the lowest number.  Keys begin
-with a letter:
+The space is the first that is made in a store, and is never dropped, so it has the lowest number. Keys begin with a
+letter:
 
-    a <register>          what this node has promised and accepted there (`acceptor.py`)
-    m <register> …        what it holds of the map whose heads are in that register (`metadata/ledger.py`)
-    k <register>          what a full round has shown of it last (`metadata/server.py`)
-    p, s, b …             where this store is, and where others were seen (`seen.py`)
+    a <register>          promises and accepted values of this node (`acceptor.py`)
+    m <register> …        the local pages of the register's map (`metadata/ledger.py`)
+    k <register>          the head that a full round has shown last (`metadata/known.py`)
+    p, s, b …             positions of this store and of others (`seen.py`)
 
-What is appended is written in that order, one batch at a time; what comes meanwhile goes together in the next, as in
-the log below.  While there is no room it waits, and so do all who wait for it; when the store is closed, it is over.
+Appends are written in order, one batch at a time; appends during a write go together into the next batch. While the
+store has no room, all writes wait; a closed store fails them.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 RECORD: Final = b"a"
 MAP: Final = b"m"
 
-MOST_BATCH_BYTES: Final = 256 << 10  # Of what goes together; the smallest log takes two of them.
-RETRY_S: Final = 0.5  # Until what the store had no room for is tried again.
+MOST_BATCH_BYTES: Final = 256 << 10  # Bounds a batch; the smallest log takes two of them.
+RETRY_S: Final = 0.5  # Delay before a write without room is repeated.
 
 
 class Along(Protocol):
-    """Whose records go along with every batch."""
+    """A source of records that go along with every batch."""
 
     def records(self) -> Mapping[bytes, bytes | None]:
-        """Those for the batch that is written next."""
+        """Return the records for the batch that is written next."""
         ...
 
     def synced(self) -> None:
-        """Hear that this batch is synced, before who waits for it does."""
+        """Process that this batch is synced, before its waiters do."""
         ...
 
 
@@ -52,10 +52,10 @@ class Space:
     """The space of decisions in an open store."""
 
     def __init__(self, store: Store) -> None:
-        self.closed: str | None = None  # Why, once nothing is written any more.
-        self._waits: str | None = None  # Why, while what is written waits for room.
+        self.closed: str | None = None  # Why nothing is written any more.
+        self._waits: str | None = None  # Why writes wait for room.
         self._store = store
-        self._space = store.first_space  # None: it is made with the first batch.
+        self._space = store.first_space  # None until the first batch makes the space.
         self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
         self._more = trio.Event()
         self._closing: list[Callable[[], object]] = []
@@ -63,12 +63,12 @@ class Space:
         self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
-        """The synced record of a key.  Raises Unavailable: the store is closed, or cannot be read."""
+        """Return the synced record of a key. Raises Unavailable: the store is closed, or cannot be read."""
         with self._reading():
             return None if self._space is None else self._store.get(self._space, key)
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """The synced keys with a prefix and their records, in order.  Raises as `get`."""
+        """Return the synced keys with a prefix and their records, in order. Raises as `get`."""
         found: list[tuple[bytes, bytes]] = []
         start: bytes | None = prefix
         end = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
@@ -82,11 +82,11 @@ class Space:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except StorageError as error:  # Which is this node's own trouble, and nobody's request.
+        except StorageError as error:  # The error is this node's own trouble, and no fault of the request.
             raise Unavailable(f"this node's tables cannot be read: {error.message}") from error
 
     def append(self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object]) -> None:
-        """Have records put, all or none, and those that are None deleted, behind what was appended before.
+        """Append records to put (delete those that are None) atomically, after earlier appends.
 
         Raises:
             Unavailable: the space is closed.
@@ -98,7 +98,7 @@ class Space:
     async def write(
         self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object] = lambda: None
     ) -> None:
-        """Append records, and return when they are synced; cancelled, they are written all the same.
+        """Append records, and return when they are synced; a cancelled call is written all the same.
 
         Raises:
             Unavailable: the space is closed.
@@ -118,32 +118,32 @@ class Space:
         self.check_open()
 
     def take_along(self, along: Along) -> None:
-        """Have these records go along with every batch from now on."""
+        """Add these records to every batch from now on."""
         self._along = along
 
     def close(self, why: str, last: Mapping[bytes, bytes | None]) -> None:
-        """Write this last, after what was appended, and take nothing more."""
+        """Write these records last, after earlier appends, and accept no more."""
         if self.closed is None:
             self.append(last, lambda: None)
             self._close(why)
 
     def on_closed(self, told: Callable[[], object]) -> None:
-        """Have this called when the space is closed."""
+        """Call `told` when the space is closed."""
         self._closing.append(told)
 
     def check_open(self) -> None:
-        """Raise `Unavailable` when the space is closed."""
+        """Raise `Unavailable` if the space is closed."""
         if self.closed is not None:
             raise Unavailable(f"this node decides nothing: {self.closed}", {"reason": self.closed})
 
     def check_room(self) -> None:
-        """Raise `Unavailable` when the space is closed, or what is written waits for room."""
+        """Raise `Unavailable` if the space is closed, or writes wait for room."""
         self.check_open()
         if self._waits is not None:
             raise Unavailable(f"this node decides nothing now: {self._waits}", {"reason": self._waits})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what is appended, until cancelled, or until the store is closed."""
+        """Write appended records, until cancelled or until the store is closed."""
         task_status.started()
         while True:
             await self._more.wait()
@@ -169,13 +169,13 @@ class Space:
 
     def _batch(self, together: list[Mapping[bytes, bytes | None]]) -> Batch:
         batch = Batch()
-        # Decisions are small and replace each other, and no drop and no move goes on without them.
+        # Decisions are small and replace each other, and no drop and no move works without them.
         batch.relieves = True
         space = self._space
         if space is None:
             space = self._store.reserve_space()
             batch.new_space(space)
-        latest: dict[bytes, bytes | None] = {}  # Of a key that was appended twice the last is enough.
+        latest: dict[bytes, bytes | None] = {}  # Only the last record of a key is written.
         for records in together:
             latest |= records
         if self._along is not None:

@@ -1,4 +1,4 @@
-"""The store in which decisions are kept, as a Protocol: whoever only speaks of one loads none."""
+"""The interface of the store of decisions, so that its users need not import a store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """The methods that are needed of the store under the tables."""
+    """The methods of a table store that registers need."""
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """Return what is synced under a key."""
+        """Return the synced value of a key."""
         ...
 
     @property
@@ -23,7 +23,7 @@ class Store(Protocol):
     def scan(
         self, space: int, start: bytes | None = None, end: bytes | None = None
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Return one page of records, and where the next one begins."""
+        """Return one page of records, and the start of the next."""
         ...
 
     def reserve_space(self) -> int:
@@ -31,5 +31,5 @@ class Store(Protocol):
         ...
 
     async def write(self, batch: Batch) -> int:
-        """Write a batch; returns when it is synced."""
+        """Write a batch; return when it is synced."""
         ...

@@ -1,13 +1,13 @@
-"""The catalogue of tables: how it is founded and grows, and how tables are made and dropped.
+"""The catalogue of tables: its founding and growth, and the creation and dropping of tables.
 
-The catalogue is a map like a table's, in a register whose id all nodes of a cluster know.  It is founded at the first
-`create_table`, with one acceptor, by the node that drew the cluster's id, and by no other: so two sides of a cut cannot
-each found one.  As nodes join it grows to 3 and 5 acceptors, and so does every table that was made while there were
-fewer; one that is dead is replaced by command only.
+The catalogue is a map like a table's, in a register whose id all nodes of a cluster know. The first `create_table`
+founds it with one acceptor, on the node that drew the cluster's id and on no other: so two sides of a partition cannot
+each found one. As nodes join, the catalogue and every table that has fewer grow to 3 and 5 acceptors. A dead acceptor
+is replaced by command only.
 
-A table's first map is held by all of its servers, and ballot 0 is on each of them, before the catalogue names it; what
-comes in between leaves pages that nobody names, which go in time (`tend`).  A table is dropped in its own register
-first, for good, then in the catalogue: whoever finds only the first finishes.
+All servers hold a table's first map and ballot 0 before the catalogue names the table; a failure in between leaves
+pages without a name, which are deleted in time (`tend`). A table is dropped first in its own register, for good, and
+then in the catalogue; a node that finds only the first finishes the drop.
 """
 
 from __future__ import annotations
@@ -68,30 +68,31 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Metadata, Others
     from gossipkv.wire.rpc import Value as WireValue
 
-FIRST_CONFIG: Final = config_id(0, 1)  # Of the first map of a register.
-WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
+FIRST_CONFIG: Final = config_id(0, 1)  # The config id of the first map of a register.
+WHOLE_S: Final = 10.0  # Default time for the creation of a table.
 ASK_S: Final = 5.0
-SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
-FEW_PARTITIONS: Final = 1024  # Are placed at once; more, beside the loop.
-GROWN_S: Final = 10.0  # Until all registers are looked at again, where nobody came, went or made a table.
-MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
-MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
-SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
-REPLICATION: Final = 3  # With two, a majority is both: one that is away stops all writes.
+# A first map up to this size goes along with the question to hold it; a larger one is fetched.
+SMALL_BYTES: Final = 1 << 20
+FEW_PARTITIONS: Final = 1024  # Up to this many partitions are placed in the loop, more in a thread.
+GROWN_S: Final = 10.0  # Time until all registers are checked again without a change of members or tables.
+MOST_GROWN: Final = 16  # Registers that grow before other work has its turn.
+MARK_BYTES: Final = 8  # The last bytes of a table's id; the rest of its 16 bytes is random.
+SIZES: Final = (1, 3, 5)  # Numbers of acceptors of a growing register.
+REPLICATION: Final = 3  # With two replicas the majority is both, so one failure would stop all writes.
 
 _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
 class _IdUsed(Conflict):
-    """Another operation had the id before."""
+    """Another operation has used the id before."""
 
 
 class Wanted(NamedTuple):
-    """A table that is wanted."""
+    """A requested table."""
 
     name: str
     kind: str
-    replication: int  # 0: as far as there are nodes, `REPLICATION`.
+    replication: int  # 0: `REPLICATION`, or as many as there are nodes.
     keys: Sequence[bytes]  # The first key of each partition, in order.
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
@@ -99,10 +100,10 @@ class Wanted(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A table that is dropped."""
+    """A dropped table."""
 
     table: NamedTable
-    before: bool  # By somebody else: what was asked twice is done once.
+    before: bool  # True if another operation dropped it: repeated requests are idempotent.
 
 
 @final
@@ -118,38 +119,39 @@ class Catalogue:
         self._random = random
         self._most_copies = most_copies
         self.nodes = Nodes(metadata, members, self.tables)
-        self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # Of which root, and what that says.
-        self._grown_for: tuple[int, Sequence[bytes]] | None = None  # So many maps and these alive: nothing is to grow.
-        self._grown_until_s = 0.0  # So long that counts.
+        self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # The last read root, and its tables.
+        # The number of maps and the live nodes for which nothing had to grow.
+        self._grown_for: tuple[int, Sequence[bytes]] | None = None
+        self._grown_until_s = 0.0  # The time until which `_grown_for` is valid.
 
     @property
     def register(self) -> bytes:
-        """The register of its heads."""
+        """The register of the catalogue's heads."""
         return self._metadata.catalogue
 
     def tables(self) -> Mapping[str, NamedTable]:
-        """All tables, as known here.  Raises `NotReady`."""
+        """Return all tables, as known here. Raises `NotReady`."""
         known = self._metadata.known.get(self.register)
         if known is None:
             return {}
         root, tables = self._read
-        if root != known.head.root:  # It is asked for at each step, and a thousand tables take 20 ms.
+        if root != known.head.root:  # Each step needs the tables, and decoding a thousand takes 20 ms.
             tree = self._metadata.tree(self.register)
             tables = {entry.key.decode(): decode_named(entry.record) for entry in tree.scan(END_OF_NODES)}
             self._read = known.head.root, tables
         return tables
 
     def table(self, name: str) -> NamedTable:
-        """One table.  Raises UnknownDatabase, NotReady."""
+        """Return one table. Raises UnknownDatabase, NotReady."""
         entry = self._metadata.tree(self.register).get(name.encode()) if self.register in self._metadata.known else None
         if entry is None:
             raise no_table(name)
         return decode_named(entry.record)
 
-    # -- founding and growing ----------------------------------------------------------------------------------------
+    # -- founding and growth -------------------------------------------------------------------------------------------
 
     async def found(self) -> None:
-        """Found the catalogue, with this node as its only acceptor; again is once.  Requires: nobody else may.
+        """Found the catalogue, with this node as its only acceptor; idempotent. Requires: no other node may.
 
         Raises:
             Unavailable: the store is closed.
@@ -159,14 +161,14 @@ class Catalogue:
         await self._metadata.quorum_read(self.register)
 
     async def found_anew(self, force: int) -> None:
-        """Found the catalogue again, since all who might have gone on with it are gone; `force`: the id of this force.
+        """Found the catalogue again, since all nodes that could continue it are gone; `force`: the id of this force.
 
-        It begins with what this node knows of it, which may be nothing.
+        It begins with the local state of the catalogue, which may be empty.
 
         Raises:
-            Conflict: this node has a record of it, as an acceptor that was.
+            Conflict: this node has a record of it, as a former acceptor.
             Unavailable: the store is closed.
-            NotReady: not all that this node knows of it is here.
+            NotReady: a page of the known catalogue is missing here.
         """
         metadata = self._metadata
         if metadata.registers.record(self.register) is not None:
@@ -190,17 +192,17 @@ class Catalogue:
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 
     async def grow(self) -> bool:
-        """Have registers have more acceptors, if nodes have joined and this one is to see to it; whether one has now.
+        """Add acceptors to registers after nodes have joined; return True if a register has grown.
 
-        The acceptor that is first among those that seem to be alive sees to it; two who try are harmless.  What comes
-        to nothing ends it: the next time is soon, and another register may come first.
+        The first acceptor among the live ones does it; two that try do no harm. A failure ends the call: the next call
+        is soon, and may begin with another register.
 
         Raises:
-            GossipKVError: one could not be changed.
+            GossipKVError: a register could not be changed.
         """
         alive = self._members.alive()
         seen, now_s = (len(self._metadata.known), alive), trio.current_time()
-        if seen == self._grown_for and now_s < self._grown_until_s:  # It is asked for at each step.
+        if seen == self._grown_for and now_s < self._grown_until_s:  # Each step asks for this.
             return False
         short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]
         if not short:
@@ -208,7 +210,7 @@ class Catalogue:
         self._random.shuffle(short)
         has_grown = False
         for register in short[:MOST_GROWN]:
-            if missing := self._missing(register, alive):  # Still.
+            if missing := self._missing(register, alive):  # A change in the meantime may have made this unnecessary.
                 members = self._metadata.known[register].acceptors.new
                 newcomers = await self._strangers(members, missing)
                 if len(newcomers) < missing:
@@ -218,10 +220,10 @@ class Catalogue:
         return has_grown
 
     def _missing(self, register: bytes, alive: Sequence[bytes]) -> int:
-        """How many acceptors a register is to have more by the doing of this node."""
+        """Return the number of acceptors that this node must add to a register."""
         known = self._metadata.known.get(register)
         members = () if known is None or known.head.ended else known.acceptors.new
-        missing = _STEPS.get(len(members), 0)  # None of another size: a command has left it so.
+        missing = _STEPS.get(len(members), 0)  # A register of another size was left so by a command.
         if not missing or len(members) + missing > self._most_copies:
             return 0
         nodes = {one.node for one in members}
@@ -229,31 +231,31 @@ class Catalogue:
         return missing if is_first and self._metadata.me in members and missing <= len(set(alive) - nodes) else 0
 
     async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
-        """Find so many nodes that take part, are no acceptors yet, and are not `but`; or fewer."""
+        """Return up to `wanted` nodes that take part, are no acceptors yet, and are not `but`."""
         nodes = [node for node in self._members.alive() if node not in {but, *(one.node for one in members)}]
-        self._random.shuffle(nodes)  # Not the same for all tables.
+        self._random.shuffle(nodes)  # Spread the load of all tables.
         found: list[AcceptorId] = []
         for node in nodes:
             if len(found) < wanted:
-                with contextlib.suppress(GossipKVError):  # Another one, then.
+                with contextlib.suppress(GossipKVError):  # Try the next node.
                     found.append(await self._members.invite(node))
         return found
 
     async def replace(self, register: bytes, leaver: bytes, comer: AcceptorId) -> bool:
-        """Have an acceptor take the place of those of the node `leaver`, which may be its own node; whether it had to.
+        """Replace the acceptors on the node `leaver` by `comer`; return True if there were any.
 
-        Where it is one already, some other node takes the place, so that there are as many as before.  It may be
-        repeated after whatever has ended it.
+        `comer` may be on the same node. If it is an acceptor already, another node takes the place, so that the number
+        stays. The call may be repeated after any failure.
 
         Raises:
-            Conflict: nobody is there to take the place; or somebody else has changed the acceptors meanwhile.
-            Unavailable: too few acceptors answer, or whoever is to join; nothing has changed.
+            Conflict: no node can take the place, or another node has changed the acceptors meanwhile.
+            Unavailable: too few acceptors answer, or the new one does not; nothing has changed.
             Unknown: it may have been done.
         """
         known = await self._metadata.quorum_read(register)
         members = known.acceptors.new
         if not any(one.node == leaver and one != comer for one in members):
-            return False  # Where somebody was stopped on the way, the look at the register has it go on.
+            return False  # If an earlier change was interrupted, this read of the register continues it.
         stay = [one for one in members if one.node not in {leaver, comer.node} or one == comer]
         if comer not in stay:
             stay.append(comer)
@@ -266,14 +268,14 @@ class Catalogue:
     async def reconfigure(
         self, register: bytes, members: Sequence[AcceptorId], instead: Sequence[AcceptorId] | None = None
     ) -> None:
-        """Have these be the acceptors of a register, and the servers of its map; `instead` of these, if it is said.
+        """Set the acceptors of a register, which serve its map; fail unless they were `instead`, if given.
 
-        Who is new gets the head's pages first, and those of a later head when it is asked for its promise.
+        New acceptors get the head's pages first, and those of a later head with the request for their promise.
 
         Raises:
             BadRequest: these cannot be acceptors.
-            Conflict: somebody else has changed the acceptors.
-            Unavailable: too few of them answer, or whoever is to join; nothing has changed.
+            Conflict: another node has changed the acceptors.
+            Unavailable: too few of them answer, or a new one does not; nothing has changed.
             Unknown: it may have been done.
         """
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
@@ -294,18 +296,18 @@ class Catalogue:
             raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
 
-    # -- tables ------------------------------------------------------------------------------------------------------
+    # -- tables --------------------------------------------------------------------------------------------------------
 
     async def create(self, wanted: Wanted, operation: bytes, timeout_s: float = WHOLE_S) -> NamedTable:
-        """Make a table.
+        """Create a table.
 
-        `operation`: 20 random bytes; whoever asks again under the same ones is told of the table that they made.
+        `operation`: 20 random bytes; a repeated request with the same bytes returns the table that it created.
 
         Raises:
-            BadRequest: it cannot be as it is wanted.
-            Conflict: there is a table of that name, or somebody else is making one.
-            Unavailable: not now; nothing was made.
-            Unknown: it may have been made.
+            BadRequest: the table is impossible.
+            Conflict: a table of that name exists, or is being created.
+            Unavailable: the table cannot be created now; nothing was created.
+            Unknown: the table may have been created.
         """
         deadline = Deadline(timeout_s)
         with deadline.step("a read of the catalogue"):
@@ -327,7 +329,7 @@ class Catalogue:
         except (ProtocolError, LimitExceeded) as error:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
         acceptors = [host.acceptor for host in hosts if host.acceptor is not None]
-        self._random.shuffle(acceptors)  # Not the same for all tables.
+        self._random.shuffle(acceptors)  # Spread the load of all tables.
         size = max(size for size in SIZES if size <= min(len(acceptors), self._most_copies))
         servers = Acceptors.of(acceptors[:size])
         with deadline.step("its first map at all of its servers"):
@@ -336,7 +338,7 @@ class Catalogue:
             await self.put_in(hosts, known.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
-        with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
+        with contextlib.suppress(_IdUsed):  # Of two simultaneous requests, the id tells which table was created.
             await self._decide(adding, wanted.name, deadline)
         made = None
         with contextlib.suppress(NotReady):
@@ -346,15 +348,16 @@ class Catalogue:
         if made is None:
             words = "which table was made is not known yet: ask again by that id"
             raise Unknown(words, {"operation": operation.hex()})
-        with deadline.rest(), contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
+        # The table is created, whatever is known of its map here.
+        with deadline.rest(), contextlib.suppress(GossipKVError):
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
 
     async def put_in(self, hosts: Sequence[Host], base: int) -> None:
-        """Have the catalogue name these nodes.
+        """Add these nodes to the catalogue.
 
         Raises:
-            Conflict: it refuses.
+            Conflict: the catalogue refuses.
             GossipKVError: as `transact` does.
         """
         unnamed = [(host.uuid, *host.node, None, 0) for host in hosts if not host.is_named]
@@ -363,14 +366,14 @@ class Catalogue:
         ]
         for at in range(0, len(puts), MOST_JUDGED):
             for answer in await self.transact(self.register, puts[at : at + MOST_JUDGED]):
-                if answer.outcome not in {Outcome.DONE, Outcome.CONFLICT}:  # Somebody else has put it in.
+                if answer.outcome not in {Outcome.DONE, Outcome.CONFLICT}:  # Another node has added it.
                     raise Conflict(answer.message or "the nodes of tables were changed meanwhile; try again")
 
     def _made(self, wanted: Wanted, operation: bytes) -> NamedTable | None:
-        """The table that an operation has made, asked for again; None: no operation of that id is known.
+        """Return the table that a repeated operation has created; None if the operation is unknown.
 
         Raises:
-            Conflict: it made nothing, or what it made was dropped since, or it was another operation.
+            Conflict: the operation created nothing, its table was dropped since, or the id is another operation's.
         """
         tree = self._metadata.tree(self.register)
         judged = tree.judgement(operation)
@@ -395,14 +398,14 @@ class Catalogue:
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None
     ) -> Dropped:
-        """Drop a table, for good; returns which it was, and whether another operation than this had dropped it before.
+        """Drop a table, for good; return the table, and whether another operation had dropped it before.
 
-        `table`: the id that it has, so that who asks again does not drop the next one of that name.
+        `table`: the expected id, so that a repeated request does not drop the next table of that name.
 
         Raises:
-            UnknownDatabase: there is none of that name, or none of that id has it.
+            UnknownDatabase: no table has that name, or it has another id.
             Unavailable: not now.
-            Unknown: it may be dropped by now, or later.
+            Unknown: the table may be dropped now or later.
         """
         deadline = Deadline(timeout_s)
         with deadline.step("a read of the catalogue"):
@@ -414,12 +417,13 @@ class Catalogue:
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
             await self._decide(remove, name, deadline)
-        except GossipKVError as error:  # Its register is ended for good: whoever finds the name finishes.
+        # The register is ended for good, and a node that finds the name finishes the drop.
+        except GossipKVError as error:
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
         return Dropped(named, before)
 
     async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
-        """End a table's register; whether another operation had."""
+        """End a table's register; return True if another operation had ended it."""
         hint = Acceptors.of(table.acceptors)
         outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
         if outcome.end is End.REFUSED:
@@ -431,11 +435,11 @@ class Catalogue:
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float = WHOLE_S
     ) -> list[Answer]:
-        """Have operations done by a server of that map: this node, if it is one.
+        """Run operations at a server of that map: this node, if it is one.
 
         Raises:
-            Unavailable: none of them could be asked.
-            Unknown: one was asked, and has not answered.
+            Unavailable: no server could be asked.
+            Unknown: a server was asked, and has not answered.
             UnknownDatabase: the table was dropped.
         """
         metadata, deadline = self._metadata, Deadline(timeout_s)
@@ -443,7 +447,7 @@ class Catalogue:
         if known is not None and metadata.me in known.acceptors.new:
             try:
                 return await metadata.transact(register, operations, timeout_s)
-            except NotReady:  # It has left, and did not know.
+            except NotReady:  # This node has left the servers without knowing it.
                 with deadline.step("a read of who decides"):
                     known = await metadata.quorum_read(register)
         servers = [] if known is None else [one.node for one in known.acceptors.new if one.node != metadata.me.node]
@@ -459,7 +463,8 @@ class Catalogue:
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
-            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # It has judged nothing.
+            # The server has judged nothing.
+            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:
                 why = error.message
             except GossipKVError as error:
                 why, is_sent = error.message, True
@@ -468,10 +473,11 @@ class Catalogue:
         raise Unavailable(f"no server of that map takes operations: {why}")
 
     async def _decide(self, operation: Operation, name: str, deadline: Deadline) -> None:
-        """Have one operation done on the catalogue, which looks at that name alone.  Raises as `create`."""
+        """Run one operation on the catalogue, which reads that name alone. Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], deadline.left_s())
         if answer.outcome is Outcome.DONE or answer.code == ID_USED:
-            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+            # The operation is done, whatever is known of it here.
+            with deadline.rest(), contextlib.suppress(GossipKVError):
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
@@ -485,7 +491,7 @@ class Catalogue:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
 
     async def _write_first(self, register: bytes, servers: Acceptors, first: Changed) -> None:
-        """Have every server hold the first map, then ballot 0.  Raises `Unavailable`: one did not."""
+        """Make every server hold the first map, and then ballot 0. Raises `Unavailable`: a server did not."""
         metadata = self._metadata
         await metadata.pin(register, first, FIRST_CONFIG)
         head = Head(FIRST_CONFIG, self._random.randbytes(TRANSACTION_BYTES), first.root)
@@ -519,13 +525,13 @@ class Catalogue:
         if verdict is not Verdict.OK:
             raise Unavailable(f"{server} does not begin a register: {verdict.name}")
 
-    # -- now and then ------------------------------------------------------------------------------------------------
+    # -- upkeep --------------------------------------------------------------------------------------------------------
 
     async def tend_table(self, name: str) -> None:
-        """Read a table's register by a quorum; a drop that somebody has begun there is finished here.
+        """Read a table's register by a quorum, and finish a drop that was begun there.
 
         Raises:
-            GossipKVError: it could not be read, or not be finished; the next time.
+            GossipKVError: the register could not be read, or the drop not finished; a later call tries again.
         """
         table = self.table(name)
         try:
@@ -537,14 +543,14 @@ class Catalogue:
             await self._decide(remove, name, Deadline(ASK_S))
 
     async def tend(self) -> None:
-        """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""
+        """Read the catalogue by a quorum, and forget tables that are gone or were never named; raises GossipKVError."""
         known = await self._metadata.quorum_read(self.register)
         named = {table.id for table in self.tables().values()}
         await self._metadata.let_go(named, known.head.config)
 
 
 def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw: Random) -> Changed:
-    """Every partition where it is to be, each assignment AVAILABLE at once: there is nothing to load yet."""
+    """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
     if any(len([node for node in slots if node]) < table.replication for slots in wanted):
         raise ProtocolError(f"{len(nodes)} nodes have no room for {table.replication} replicas of each partition")
@@ -559,10 +565,10 @@ def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw:
 
 
 def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
-    """The first keys of the partitions of a new table: shards by their number, ranges by where each begins.
+    """Return the first keys of the partitions of a new table: numbers of shards, or starts of ranges.
 
     Raises:
-        BadRequest: bounds that do not ascend, or that a hash table has none of.
+        BadRequest: bounds that do not ascend, or bounds of a hash table.
     """
     if kind == HASH:
         if bounds:
@@ -574,7 +580,7 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 
 
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
-    """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
+    """Return the end of a new table's id: it tells a repeated request from another one."""
     return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
 
 

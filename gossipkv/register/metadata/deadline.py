@@ -1,4 +1,4 @@
-"""One deadline for all the steps of what somebody asked for: who waits hears in time at which step it ended."""
+"""One deadline for all steps of a request, so that an error names the step that took the time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @final
 class Deadline:
-    """The time until which something is to be done."""
+    """The time by which a request must be done."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._at_s = trio.current_time() + timeout_s
 
     def left_s(self, most_s: float | None = None) -> float:
-        """The time that is left, or the most that one step may take."""
+        """Return the time that is left, but at most `most_s`."""
         left_s = max(0.0, self._at_s - trio.current_time())
         return left_s if most_s is None else min(left_s, most_s)
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Do a step that has changed nothing for others yet.
+        """Run a step that has not changed anything for other nodes yet.
 
         Raises:
-            Unavailable: it is not done by the deadline.
+            Unavailable: the step was not done by the deadline.
         """
         with trio.move_on_at(self._at_s) as scope:
             yield
@@ -40,12 +40,12 @@ class Deadline:
 
     @contextlib.contextmanager
     def half(self) -> Iterator[None]:
-        """Do what may stay undone when half of the time that is left is over."""
+        """Run a step that is dropped after half of the time that is left."""
         with trio.move_on_after(self.left_s() / 2):
             yield
 
     @contextlib.contextmanager
     def rest(self) -> Iterator[None]:
-        """Do what may stay undone when the time is over."""
+        """Run a step that is dropped at the deadline."""
         with trio.move_on_at(self._at_s):
             yield

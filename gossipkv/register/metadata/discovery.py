@@ -1,8 +1,8 @@
-"""Discovery: what a node should do with the partitions that it stores, by the map of their table (seed 002).
+"""Discovery: a node's duties for the partitions that it stores, by the map of their table (seed 002).
 
-A node asks once for all of a table: it names the partitions that it stores, and is told for each SERVE, LOAD or UNLOAD
-and to whom it pushes; and of those that name it and are not stored there.  LOAD is PROPOSED and INITIALIZING, SERVE is
-AVAILABLE, UNLOAD is LEAVING, or that the map does not name the node at all.
+A node asks once for a whole table, and names the partitions that it stores. The answer has SERVE, LOAD or UNLOAD for
+each, with the nodes to push it to, and also lists partitions that the node should hold and does not store. LOAD means
+PROPOSED or INITIALIZING, SERVE means AVAILABLE, and UNLOAD means LEAVING or not assigned to the node.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Tree
 
 
-MOST_OVERLAP: Final = 4  # Of what a node stores and the map does not name there, on average.
+# Partitions of the map per stored partition that the map does not assign to the node, on average.
+MOST_OVERLAP: Final = 4
 
 
 class Duty(StrEnum):
-    """What a node should do with a partition."""
+    """A node's duty for a partition."""
 
     SERVE = "SERVE"
     LOAD = "LOAD"
@@ -42,7 +43,7 @@ DUTIES: Final[Mapping[State, Duty]] = {
 
 
 class Target(NamedTuple):
-    """Where records of a partition are pushed to."""
+    """A destination for pushed records of a partition."""
 
     node: bytes
     partition: int
@@ -50,20 +51,20 @@ class Target(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One partition as a node is told of it: its duty there, and to whom it pushes."""
+    """One partition in a node's answer: its duty, and its push targets."""
 
     partition: int
-    key: bytes  # Its first key, by the map; of one that is not there, as the asker said.
-    assignment: int  # 0: the map does not name the node.
+    key: bytes  # The first key by the map, or, for a partition that is gone, by the asker.
+    assignment: int  # 0 if the map does not assign the partition to the node.
     duty: Duty
     targets: tuple[Target, ...]
 
 
 def discover(tree: Tree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | None]]) -> list[Found]:
-    """What a node should do, by a map; `stored`: the partitions that it stores, by id: from which key, to before which.
+    """Return a node's duties by a map; `stored`: its partitions by id, with first key and end.
 
     Raises:
-        BadRequest: partitions that are stored overlap more often than dividing leaves behind.
+        BadRequest: the stored partitions overlap more often than splits explain.
         MissingPage, ProtocolError: as reading the tree does.
     """
     found: list[Found] = []
@@ -82,7 +83,7 @@ def discover(tree: Tree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | 
     room = MOST_OVERLAP * (len(keys) + len(stored))
     for id_, (start, end) in stored.items():
         if id_ not in there:
-            # Others took its place, or it was divided: whoever has those keys now is to have what it has.
+            # The partition was moved or divided: the present holders of its keys must get its records.
             low, high = bisect_left(keys, start), len(keys) if end is None else bisect_left(keys, end)
             room -= high - low
             if room < 0:

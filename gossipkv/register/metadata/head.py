@@ -1,9 +1,9 @@
-"""The head of a map: what its register has as payload, and the change functions that lead from one to the next.
+"""The head of a map: the payload of its register, and the change functions from one head to the next.
 
     [format, config id, transaction, root, [[config id, transaction, root], ...], ended]    the last heads, newest first
 
-A transaction has a fresh id of 16 bytes, so that a swap that is tried again finds itself done, also when others
-came after it.  The config id of a head has the generation of the ballot that swapped it in; `drop` ends a map for good.
+A transaction has a random id of 16 bytes, so a repeated swap finds that it is done, even if others came after it. The
+config id of a head has the generation of the ballot that swapped it in. `drop` ends a map for good.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gossipkv.register.metadata.pages import NAME_BYTES, generation_of, is_whole
 
 FORMAT: Final = 1
 TRANSACTION_BYTES: Final = 16
-LAST_HEADS: Final = 8  # Whoever reads a map while it changes has so many transactions' time.
+LAST_HEADS: Final = 8  # A reader of a changing map has the time of this many transactions.
 MOST_HEAD_BYTES: Final = 4 << 10
 
 
 class Past(NamedTuple):
-    """A head that was."""
+    """An earlier head."""
 
     config: int
     transaction: bytes
@@ -30,7 +30,7 @@ class Past(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A head."""
+    """The head of a map after one transaction."""
 
     config: int
     transaction: bytes
@@ -40,25 +40,25 @@ class Head(NamedTuple):
 
     @property
     def roots(self) -> frozenset[bytes]:
-        """All roots that are kept for its readers."""
+        """The roots that are kept for readers."""
         return frozenset({self.root, *(past.root for past in self.last)})
 
     def encode(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return pack((FORMAT, *self))
 
     def followed_by(self, config: int, transaction: bytes, root: bytes) -> Head:
-        """The head of the transaction after this one."""
+        """Return the head of the next transaction."""
         last = (Past(self.config, self.transaction, self.root), *self.last)
         return Head(config, transaction, root, last[:LAST_HEADS])
 
 
-@lru_cache(maxsize=64)  # A head is looked at before and after each step that it takes.
+@lru_cache(maxsize=64)  # A head is decoded before and after each of its steps.
 def decode_head(payload: bytes) -> Head:
     """Read a payload.
 
     Raises:
-        ProtocolError: it has no head in that form.
+        ProtocolError: the payload is no head in this format.
     """
     match unpack(payload, MOST_HEAD_BYTES):
         case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:
@@ -69,12 +69,12 @@ def decode_head(payload: bytes) -> Head:
 
 
 def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> Change:
-    """The change from the head of one transaction to that of the next."""
+    """Return the change from one transaction's head to the next."""
     return Change("swap", 1, pack((expected, config, transaction, root)))
 
 
 def drop(operation: bytes) -> Change:
-    """The change that ends a map for good; its result says whether another operation had ended it before."""
+    """Return the change that ends a map for good; its result tells if another operation had ended it before."""
     return Change("drop", 1, operation[:TRANSACTION_BYTES])
 
 

@@ -1,12 +1,12 @@
-"""What a node knows of the head of each map: one notion, for who builds on it, reads by it, or tells others of it.
+"""Known heads of maps: the one notion that transactions build on, reads use, and other nodes are told.
 
-    shown   a full round has shown it, or has written it here: from then on nothing older is said of placement
-    known   it is held and synced here, too: reads go by it, also after a restart in the dark
+    shown   a full round has shown it, or it was written here: from then on no older placement is reported
+    known   its map is also held and synced here: reads use it, also after a restart without a quorum
 
-Whatever a round shows is *learned*: a task holds the map, and has it synced; then the pins that nobody can need any
-more end, who waits is woken, and whoever tells others is told.  Of a map that changes again and again every state that
-somebody waits for is learned, and else the newest, `PAUSE_S` after the last: what that costs does not grow with the
-changes.  Neither a shown nor a known head ever falls.
+A shown head is *learned*: a task holds the map and syncs the head. Then unneeded pins end, waiters are woken, and
+`on_known` is called. Of a map that changes again and again, a head is learned if a caller waits for it, else only the
+newest, `PAUSE_S` after the last one. So the cost does not grow with the changes. No shown or known head is ever
+replaced by an older one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.space import Space
 
-KNOWN: Final = b"k"  # In the space, with a register: the head that is known, and its acceptors.
+KNOWN: Final = b"k"  # Key in the space, before the register, of the known head and its acceptors.
 MOST_KNOWN_BYTES: Final = 8 << 10
 PAUSE_S: Final = 0.05
 
@@ -36,51 +36,51 @@ class Known(NamedTuple):
 
     head: Head
     acceptors: Acceptors
-    generation: int  # Of the ballot: a forced head may have a lower config id than the one that was lost.
+    generation: int  # The generation of the ballot: a forced head may have a lower config id than the lost one.
 
     @property
     def config(self) -> int:
-        """The config id that operations go by: a force raises its generation before anything is changed in it."""
+        """The config id for operations: a force raises its generation before any change in the map."""
         return config_id(self.generation, sequence_of(self.head.config))
 
     @property
     def place(self) -> tuple[int, int, bool]:
-        """The place of this head among all that the register had: it never falls."""
+        """Position of this head among all heads of the register; it never falls."""
         return self.generation, self.head.config, self.head.ended
 
     def encode(self) -> bytes:
-        """The record."""
+        """Return the record."""
         acceptors = self.acceptors
         return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
 
 
 class Hold(Protocol):
-    """A function that has the map of a head held here."""
+    """A function that holds the map of a head on this node."""
 
     async def __call__(self, register: bytes, known: Known) -> None:
-        """Hold it.  Raises MissingPage, ProtocolError, Unavailable."""
+        """Hold the map. Raises MissingPage, ProtocolError, Unavailable."""
         ...
 
 
 class Settle(Protocol):
-    """A function that lets go of what nobody needs behind a head that is known."""
+    """A function that ends the pins that a known head makes unnecessary."""
 
     async def __call__(self, register: bytes, known: Known) -> None:
-        """Let go of it.  Raises Unavailable: the store is closed."""
+        """End these pins. Raises Unavailable: the store is closed."""
         ...
 
 
 @final
 @dataclass(eq=False, slots=True)
 class _Standing:
-    """What is known of one map beside its known head."""
+    """State of one map beside its known head."""
 
     shown: Known
-    written: bool = False  # It was written by this node, and nobody was faster since.
-    learning: bool = False  # A task is at it.
-    failed: GossipKVError | None = None  # Why what is shown is not known; the next that shows it tries again.
-    moved: trio.Event = field(default_factory=trio.Event)  # It is known, or has failed.
-    wanted: trio.Event = field(default_factory=trio.Event)  # Somebody waits.
+    written: bool = False  # This node has written the head, and has heard of no other since.
+    learning: bool = False  # A task is learning the head.
+    failed: GossipKVError | None = None  # Why the shown head could not be learned; the next `show` tries again.
+    moved: trio.Event = field(default_factory=trio.Event)  # Set when the head is known, or has failed.
+    wanted: trio.Event = field(default_factory=trio.Event)  # Set when a caller waits.
 
 
 @final
@@ -88,17 +88,17 @@ class Heads:
     """The heads of all maps of a node."""
 
     def __init__(self, space: Space, hold: Hold, settle: Settle) -> None:
-        """Raises ProtocolError, Unavailable: what the space has cannot be read."""
+        """Raises ProtocolError, Unavailable: the space cannot be read."""
         self._space = space
         self._hold = hold
         self._settle = settle
         self._known = {key[len(KNOWN) :]: known_of(value) for key, value in space.scan(KNOWN)}
         self._standings = {register: _Standing(known) for register, known in self._known.items()}
         self._nursery: trio.Nursery | None = None
-        self.on_known: Callable[[], None] | None = None  # Called when more is known: whoever tells others looks.
+        self.on_known: Callable[[], None] | None = None  # Called when more is known, to tell other nodes.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Learn what is shown, until cancelled."""
+        """Learn shown heads, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -106,27 +106,27 @@ class Heads:
 
     @property
     def known(self) -> Mapping[bytes, Known]:
-        """The heads that are known, by register."""
+        """The known heads, by register."""
         return self._known
 
     def shown(self, register: bytes) -> Known | None:
-        """The newest head that a full round has shown, or written here."""
+        """Return the newest head that a full round has shown, or that was written here."""
         standing = self._standings.get(register)
         return None if standing is None else standing.shown
 
     def written(self, register: bytes) -> Known | None:
-        """The head, if this node has written it, and has not heard of another: the next change may build on it."""
+        """Return the head if this node has written it and has heard of no other: the next change may build on it."""
         standing = self._standings.get(register)
         return standing.shown if standing is not None and standing.written else None
 
     def doubt(self, register: bytes) -> None:
-        """Take in that somebody else may have written a head."""
+        """Note that another node may have written a head."""
         standing = self._standings.get(register)
         if standing is not None:
             standing.written = False
 
     def show(self, register: bytes, known: Known, *, written: bool = False) -> Known:
-        """Take in what a full round has shown, or, if it was `written`, written here; returns the newest."""
+        """Process a head that a full round has shown or, if `written`, that was written here; return the newest."""
         standing = self._standings.get(register)
         if standing is None:
             standing = self._standings[register] = _Standing(known)
@@ -140,12 +140,12 @@ class Heads:
         return standing.shown
 
     async def learn(self, register: bytes, known: Known) -> Known:
-        """Know what a full round has shown, or newer; returns what is known then.
+        """Make the head of a full round, or a newer one, known; return the known head.
 
         Raises:
-            NotReady: a page of the map is nowhere to be had now; what was known before stays.
+            NotReady: a page of the map cannot be fetched now, and the known head stays.
             Unavailable: the store is closed.
-            UnknownDatabase: it was let go of.
+            UnknownDatabase: the map was forgotten.
         """
         wanted, standing = self.show(register, known), self._standings[register]
         while self._standings.get(register) is standing:
@@ -158,10 +158,10 @@ class Heads:
         raise UnknownDatabase("the table was dropped")
 
     async def reached(self, register: bytes, config: int) -> Known:
-        """Return what is known of a map once its config id is at least this; waits for it as long as it takes.
+        """Return the known head of a map once its config id is at least `config`; wait as long as it takes.
 
         Raises:
-            UnknownDatabase: nothing was ever shown of it, or it was dropped.
+            UnknownDatabase: no head of the map was ever shown, or the table was dropped.
         """
         while (standing := self._standings.get(register)) is not None and not standing.shown.head.ended:
             found = self._known.get(register)
@@ -171,7 +171,7 @@ class Heads:
         raise UnknownDatabase("there is no such table, as far as this node knows")
 
     def forget(self, register: bytes, *, but_shown: bool) -> None:
-        """Know nothing of a map any more, in memory; `but_shown`: its place is remembered."""
+        """Forget the head of a map in memory; with `but_shown`, remember the shown head."""
         self._known.pop(register, None)
         standing = self._standings.pop(register, None)
         if standing is not None:
@@ -184,7 +184,7 @@ class Heads:
         await standing.moved.wait()
 
     async def _learn(self, register: bytes, standing: _Standing) -> None:
-        """Learn what is shown, until that is known, or cannot be."""
+        """Learn the shown head, until it is known or cannot be."""
         while self._standings.get(register) is standing and standing.shown != self._known.get(register):
             shown = standing.shown
             standing.wanted = trio.Event()
@@ -224,10 +224,10 @@ class Heads:
 
 
 def known_of(value: bytes) -> Known:
-    """Read a record of what is known.
+    """Read the record of a known head.
 
     Raises:
-        ProtocolError: it is not what `Known.encode` writes.
+        ProtocolError: the value is no result of `Known.encode`.
     """
     match unpack(value, MOST_KNOWN_BYTES):
         case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):

@@ -1,22 +1,14 @@
-"""The pages of one map that one node holds, the roots that pin them, and how missing pages are fetched.
+"""The pages of one map on one node: pins of their roots, and fetching of missing pages.
 
-A page is its name, so whoever has it may give it; what is new of a map is checked before it is kept, as a change of a
-root that is held, or else page by page.
-
-Naming a root pins all its pages, in the very batch that has them synced.  Pages and pins are records of the store,
-behind the register:
+A page is named by its content, so any node may provide it. New pages are checked before they are kept, as a change of a
+held root or page by page. Pages and pins are records of the store, behind the register:
 
     0, root    the config id for which the root is pinned, 8 bytes big-endian
     1, name    a page
 
-Invariants: a page is here only while a pinned root names it; a root is *here* when its pin and all its pages were
-appended, and only then is a head with it accepted, by a record that is appended behind them; it is *held* when they are
-synced, and only then told to be.  A page goes in the batch that ends the last pin over it, and a pin ends in `collect`
-alone: not when a swap was refused, and not when nothing was heard of it, since who finishes that swap later names the
-root without asking.
-
-Everything is decided on what was appended.  So a page that is to go is missing at once, and whoever was told before
-that it is here hears otherwise when he pins the root that names it.
+Invariants: a page is present only while a pinned root names it. A root is *here* once its pin and all its pages were
+appended; only then is a head with it accepted, by a later record. A root is *held* once they are synced, and only then
+reported as held. `Ledger` explains the end of pins.
 """
 
 from __future__ import annotations
@@ -47,10 +39,10 @@ _PAGE: Final = b"\1"
 _CONFIG_BYTES: Final = 8
 _ABSENT: Final[Mapping[bytes, bytes | None]] = {}
 
-MOST_PAGES: Final = 8  # Of one question: half a megabyte.
-MOST_LENT: Final = 8  # Roots that stay since somebody fetches their pages, while the map changes on and on.
-MOST_PINS: Final = 256  # Roots that are not decided yet: honest servers have a few, one for each that swaps.
-FEW_PAGES: Final = 8  # Are checked at once; more, beside the loop: a page has some 400 partitions.
+MOST_PAGES: Final = 8  # Bounds one question: half a megabyte.
+MOST_LENT: Final = 8  # Roots that stay while other nodes fetch their pages from a changing map.
+MOST_PINS: Final = 256  # Undecided roots: honest servers have a few, one for each swap.
+FEW_PAGES: Final = 8  # Up to this many pages are checked in the loop, more in a thread: a page has some 400 partitions.
 ASK_S: Final = 2.0
 
 
@@ -58,28 +50,28 @@ class AskNode(Protocol):
     """A function that asks another node."""
 
     async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value:
-        """Ask the node of that uuid.  Raises GossipKVError: as it answers, or `Unavailable` if it does not."""
+        """Ask the node of that uuid. Raises GossipKVError: the node's error, or `Unavailable` without an answer."""
         ...
 
 
 class Beside(Protocol):
-    """A function that runs another one in a worker thread."""
+    """A function that runs another in a worker thread."""
 
     async def __call__(self, do: Callable[[], T]) -> T:
-        """Run it in a worker thread; returns what it returns, and raises what it raises."""
+        """Run `do` in a worker thread; pass on its result or error."""
         ...
 
 
 class Offer(NamedTuple):
-    """What a transaction makes of a map, as whoever makes it offers it to the other servers."""
+    """A transaction's change of a map, as offered to the other servers."""
 
-    source: bytes  # The node that makes it, and has all of it.
-    base: bytes | None  # The root that it changes; None: it is a first map.
+    source: bytes  # The node that made the change, and has all of it.
+    base: bytes | None  # The root that it changes; None for a first map.
     changed: Changed
     config: int
 
     def values(self) -> list[Value]:
-        """The parameters of the methods that carry it."""
+        """Return the parameters of the methods that carry an offer."""
         return [self.source, self.base, self.changed.root, self.config, [*self.changed.pages.values()]]
 
 
@@ -90,7 +82,13 @@ class _Pin(NamedTuple):
 
 @final
 class Ledger:
-    """The map of one register, as far as it is here; once its space is closed it holds nothing more."""
+    """The local pages of one register's map; a ledger with a closed space accepts no more.
+
+    A page is deleted in the batch that ends the last pin over it. A pin ends in `collect` alone: a refused swap or a
+    silence does not end it, since a proposer that finishes the swap later names the root without asking. All decisions
+    use the appended state. So a page that is being deleted is missing at once, and a node that was told before that it
+    is here is refused when it pins a root that names it.
+    """
 
     def __init__(
         self,
@@ -102,11 +100,11 @@ class Ledger:
         beside: Beside,
         records: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """`records`: what the store has of it, by keys without the register, in their order.
+        """`records`: the records in the store, by keys without the register, in their order.
 
         Raises:
-            ProtocolError, UnsupportedFormat: a root that is pinned is no root.
-            MissingPage: it is not there.
+            ProtocolError, UnsupportedFormat: a pinned root is no root.
+            MissingPage: a pinned root is missing.
         """
         self.register = register
         self.kind = kind
@@ -115,16 +113,16 @@ class Ledger:
         self._ask = ask
         self._beside = beside
         self._is_over = False
-        self._pins: dict[bytes, _Pin] = {}  # By the root's name.
-        self._uses: Counter[bytes] = Counter()  # How many pinned roots name a page.
-        self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
+        self._pins: dict[bytes, _Pin] = {}  # By the name of the root.
+        self._uses: Counter[bytes] = Counter()  # The number of pinned roots that name a page.
+        self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages, with their batch until it is synced.
         self._fetching = trio.Lock()
-        self._taking: dict[bytes, trio.Event] = {}  # Roots that others have sent; until they are pinned.
-        self._kept: list[bytes] = []  # Roots that `keeping` keeps.
-        self._lent: deque[bytes] = deque(maxlen=MOST_LENT)  # Roots that somebody has asked for last.
-        self.sources: list[bytes] = []  # Who has given what is new of it last.
+        self._taking: dict[bytes, trio.Event] = {}  # Roots that are arriving, until they are pinned.
+        self._kept: list[bytes] = []  # Roots that `keeping` protects.
+        self._lent: deque[bytes] = deque(maxlen=MOST_LENT)  # Roots that other nodes have asked for last.
+        self.sources: list[bytes] = []  # Nodes that have provided changes last.
         configs: dict[bytes, int] = {}
-        for key, value in records:  # Pins are before pages.
+        for key, value in records:  # Pins come before pages.
             tag, name = key[:1], key[1:]
             if tag == _PIN:
                 configs[name] = int.from_bytes(value, "big")
@@ -134,25 +132,25 @@ class Ledger:
                 self._add(name, _Pin(configs.pop(name), pages_of(name, value)))
         if configs:
             raise MissingPage(min(configs))
-        self._here = dict.fromkeys(self._here.keys() & self._uses.keys())  # What no pinned root names is not here.
+        self._here = dict.fromkeys(self._here.keys() & self._uses.keys())  # Pages without a pinned root do not count.
 
     @property
     def pins(self) -> int:
-        """How many roots are pinned."""
+        """The number of pinned roots."""
         return len(self._pins)
 
     def has(self, root: bytes) -> bool:
-        """Whether a root is pinned, and that and all its pages are here, synced or not."""
+        """Return True if a root is pinned, and all its pages are here, synced or not."""
         pin = self._pins.get(root)
         return pin is not None and all(name in self._here for name in pin.names)
 
     def holds(self, root: bytes) -> bool:
-        """Whether a root is pinned, and that and all its pages are synced."""
+        """Return True if a root is pinned, and all its pages are synced."""
         pin = self._pins.get(root)
         return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)
 
     def read(self, name: bytes) -> bytes:
-        """The bytes of a page.  Raises MissingPage: it is not here."""
+        """Return the bytes of a page. Raises MissingPage: it is not here."""
         key = self._prefix + _PAGE + name
         batch = self._here.get(name)
         page = self._space.get(key) if batch is None else batch[key]
@@ -161,9 +159,9 @@ class Ledger:
         return page
 
     def pages(self, names: Sequence[bytes]) -> list[bytes | None]:
-        """The pages of these names, None for each that is not here; of the first few names alone.
+        """Return the pages of the first few names, None for each that is not here.
 
-        Who asks for a root asks for the rest next: it stays until others were asked for.
+        A node that asks for a root asks for the rest next, so the root stays until others were asked for.
         """
         found: list[bytes | None] = []
         for name in names[:MOST_PAGES]:
@@ -177,7 +175,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def keeping(self, root: bytes) -> Iterator[None]:
-        """Keep a root that is pinned, whatever others ask for and however the map changes meanwhile."""
+        """Protect a pinned root, whatever other nodes ask for and however the map changes."""
         self._kept.append(root)
         try:
             yield
@@ -185,12 +183,12 @@ class Ledger:
             self._kept.remove(root)
 
     async def pin(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> None:
-        """Keep a root for the head of that config id, and these of its pages; returns when that is synced.
+        """Pin a root for the head of that config id, and keep these pages; return when that is synced.
 
         Raises:
-            MissingPage: one of its pages is not among them, nor here, or has been collected meanwhile.
-            ProtocolError, UnsupportedFormat: a page has another name, the root does not name it, or it is no root.
-            Overloaded: too many roots are pinned, of which none was chosen.
+            MissingPage: a page is neither given nor here, or was collected meanwhile.
+            ProtocolError, UnsupportedFormat: a page has another name, the root does not name it, or the root is none.
+            Overloaded: too many undecided roots are pinned.
             Unavailable: the store is closed.
         """
         self._check_room(root)
@@ -200,7 +198,7 @@ class Ledger:
             raise MissingPage(root)
 
     def append(self, changed: Changed, config: int) -> None:
-        """Have a change of a root that is here in the store before whatever is appended later.  Raises as `pin`."""
+        """Append a change of a root that is here, before any later append. Raises as `pin`."""
         self._check_room(changed.root)
         for piece in _pieces(changed.root, changed.pages):
             self._space.append(*self._batch(self._pinned(changed.root, config, piece)))
@@ -208,7 +206,7 @@ class Ledger:
             raise MissingPage(changed.root)
 
     def append_checked(self, offer: Offer) -> None:
-        """Likewise, of what another node has made.  Raises as `take`."""
+        """Append a checked change of another node. Raises as `take`."""
         if self.has(offer.changed.root):
             return
         if offer.base not in self._pins:
@@ -223,7 +221,7 @@ class Ledger:
             raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
 
     def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
-        """Pin a root; returns the records of that and of those pages that are new here."""
+        """Pin a root; return the records of the pin and of the new pages."""
         known = self._pins.get(root)
         if known is None and root not in pages:
             raise MissingPage(root)
@@ -238,11 +236,11 @@ class Ledger:
         return {_PIN + root: pin, **{_PAGE + name: page for name, page in pages.items() if name not in self._here}}
 
     async def take(self, offer: Offer) -> None:
-        """Hold what a transaction makes; its source gives what is not here of it.
+        """Hold a transaction's change; its source provides missing pages.
 
         Raises:
-            ProtocolError, UnsupportedFormat: it is no change of that root, or not as maps of this kind are.
-            MissingPage: a page is missing, and its source has not given it.
+            ProtocolError, UnsupportedFormat: the offer is no change of that root, or breaks the rules of this kind.
+            MissingPage: a page is missing, and its source has not provided it.
             Unavailable: the store is closed.
         """
         source, base, changed, config = offer
@@ -253,7 +251,8 @@ class Ledger:
         try:
             if base is not None and base not in self._pins:
                 await self._follow(base)
-            if base is not None and base in self._pins:  # Synced or not: what follows it is synced behind it.
+            # The root may be unsynced, since the change is synced after it.
+            if base is not None and base in self._pins:
                 with contextlib.suppress(MissingPage):
                     check_change(self.read, self.kind, base, changed, config)
                     await self.pin(changed.root, config, changed.pages)
@@ -264,7 +263,7 @@ class Ledger:
             taken.set()
 
     async def _follow(self, base: bytes) -> None:
-        """Wait for a root that has come in the same moment: who was busy takes several at once, in any order."""
+        """Wait for a root that arrives at the same moment: a busy node receives several at once, in any order."""
         with trio.move_on_after(ASK_S):
             await trio.lowlevel.checkpoint()
             if base in self._taking:
@@ -273,7 +272,7 @@ class Ledger:
     async def fetch(
         self, root: bytes, config: int, sources: Iterable[bytes], *, offered: Mapping[bytes, bytes] | None = None
     ) -> None:
-        """Hold a root; what is missing is asked of one source after the other.  Raises as `take`."""
+        """Hold a root; ask the sources in turn for missing pages. Raises as `take`."""
         async with self._fetching:
             if self.holds(root):
                 return
@@ -286,7 +285,7 @@ class Ledger:
                     raise MissingPage(missing[0])
                 await self._fetch_from(source, root, pages)
 
-            if root in self._pins and not pages:  # Checked, and on its way to the disk.
+            if root in self._pins and not pages:  # The pages were checked, and are on their way to the disk.
                 await self.pin(root, config, {})
                 return
             first = pages.pop(root, None) or self.read(root)
@@ -308,7 +307,7 @@ class Ledger:
         return [name for name in names if name not in self._here and name not in pages]
 
     async def _fetch_from(self, source: bytes, root: bytes, pages: dict[bytes, bytes]) -> None:
-        """Ask one node for all that is missing, as long as it gives what it is asked for."""
+        """Ask one node for all missing pages, as long as it provides some."""
         while missing := self._missing(root, pages)[:MOST_PAGES]:
             try:
                 answer = await self._ask(source, "metadata_pages", [self.register, [*missing]], ASK_S)
@@ -322,9 +321,9 @@ class Ledger:
             pages |= new
 
     async def collect(self, chosen: int, kept: Collection[bytes]) -> None:
-        """End the pins that nobody can need any more.
+        """End the pins that no node can need any more.
 
-        `chosen` is the config id of a head that a full round showed; `kept` are the roots of its last heads, and those
+        `chosen` is the config id of a head that a full round showed. `kept` are the roots of its last heads, and those
         that this acceptor's own record names.
         """
         held = {*kept, *self._kept, *self._lent}
@@ -335,7 +334,7 @@ class Ledger:
         await self._unpin(list(self._pins))
 
     async def end(self) -> None:
-        """Keep nothing here any more, whoever is about to bring some of it: nobody would ever let go of that."""
+        """Accept no more pages and end all pins: later pages would never be deleted."""
         self._is_over = True
         await self.discard()
 
@@ -362,21 +361,21 @@ class Ledger:
         await self._space.write(*self._batch(records))
 
     def _batch(self, records: dict[bytes, bytes | None]) -> tuple[dict[bytes, bytes | None], Callable[[], None]]:
-        """Records for the space, and what to do when they are synced."""
+        """Return records for the space, and the callback for their sync."""
         batch = {self._prefix + key: value for key, value in records.items()}
         names = [key[1:] for key, value in records.items() if key[:1] == _PAGE and value is not None]
         self._here |= dict.fromkeys(names, batch)
 
         def on_synced() -> None:
             for name in names:
-                if self._here.get(name) is batch:  # It may have gone meanwhile, and have come again.
+                if self._here.get(name) is batch:  # The page may have been deleted, and added again, meanwhile.
                     self._here[name] = None
 
         return batch, on_synced
 
 
 def _pieces(root: bytes, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
-    """Pages as they are written: a small change at once, a large map in pieces, its root first."""
+    """Yield pages in batches: a small change in one, a large map in several, its root first."""
     piece: dict[bytes, bytes] = {root: pages[root]} if root in pages else {}
     for name, page in pages.items():
         if sum(map(len, piece.values())) + len(page) > MOST_BATCH_BYTES:

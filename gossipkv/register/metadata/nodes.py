@@ -1,7 +1,7 @@
-"""The nodes that tables are laid on: which the catalogue names, and who of the living a new table goes to.
+"""The nodes that hold tables: those named by the catalogue, and the live nodes for a new table.
 
-Who holds a partition of a table at its creation is put in (`tables`): who is not named is taken for one that is to hold
-nothing.
+The catalogue names each node that holds a partition of a table from its creation (`tables`). A node that it does not
+name must hold nothing.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tables import NamedTable
 
 ASK_S: Final = 5.0
-FEW: Final = 256  # Partitions that are looked at before others have a turn.
+FEW: Final = 256  # Partitions that are processed before other tasks run.
 
 
 class Members(Protocol):
     """The nodes of the cluster, as the catalogue knows them."""
 
     def alive(self) -> Sequence[bytes]:
-        """Return uuids of nodes that seem to be alive, in their order, this one among them."""
+        """Return uuids of nodes that seem to be alive, including this one, in order."""
         ...
 
     async def invite(self, node: bytes) -> AcceptorId:
-        """Have a node take part: it is pinned, and has a store, when this returns.  Raises GossipKVError."""
+        """Ask a node to take part; return once it is pinned and has a store. Raises GossipKVError."""
         ...
 
     async def describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself as one of tables.
+        """Return a node's description of itself for tables.
 
         Raises:
-            Unavailable: it does not say.
+            Unavailable: the node does not answer.
         """
         ...
 
 
 class Host(NamedTuple):
-    """A node that a new table may be laid on."""
+    """A node that may hold partitions of a new table."""
 
     uuid: bytes
-    acceptor: AcceptorId | None  # None: it is named, and does not take part now.
+    acceptor: AcceptorId | None  # None: the node is named, and does not take part now.
     node: NamedNode
-    is_named: bool  # In the catalogue.
+    is_named: bool  # True if the catalogue names it.
 
 
 def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
-    """The nodes that are to hold something, as what places partitions knows them."""
+    """Return the nodes that may hold partitions, for the placement."""
     return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
 
 
@@ -69,10 +69,10 @@ class Nodes:
         self._metadata = metadata
         self._members = members
         self._tables = tables
-        self._read: tuple[bytes, Mapping[bytes, NamedNode]] = b"", {}  # Of which root, and what that says.
+        self._read: tuple[bytes, Mapping[bytes, NamedNode]] = b"", {}  # The last read root, and its nodes.
 
     def named(self) -> Mapping[bytes, NamedNode]:
-        """The nodes that the catalogue names by uuid, in order, who was taken out among them.  Raises `NotReady`."""
+        """Return the nodes that the catalogue names, by uuid, in order, including removed ones. Raises `NotReady`."""
         metadata = self._metadata
         known = metadata.known.get(metadata.catalogue)
         if known is None:
@@ -85,19 +85,19 @@ class Nodes:
         return nodes
 
     def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
-        """The names of nodes that are no members, unless another node has the name.  Raises `NotReady`."""
+        """Return the unique names of nodes that are no members. Raises `NotReady`."""
         formers = {uuid: node.name for uuid, node in self.named().items() if uuid not in members}
         taken = Counter((*formers.values(), *members.values()))
         return {uuid: name for uuid, name in formers.items() if taken[name] == 1}
 
     async def hosts(self, wanted: int) -> list[Host]:
-        """The nodes that take part, seem to be alive, and were not taken out, in order.
+        """Return the nodes that take part, seem to be alive, and were not removed, in order.
 
-        Where these are fewer than are wanted, and a majority of that, those are among them that live and refuse, such
-        as one whose store is closed.
+        If they are too few but a majority of `wanted`, the result includes live nodes that refuse, for example with a
+        closed store.
 
         Raises:
-            Unavailable: fewer than are wanted.
+            Unavailable: there are fewer than `wanted`.
         """
         named = self.named()
         found: dict[bytes, Host] = {}
@@ -118,7 +118,7 @@ class Nodes:
                 for node in self._members.alive():
                     if node not in named or named[node].weight:
                         nursery.start_soon(invite, node)
-        # With a majority the table is of use, and the others fill up when they are back.
+        # With a majority the table is usable, and the other nodes catch up when they are back.
         if wanted // 2 < len(found) < wanted:
             shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
             found |= {node: Host(node, None, named[node], is_named=True) for node in shut}
@@ -128,7 +128,7 @@ class Nodes:
         return [found[node] for node in sorted(found)]
 
     async def holders(self) -> set[bytes]:
-        """Who holds a partition of any table.  Raises NotReady: the map of one is not known here."""
+        """Return the nodes that hold a partition of any table. Raises NotReady: a table's map is not known here."""
         holders: set[bytes] = set()
         for table in self._tables().values():
             for number, entry in enumerate(self._metadata.tree(table.id).scan()):

@@ -1,21 +1,12 @@
-"""Operations: what is asked of a map, judged and applied in turn.
+"""Operations: requested changes of a map, judged and applied in turn.
 
-An operation has a random id, chosen by its requester, and the config id that it is based on.  A transaction takes a
-list of them and judges each, on the map as those before it leave it:
+An operation has a random id, chosen by its requester, and the config id of the head that it is based on. A transaction
+judges a list of operations by the rules of `judge`. Their outcomes are kept in the map, so they are true as soon as the
+transaction is committed, and not before.
 
-1. judged before, by its id, within 64 sequences of its base: that outcome stands, where the digest of what was judged
-   is its own (or was not kept); else the id was used for another operation, and it is refused;
-2. its base + 64 is over, or of another generation: it is dead, and never happens (any more: see `ask`);
-3. its function finds that all is done: DONE, on any base;
-4. the version of something that it touched (of the whole, if higher) is newer than its base: CONFLICT.  What it looked
-   at and what it writes is touched; one that touches all conflicts with any change since its base;
-5. its function refuses: REFUSED; else it is applied, and what it writes gets the new config id.
-
-Outcomes of 3 to 5 are kept in the map, so they are true as soon as the transaction is committed, and not before.  An
-operation is never changed on its way: whoever judges it on a later head than its base has thereby re-based it, and
-since its base stays as it is, it dies in time whoever still carries it around.
-
-`ask` is for who lost the answer.  Its "no" is final: nothing can happen after it.
+An operation never changes on its way. A node that judges it on a later head than its base thereby re-bases it. Since
+its base stays, an operation that is still sent around becomes invalid in time. `ask` serves requesters that lost the
+answer: its "no" is final, since the operation cannot happen afterwards.
 """
 
 from __future__ import annotations
@@ -47,7 +38,7 @@ if TYPE_CHECKING:
 MOST_OPERATION_BYTES: Final = 64 << 10
 MOST_NAME_CHARACTERS: Final = 32
 
-# Why an operation was refused, beside what functions say.
+# Codes of refusals, beside those of functions.
 EXPIRED: Final = "EXPIRED"
 UNKNOWN_OPERATION: Final = "UNKNOWN_OPERATION"
 TOO_LARGE: Final = "TOO_LARGE"
@@ -55,21 +46,21 @@ ID_USED: Final = "ID_USED"
 
 
 class Operation(NamedTuple):
-    """A change that is asked of a map, by the name of its function."""
+    """A requested change of a map, by the name of its function."""
 
     id: bytes  # 20 random bytes.
-    base: int  # The config id of the map that its requester looked at.
+    base: int  # The config id of the map that the requester has read.
     name: str
     version: int
-    argument: object  # What MessagePack can say, arrays as tuples.
+    argument: object  # Any value of MessagePack, with arrays as tuples.
 
     def encode(self) -> bytes:
-        """The bytes in which it travels."""
+        """Return the encoded operation."""
         return pack(self)
 
     @property
     def digest(self) -> bytes:
-        """What tells it from another operation under its id; it may be based on another head."""
+        """Digest that tells this operation from another under its id; the base does not count."""
         return sha256(pack((self.id, self.name, self.version, self.argument))).digest()[:DIGEST_BYTES]
 
 
@@ -77,7 +68,7 @@ def decode_operation(data: bytes) -> Operation:
     """Read an operation.
 
     Raises:
-        ProtocolError: these are not the bytes of one.
+        ProtocolError: the data is no operation.
     """
     match unpack(data, MOST_OPERATION_BYTES):
         case (bytes(id_), base, str(name), version, argument) if (
@@ -91,15 +82,15 @@ def decode_operation(data: bytes) -> Operation:
 
 
 class Edits(NamedTuple):
-    """The edits that an operation makes; none at all where it finds itself done."""
+    """The edits of an operation; empty if the operation finds itself done."""
 
-    puts: Mapping[bytes, bytes | None] = {}  # None: no entry any more.
-    meta: bytes | None = None  # None: as it is; else all is touched.
+    puts: Mapping[bytes, bytes | None] = {}  # None deletes an entry.
+    meta: bytes | None = None  # None leaves the meta unchanged; else the whole map is touched.
     touches_all: bool = False
 
 
 class Refusal(Exception):
-    """A function refuses: it does not do what it is asked."""
+    """A function refuses an operation."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -111,16 +102,14 @@ class View(Protocol):
     """A map as functions see it."""
 
     @property
-    def meta(self) -> bytes:
-        """The meta of the map."""
-        ...
+    def meta(self) -> bytes: ...
 
     def get(self, key: bytes) -> Entry | None:
-        """Find the entry at a key, and touch it."""
+        """Return the entry at a key, and mark the key as touched."""
         ...
 
     def next_key(self, key: bytes) -> bytes | None:
-        """The key of the entry behind that key."""
+        """Return the key of the next entry after `key`."""
         ...
 
 
@@ -133,23 +122,33 @@ if TYPE_CHECKING:
 class Answer(NamedTuple):
     """The outcome of one operation."""
 
-    operation: bytes  # Its id.
+    operation: bytes  # The id of the operation.
     outcome: Outcome
-    code: str = ""  # Of a refusal that this very transaction made; it is not kept, nor are its words.
+    code: str = ""  # Set only by the transaction that refused it; the map keeps neither code nor message.
     message: str = ""
 
 
 class Judgement(NamedTuple):
-    """The outcomes of a list of operations, true once the root that they made is committed."""
+    """The outcomes of a list of operations, true once their root is committed."""
 
     answers: list[Answer]
-    changed: Changed | None  # None: there is nothing new, so the answers are true already.
+    changed: Changed | None  # None: the map is unchanged, so the answers are true already.
 
 
 def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: Functions) -> Judgement:
-    """Judge operations in turn, for the transaction of that config id.
+    """Judge at most 48 operations in turn, for the transaction of that config id.
 
-    Requires: at most 48 of them.
+    Each operation is judged on the map as the earlier ones leave it:
+
+    1. If its id was judged within 64 sequences of its base, that outcome stands if the digests agree. Else the id
+       belongs to another operation, and this one is refused.
+    2. If base + 64 is over, or of another generation, the operation is dead and never happens (any more: see `ask`).
+    3. If its function finds that all is done, it is DONE, on any base.
+    4. If the version of anything it touched (or of the whole map) is newer than its base, it is a CONFLICT. It touches
+       all entries that it reads or writes; one that touches the whole map conflicts with any change since its base.
+    5. If its function refuses, it is REFUSED. Else it is applied, and its entries get the new config id.
+
+    Outcomes of rules 3 to 5 are kept in the map.
 
     Raises:
         MissingPage, ProtocolError, UnsupportedFormat: as reading the tree does.
@@ -159,14 +158,14 @@ def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: F
     try:
         return _judge(tree, operations, config, functions, may_grow=True)
     except LimitExceeded:
-        # Those that make the map larger are refused together: a full table goes on with all others.
+        # Operations that enlarge the map are refused together, so that a full table accepts all others.
         return _judge(tree, operations, config, functions, may_grow=False)
 
 
 def ask(tree: Tree, operation: bytes, base: int, head: int) -> Outcome:
-    """The outcome of an operation of that base, by the tree of a head that a quorum showed, and its config id.
+    """Return the outcome of an operation of that base, by the tree of a head that a quorum showed, and its config id.
 
-    UNKNOWN: it may yet happen, or what became of it is not kept any more.
+    UNKNOWN: the operation may still happen, or its outcome is not kept any more.
     """
     found = tree.outcome(operation, base)
     if found is not None:
@@ -176,7 +175,7 @@ def ask(tree: Tree, operation: bytes, base: int, head: int) -> Outcome:
 
 
 def is_dead(base: int, config: int) -> bool:
-    """Whether a transaction of that config id, and any later one, is too late for an operation."""
+    """Return True if the transaction of that config id, and any later one, is too late for an operation."""
     return generation_of(config) > generation_of(base) or sequence_of(config) > sequence_of(base) + LIFE
 
 
@@ -185,7 +184,7 @@ def _judge(
 ) -> Judgement:
     edit = tree.edit(config)
     answers = []
-    # What is based on a head of a generation that is over is dead: there has to be one of this generation.
+    # Operations based on a head of an old generation are dead, so the new generation needs a head of its own.
     is_new = generation_of(config) > generation_of(tree.root.config)
     for operation in operations:
         kept = edit.kept(operation.id, operation.base)
@@ -195,10 +194,10 @@ def _judge(
             words = f"the id {operation.id.hex()} is another operation's: each has an id of its own, drawn at random"
             answers.append(Answer(operation.id, Outcome.REFUSED, ID_USED, words))
         elif operation.base >= config:
-            # Based on what this tree has not seen.  If it is committed all the same, that base was a lie.
+            # This tree lacks the base. If this transaction is committed all the same, the base was forged.
             answers.append(Answer(operation.id, Outcome.UNKNOWN))
         elif is_dead(operation.base, config):
-            # It never happens; but whether it did, before its outcome was let go, nobody knows after 4,096 sequences.
+            # The operation never happens now; whether it did before is unknown after 4,096 sequences.
             told = ask(tree, operation.id, operation.base, config - 1)
             answers.append(Answer(operation.id, told, EXPIRED, "its base is too old"))
         else:
@@ -209,7 +208,6 @@ def _judge(
 
 
 def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, may_grow: bool) -> Answer:
-    """Apply one operation, if nothing stands in its way."""
     function = functions.get((operation.name, operation.version))
     if function is None:
         words = f"there is no operation {operation.name!r} of version {operation.version} here"
@@ -241,7 +239,7 @@ def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, m
 
 
 def _grows(edit: Edit, edits: Edits) -> bool:
-    """Whether a map has more to hold afterwards."""
+    """Return True if the edits enlarge the map."""
     if edits.meta is not None and len(edits.meta) > len(edit.meta):
         return True
     stands = {key: edit.get(key) for key in edits.puts}
@@ -250,7 +248,7 @@ def _grows(edit: Edit, edits: Edits) -> bool:
 
 
 def _apply(edit: Edit, edits: Edits, *, touches_all: bool) -> Refusal | None:
-    """Do all of it, or nothing and say why."""
+    """Apply all edits, or return the refusal and apply none."""
     if not all(fits(key, record or b"") for key, record in edits.puts.items()) or (
         edits.meta is not None and len(edits.meta) > MOST_META_BYTES
     ):
@@ -267,7 +265,7 @@ def _apply(edit: Edit, edits: Edits, *, touches_all: bool) -> Refusal | None:
 
 @final
 class _Watched:
-    """A view that knows what was looked at."""
+    """A view that notes the keys that were read."""
 
     def __init__(self, edit: Edit) -> None:
         self._edit = edit

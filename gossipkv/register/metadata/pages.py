@@ -1,17 +1,15 @@
-"""The bytes of pages: what a map consists of, each named by the SHA-256 of its bytes.
+"""The pages of a map, each named by the SHA-256 of its bytes.
 
-A page is one array in MessagePack, at most 64 KiB.  `docs/development/metadata.md` draws each, byte by byte:
+A page is one array in MessagePack, at most 64 KiB. `docs/development/metadata.md` draws each, byte by byte:
 
     root   [1, format, kind of map, config id, version, meta, [leaf, ...], [page of ids, ...]]
              leaf         [first key, name, entries, size in bytes, newest version in it]
              page of ids  [first config id, last config id, name]
     leaf   [2, format, [[key, version, record], ...]]
-    ids    [3, format, [[config id, ids], ...]]    ids: of each operation 20 bytes, 4 of its digest, one of the outcome
+    ids    [3, format, [[config id, ids], ...]]    ids: per operation 20 bytes, 4 of its digest, 1 of its outcome
 
-A config id is (generation, sequence) as one number, 16 bits above 48: what a head of the register has.
-
-Invariant: one content has one encoding.  What is decoded and would be encoded in other bytes is refused, so that names
-can be compared in place of contents.  Whoever changes what a page means raises `FORMAT`, which is read before all else.
+A config id is (generation, sequence) as one number, 16 bits above 48. Invariant: each content has one encoding, and any
+other is refused, so names can be compared instead of contents. A change of a page's meaning raises `FORMAT`.
 """
 
 from __future__ import annotations
@@ -36,25 +34,25 @@ ROOT, LEAF, IDS = 1, 2, 3
 
 NAME_BYTES: Final = 32
 MOST_PAGE_BYTES: Final = 64 << 10
-MOST_IDS_BYTES: Final = 16 << 10  # Of a page of ids: one is written by every transaction.
+MOST_IDS_BYTES: Final = 16 << 10  # Bounds a page of ids, since every transaction writes one.
 MOST_KEY_BYTES: Final = 255
-MOST_RECORD_BYTES: Final = 8 << 10  # So that a leaf can be cut into pieces of about the same size.
+MOST_RECORD_BYTES: Final = 8 << 10  # A leaf can thus be cut into pieces of similar size.
 MOST_META_BYTES: Final = 4 << 10
 MOST_KIND_CHARACTERS: Final = 32
 
 OPERATION_ID_BYTES: Final = 20
-MOST_OPERATIONS: Final = 64  # Of one request.
-MOST_JUDGED: Final = 48  # Of one transaction: so that 1,000 in a burst are 21.
-DIGEST_BYTES: Final = 4  # Who uses an id again by mistake is found out, but for one in four billion.
+MOST_OPERATIONS: Final = 64  # Bounds one request.
+MOST_JUDGED: Final = 48  # Bounds one transaction: a burst of 1,000 operations takes 21.
+DIGEST_BYTES: Final = 4  # An accidental second use of an id is detected, except once in four billion.
 SEQUENCE_BITS: Final = 48
 MOST_CONFIG: Final = (1 << 64) - 1
 
 _ID_ROW: Final = OPERATION_ID_BYTES + DIGEST_BYTES + 1
-_MOST_MEMO: Final = 16  # Pages of a kind: a transaction looks several times at those of the one before.
+_MOST_MEMO: Final = 16  # Cached pages of a kind: a transaction reads pages of the last one several times.
 
 
 class MissingPage(NotReady):
-    """A page that is not here; `name` says which."""
+    """The page `name` is not on this node."""
 
     def __init__(self, name: bytes) -> None:
         super().__init__(f"page {name.hex()[:16]} is not here", {"page": name})
@@ -62,9 +60,9 @@ class MissingPage(NotReady):
 
 
 class Outcome(IntEnum):
-    """The outcome of an operation, as the number that pages of ids have for it."""
+    """The outcome of an operation, with its number in pages of ids."""
 
-    UNKNOWN = 0  # Never written: it may have been done, or may yet be.
+    UNKNOWN = 0  # Never written: the operation may have been done, or may still be.
     DONE = 1
     CONFLICT = 2
     REFUSED = 3
@@ -74,60 +72,60 @@ class Entry(NamedTuple):
     """A key of a map, with its record and version."""
 
     key: bytes
-    version: int  # The config id of its last change.
+    version: int  # The config id of the last change.
     record: bytes
 
 
 class LeafReference(NamedTuple):
-    """A leaf as its root names it: keys from `first` up to the next leaf's."""
+    """A leaf as referenced by its root: keys from `first` up to the next leaf's."""
 
     first: bytes
     name: bytes
     entries: int
     size_bytes: int
-    newest: int  # The highest version in it.
+    newest: int  # The highest version in the leaf.
 
 
 class IdsReference(NamedTuple):
-    """A page of ids as its root names it."""
+    """A page of ids as referenced by its root."""
 
-    first: int  # Config ids.
+    first: int  # A config id, as is `last`.
     last: int
     name: bytes
 
 
 class Root(NamedTuple):
-    """A map: all that is not in its other pages."""
+    """A map without the content of its other pages."""
 
     kind: str
-    config: int  # The config id of the transaction that made it.
-    version: int  # The config id of the last operation that touched all.
+    config: int  # The config id of the transaction that made this root.
+    version: int  # The config id of the last operation that touched the whole map.
     meta: bytes
     leaves: tuple[LeafReference, ...]
     ids: tuple[IdsReference, ...]
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """The pages below it."""
+        """The names of the pages below the root."""
         return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
 
 
 class Kept(NamedTuple):
-    """What is kept of an operation that was judged."""
+    """The stored outcome of a judged operation."""
 
     outcome: Outcome
-    digest: bytes  # Of the operation.
+    digest: bytes  # The digest of the operation.
 
 
 class Judged(NamedTuple):
-    """Operations that one transaction judged: of each its id, its digest and its outcome."""
+    """The operations that one transaction judged: id, digest and outcome of each."""
 
     config: int
     rows: bytes
 
     @classmethod
     def of(cls, config: int, kept: Mapping[bytes, Kept]) -> Judged:
-        """Write them down in their order."""
+        """Encode the operations in their order."""
         rows = (operation + digest + bytes((outcome,)) for operation, (outcome, digest) in kept.items())
         return cls(config, b"".join(rows))
 
@@ -139,62 +137,60 @@ class Judged(NamedTuple):
 
 
 def config_id(generation: int, sequence: int) -> int:
-    """Write (generation, sequence) as one number."""
+    """Return (generation, sequence) as one number."""
     assert 0 <= generation < 1 << 64 - SEQUENCE_BITS, generation
     assert 0 <= sequence < 1 << SEQUENCE_BITS, sequence
     return generation << SEQUENCE_BITS | sequence
 
 
 def generation_of(config: int) -> int:
-    """The generation of a config id."""
+    """Return the generation of a config id."""
     return config >> SEQUENCE_BITS
 
 
 def sequence_of(config: int) -> int:
-    """The sequence of a config id."""
+    """Return the sequence of a config id."""
     return config & (1 << SEQUENCE_BITS) - 1
 
 
 def name_of(page: bytes) -> bytes:
-    """The name of a page: the SHA-256 of its bytes."""
+    """Return the name of a page: the SHA-256 of its bytes."""
     return sha256(page).digest()
 
 
 def encode_root(root: Root) -> bytes:
-    """The bytes of a root."""
+    """Return the bytes of a root."""
     return pack((ROOT, FORMAT, *root))
 
 
 def encode_leaf(entries: Sequence[Entry]) -> bytes:
-    """The bytes of a leaf."""
+    """Return the bytes of a leaf."""
     return pack((LEAF, FORMAT, entries))
 
 
 def encode_ids(rows: Sequence[Judged]) -> bytes:
-    """The bytes of a page of ids."""
+    """Return the bytes of a page of ids."""
     return pack((IDS, FORMAT, rows))
 
 
 @final
 class _Memo(Generic[_Decoded]):
-    """Pages of one kind that were decoded or made here last, by their names; what they say never changes."""
+    """Recently decoded or made pages of one kind, by their names; their content never changes."""
 
     def __init__(self) -> None:
         def make(name: bytes) -> list[tuple[bytes, _Decoded]]:
             del name
             return []
 
-        self._cell = lru_cache(maxsize=_MOST_MEMO)(make)  # Threads may look at the same time.
+        self._cell = lru_cache(maxsize=_MOST_MEMO)(make)  # Threads may read at the same time.
 
     def get(self, name: bytes, page: bytes) -> _Decoded | None:
-        """What is known of a page of that name, if these are its bytes."""
         for known, decoded in self._cell(name):
             if known == page:
                 return decoded
         return None
 
     def keep(self, name: bytes, page: bytes, decoded: _Decoded) -> _Decoded:
-        """Keep what these bytes say, which have that name."""
         self._cell(name)[:] = [(page, decoded)]
         return decoded
 
@@ -208,8 +204,8 @@ def decode_root(name: bytes, page: bytes) -> Root:
     """Read a root.
 
     Raises:
-        ProtocolError: these are not the bytes of that name, or no root.
-        UnsupportedFormat: a newer one.
+        ProtocolError: the bytes do not have that name, or are no root.
+        UnsupportedFormat: the format is newer.
     """
     known = _ROOTS.get(name, page)
     if known is not None:
@@ -245,7 +241,7 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[Entry, ...]:
 
 
 def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
-    """Read what a page of ids has; raises as `decode_root`."""
+    """Read a page of ids; raises as `decode_root`."""
     known = _IDS.get(name, page)
     if known is not None:
         return known
@@ -262,7 +258,7 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
 
 
 def last_judged(page: bytes) -> Judged:
-    """The last row of a page of ids.  Raises ProtocolError: it has none; the others are not looked at."""
+    """Return the last row of a page of ids, without checking the others. Raises ProtocolError: there is none."""
     match unpack(page, MOST_IDS_BYTES):
         case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
             return Judged(config, rows)
@@ -270,30 +266,30 @@ def last_judged(page: bytes) -> Judged:
 
 
 def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
-    """The name of a page of ids that was made of these here: the next transaction need not decode it."""
+    """Return the name of a page of ids, and cache these rows: the next transaction need not decode the page."""
     name = name_of(page)
     _IDS.keep(name, page, tuple(rows))
     return name
 
 
 def keep_leaf(entries: Sequence[Entry], page: bytes) -> bytes:
-    """The name of a leaf that was made of these here, likewise."""
+    """Return the name of a leaf, and cache its entries."""
     name = name_of(page)
     _LEAVES.keep(name, page, tuple(entries))
     return name
 
 
 def pack(value: object) -> bytes:
-    """Encode a value: the one way in which it is written."""
+    """Encode a value in its only encoding."""
     data: bytes = msgpack.packb(value)
     return data
 
 
 def unpack(data: bytes, most_bytes: int) -> object:
-    """Decode what `pack` wrote, arrays as tuples.
+    """Decode the result of `pack`, with arrays as tuples.
 
     Raises:
-        ProtocolError: it is larger than `most_bytes`, no MessagePack, or not in the one way in which it is written.
+        ProtocolError: the data is larger than `most_bytes`, no MessagePack, or not in its only encoding.
     """
     if len(data) > most_bytes:
         raise ProtocolError(f"{len(data)} bytes, where at most {most_bytes} are allowed")
@@ -307,7 +303,6 @@ def unpack(data: bytes, most_bytes: int) -> object:
 
 
 def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, ...]:
-    """The fields of a page behind its kind and format."""
     if len(page) > MOST_PAGE_BYTES:
         raise ProtocolError(f"a page of {len(page)} bytes, where at most {MOST_PAGE_BYTES} are allowed")
     if name_of(page) != name:
@@ -356,7 +351,7 @@ def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
 
 
 def _is_rows(rows: bytes) -> bool:
-    """Whether these are operations with their outcomes, each once."""
+    """Return True if these are operations with their outcomes, each once."""
     number, rest = divmod(len(rows), _ID_ROW)
     if rest or not 1 <= number <= MOST_JUDGED:
         return False
@@ -366,7 +361,7 @@ def _is_rows(rows: bytes) -> bool:
 
 
 def is_whole(value: object, most: int = MOST_CONFIG) -> TypeGuard[int]:
-    """Whether it is a number from 0 on; True and False are none, since they have other bytes."""
+    """Return True for a number from 0 to `most`; bools do not count, since they have other bytes."""
     return type(value) is int and 0 <= value <= most
 
 

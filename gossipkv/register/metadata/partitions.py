@@ -1,48 +1,14 @@
-"""A table's map: which partitions it has, and which nodes hold each.
+"""A table's map: its partitions, and the nodes that hold each.
 
-An entry's key is the partition's first: of a hash table the shard's number in 4 bytes, big-endian; of a range table the
-first user's key, `b""` for the lowest.  So ranges tile the key space whatever happens to them.  Its record:
+An entry's key is the partition's first key. In a hash table, that is the shard's number in 4 bytes, big-endian. In a
+range table, it is the first user's key, `b""` for the lowest, so ranges always tile the key space. `Table.encode` shows
+the meta, `encode_partition` a record, and `OPERATIONS` the operations.
 
-    [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...],    in the order of slots and ids
-     [former assignment's id, ...], [[assignment id, end or nil], ...],
-     assignment id of the copy with which it began anew, or 0]
-
-The map's meta:
-
-    [1, table id (16 bytes), name, kind, replication, shards,
-     partitioner, [uuids of a group's nodes, one behind the other, ...],
-     [offset, width, unit] of its time key, or nil; whether it smears]
-
-A range table has 0 shards.  Partitions and assignments have ids of 64 random bits, which are never used again.  Where
-there are groups, shard s lies on nodes of group s modulo their number alone (seed 004's shards); shards are never
-re-cut.
+A range table has 0 shards. Partitions and assignments have ids of 64 random bits, which are never used again. With
+groups, shard s lies on nodes of group s modulo the number of groups alone (seed 004's shards). Shards are never re-cut,
+since a key's shard is its hash modulo their number.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
-
-Operations, their arguments, and how each knows that it is done; all refuse where the partition has another id:
-
-    assign 1    [key, partition, assignment, node, slot]            the assignment is there
-    advance 1   [key, partition, assignment, state]                 it has that state, or one behind it
-    unassign 1  [key, partition, assignment]                        it is not there
-    unassign 2  [key, partition, assignment]                        likewise
-    end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
-    settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
-    divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
-    refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...], kept]   the new partition is there
-    set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
-
-`unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
-(2) also an AVAILABLE one goes, while another slot has one.  Then it has an end, and so has each former one, beyond
-which records are lost: `end` says them, once hosts that have adopted that it went say what they have (of before, one
-of them could still confirm a record beyond it).  `settle` is for former ones of which all copies say the same counter;
-that is where it ends, if it has one.  `divide` puts children in a range's place, each on the nodes that the
-parent is on: they have the records, so nothing has to travel.  A new assignment of a child stands for each of the
-parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
-and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
-not divided: a key's shard is its hash modulo their number.  `refound` is for a range whose hosts are all gone: it puts
-another partition in its place, with one assignment.  All that was assigned is taken by force, and its ends are what the
-node of that has kept, said beforehand: `kept` is the assignment of that copy, 0 where there is none.  Nothing is
-former, so another copy that comes back is nobody's.
 """
 
 from __future__ import annotations
@@ -87,33 +53,39 @@ PARTITIONERS: Final = (MURMUR3, SHA1)
 
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
-MOST_SHARDS: Final = 1 << 17  # What a tree has room for, with three replicas.
+MOST_SHARDS: Final = 1 << 17  # A tree has room for this many with three replicas.
 MOST_CHILDREN: Final = 64
 
-# Why an operation was refused.
-INVALID: Final = "INVALID"  # Its argument is none, or what it asks would break an invariant.
-NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment is not there any more, or never was.
+# Codes of refusals.
+INVALID: Final = "INVALID"  # The argument is malformed, or would break an invariant.
+NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment does not exist.
 
 
-_ORIGINATED: Final = frozenset({State.AVAILABLE, State.LEAVING})  # What is in these states may have records of its own.
-_STATES: Final = {state.value: state for state in State}  # Looked up once for each assignment that is read.
+# Assignments in these states may have records of their own.
+_ORIGINATED: Final = frozenset({State.AVAILABLE, State.LEAVING})
+_STATES: Final = {state.value: state for state in State}  # Looked up for each decoded assignment.
 
 
 class Table(NamedTuple):
-    """A table, as the meta of its map describes it; it has the rules of that map's entries."""
+    """A table as described by the meta of its map, with the rules of the map's entries."""
 
     id: bytes
     name: str
     kind: str
     replication: int
-    shards: int  # 0: a range table.
-    partitioner: str = MURMUR3  # The hash whose remainder is a key's shard.
-    groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo their number.
-    time_key: TimeKey | None = None  # Where in each key its time stands.
-    smears: bool = False  # Puts may be kept by other nodes, and forwarded later.
+    shards: int  # 0 for a range table.
+    partitioner: str = MURMUR3  # A key's shard is the remainder of this hash.
+    groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo the number of groups.
+    time_key: TimeKey | None = None  # Position of the time in each key.
+    smears: bool = False  # Other nodes may buffer puts, and forward them later.
 
     def encode(self) -> bytes:
-        """The meta."""
+        """Return the meta.
+
+        [1, table id (16 bytes), name, kind, replication, shards,
+         partitioner, [concatenated uuids of a group's nodes, ...],
+         [offset, width, unit] of its time key, or nil; True if it smears]
+        """
         groups = [b"".join(group) for group in self.groups]
         return pack((FORMAT, *self[:6], groups, self.time_key, self.smears))
 
@@ -136,7 +108,7 @@ def decode_table(meta: bytes) -> Table:
     """Read the meta of a map.
 
     Raises:
-        ProtocolError: it describes no table.
+        ProtocolError: the meta describes no table.
     """
     match unpack(meta, MOST_META_BYTES):
         case (
@@ -159,7 +131,7 @@ def decode_table(meta: bytes) -> Table:
 
 
 def _timed(table: Table, time_key: object, *, smears: bool) -> Table:
-    """A table with its time key.  Raises ProtocolError: it can have none, or not that one."""
+    """Return a table with its time key. Raises ProtocolError: the table can have none, or not this one."""
     if table.kind != RANGE or table.groups or not isinstance(time_key, tuple):
         raise ProtocolError("a time key is of a range table, and so is that it smears")
     return table._replace(time_key=time_key_of([*time_key]), smears=smears)
@@ -180,7 +152,12 @@ def _uuids_of(value: object) -> tuple[bytes, ...]:
 
 
 def encode_partition(partition: Partition) -> bytes:
-    """A partition's record."""
+    """Return a partition's record.
+
+    [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...],    ordered by slots and ids
+     [former assignment's id, ...], [[assignment id, end or nil], ...],
+     assignment id of the copy from which it was re-created, or 0]
+    """
     rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
     return pack((FORMAT, partition.id, rows, *partition[2:]))
 
@@ -189,7 +166,7 @@ def decode_partition(record: bytes) -> Partition:
     """Read a partition's record.
 
     Raises:
-        ProtocolError: it does not have that form.
+        ProtocolError: the record does not have that form.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, id_, tuple(rows), tuple(former), tuple(ends), kept) if (
@@ -203,12 +180,12 @@ def decode_partition(record: bytes) -> Partition:
 
 
 def shard_key(number: int) -> bytes:
-    """The key of a hash table's shard."""
+    """Return the key of a hash table's shard."""
     return number.to_bytes(SHARD_BYTES, "big")
 
 
 def range_of(tree: Tree, key: bytes) -> tuple[bytes, Partition]:
-    """The range that a key is in, by the map of a range table, and its first key.
+    """Return the first key of the range that has a key, and the range, by the map of a range table.
 
     Raises:
         MissingPage, ProtocolError: as reading the tree does.
@@ -219,11 +196,11 @@ def range_of(tree: Tree, key: bytes) -> tuple[bytes, Partition]:
 
 
 def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int) -> Changed:
-    """The first map of a table, as an edit of an empty one.
+    """Return the first map of a table, as an edit of an empty one.
 
     Raises:
-        ProtocolError: a partition breaks an invariant, or they do not tile the key space.
-        LimitExceeded: they are too many.
+        ProtocolError: a partition breaks an invariant, or the partitions do not tile the key space.
+        LimitExceeded: there are too many partitions.
     """
     decode_table(table.encode())
     edit = Tree.empty(MAP.name).edit(config)
@@ -259,7 +236,32 @@ def _end_of(value: object) -> End:
     raise ProtocolError("an end is [assignment, counter or nil]", {"got": repr(value)[:80]})
 
 
-# Operations.
+# Operations, their arguments, and the test by which each finds that it is done. All refuse if the partition has another
+# id:
+#
+#     assign 1    [key, partition, assignment, node, slot]            the assignment exists
+#     advance 1   [key, partition, assignment, state]                 it has that state, or a later one
+#     unassign 1  [key, partition, assignment]                        it does not exist
+#     unassign 2  [key, partition, assignment]                        as above, by force
+#     end 1       [key, partition, [[assignment, end], ...]]          each of them has an end, or needs none
+#     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
+#     divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child is at the key
+#     refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...], kept]   the new partition exists
+#     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
+#
+# `unassign` cancels or ends a move. An AVAILABLE assignment leaves only by a move, or by force (2) if another slot has
+# one; it is former afterwards. After a force, this assignment and all former ones have an end, beyond which records are
+# lost. `end` sets the ends once the hosts that have adopted the removal report their counters: before, a host could
+# still confirm a record beyond an end.
+#
+# `settle` drops former assignments of which all copies report the same counter, which is also their end, if they have
+# one. `divide` replaces a range by children on the parent's nodes, so no records travel. Each assignment of a child
+# replaces one of the parent's, in order. The parent's assignments and former ones are former in each child, with their
+# ends: clocks and tokens name them until the child has settled them itself.
+#
+# `refound` re-creates a range whose hosts are all gone, with one assignment. All earlier assignments are forced out,
+# with the counters of the new node's copy as their ends; `kept` is the assignment of that copy, or 0. No assignment is
+# former, so another copy that comes back belongs to no partition.
 
 
 def _assign(view: View, argument: object) -> Edits:
@@ -333,7 +335,6 @@ def _unassigned(view: View, argument: object) -> tuple[bytes, Partition, Assignm
 
 
 def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edits:
-    """Take an assignment away; who never was AVAILABLE has originated nothing, and is not former."""
     former = found.former
     if gone.state in _ORIGINATED:
         former = tuple(sorted((*former, gone.id)))
@@ -352,13 +353,13 @@ def _settle(view: View, argument: object) -> Edits:
     if former == found.former:
         return Edits()
     settled = {one: counter for one, counter in counters.items() if one in found.former}
-    # Whoever else had had more was taken by force as well.
+    # Any assignment with a larger counter was also removed by force.
     ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
 def _counted(view: View, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
-    """The partition of which an operation says counters, one of each assignment that it names."""
+    """Return the partition and the counters in an argument, one for each assignment."""
     match argument:
         case (bytes(key), partition, tuple(rows)) if rows and all(map(_is_counted, rows)):
             counters = dict(rows)
@@ -415,14 +416,14 @@ def _refound(view: View, argument: object) -> Edits:
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
     if new == found.id or assignment in counters:
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
-    # Where they are too many, those are let go of of which nothing was kept.
+    # If there are too many, drop ends without kept records first.
     ends = tuple(End(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
     after = Partition(new, (), (), ends[-MOST_ENDS:], kept)
     return _changed(view, key, after, [Assignment(assignment, node, 0, State.AVAILABLE)])
 
 
 def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes, after: bytes | None) -> str:
-    """Why a partition, from a key to before another, is not divided into these; empty: it may be."""
+    """Return the reason why a partition, from `key` to before `after`, may not be divided so; empty if it may."""
     firsts = [child.first for child in children]
     partitions = [parent.id, *(child.partition for child in children)]
     assignments = [one for child in children for one in child.assignments]
@@ -473,7 +474,7 @@ OPERATIONS: Final[Functions] = {
 
 
 class Child(NamedTuple):
-    """A range that is to stand, with others, in the place of one that is divided."""
+    """A range that replaces, with others, a divided one."""
 
     first: bytes
     partition: int
@@ -498,13 +499,13 @@ def _partition_at(view: View, key: bytes, partition: object) -> Partition:
 def _assignment_at(
     view: View, key: bytes, partition: object, assignment: object
 ) -> tuple[Partition, Assignment | None]:
-    """The partition at a key, and its assignment of that id, if it has one."""
+    """Return the partition at a key, and its assignment of that id, if any."""
     found = _partition_at(view, key, partition)
     return found, found.assignment(assignment) if is_whole(assignment) else None
 
 
 def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
-    """The edit that gives a partition these assignments, if that breaks nothing."""
+    """Return the edit that gives a partition these assignments, if they break no invariant."""
     after = partition._replace(assignments=Partition.of(partition.id, assignments).assignments)
     if fault := fault_of(after, decode_table(view.meta).replication):
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")

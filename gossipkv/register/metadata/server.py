@@ -1,8 +1,8 @@
-"""A node's part in all that is decided: its store's space, its registers, and the maps whose heads they have.
+"""A node's part in all decisions: its store's space, its registers, and the maps of their heads.
 
-One object for the catalogue and all tables.  It answers other nodes (an acceptor's requests, pages, transactions), and
-knows of each map what a quorum has shown last (`known`), which is kept: reads go by it also after a restart in the
-dark.  What gossip says is a hint: it causes a quorum read, and nothing else.
+One object serves the catalogue and all tables. It answers other nodes (requests to its acceptor, for pages, and for
+transactions). For each map it stores the head that a quorum has shown last (`known`), so that reads work also after a
+restart without a quorum. Gossip is only a hint: it causes a quorum read, and nothing else.
 """
 
 from __future__ import annotations
@@ -37,23 +37,19 @@ if TYPE_CHECKING:
     from gossipkv.register.shell import AskAcceptor
     from gossipkv.register.store import Store
 
-MANY_PINS: Final = MOST_PINS // 2  # Roots that are not known to be decided: it is time to look.
-MOST_UNNAMED: Final = 256  # Maps of tables that are being made, or whose making was lost.
-FETCH_S: Final = 0.8  # Until a proposer would count this acceptor out.
+MANY_PINS: Final = MOST_PINS // 2  # Many undecided roots: the head should be read.
+MOST_UNNAMED: Final = 256  # Maps of tables that are being created, or whose creation was lost.
+FETCH_S: Final = 0.8  # A proposer stops waiting for this acceptor after somewhat more.
 
 
 class Others(Protocol):
-    """The ways to other nodes, and to worker threads."""
+    """Access to other nodes, and to worker threads."""
 
     @property
-    def beside(self) -> Beside:
-        """Do beside the loop what takes long."""
-        ...
+    def beside(self) -> Beside: ...
 
     @property
-    def ask(self) -> AskNode:
-        """Ask a node."""
-        ...
+    def ask(self) -> AskNode: ...
 
     @property
     def ask_acceptor(self) -> AskAcceptor:
@@ -62,7 +58,7 @@ class Others(Protocol):
 
 
 class _Map(NamedTuple):
-    """A map that this node has a part in."""
+    """A map that this node serves or holds."""
 
     ledger: Ledger
     transactions: Transactions
@@ -73,7 +69,7 @@ class Metadata:
     """A node's part in the catalogue and all tables."""
 
     def __init__(self, store: Store, me: AcceptorId, others: Others, random: Random, catalogue: bytes) -> None:
-        """`catalogue`: its register.  Raises ProtocolError, StorageError: what the store has cannot be read."""
+        """`catalogue`: its register. Raises ProtocolError, StorageError: the store's records cannot be read."""
         self.me = me
         self.catalogue = catalogue
         self.space = Space(store)
@@ -82,11 +78,12 @@ class Metadata:
         self._random = random
         self._maps: dict[bytes, _Map] = {}
         self.heads = Heads(self.space, self._hold_map, self._settle)
-        self.on_forgotten: Callable[[bytes], object] | None = None  # Called before a table's map is, which has ended.
+        # Called before the map of an ended table is forgotten.
+        self.on_forgotten: Callable[[bytes], object] | None = None
         self._nursery: trio.Nursery | None = None
-        self._fetching: set[bytes] = set()  # Registers of which the acceptor here lacks pages.
-        self._unnamed: dict[bytes, int] = {}  # Maps that no table has, and the catalogue's config id then.
-        self._looking: set[bytes] = set()  # Registers that this node reads by itself.
+        self._fetching: set[bytes] = set()  # Registers of which the local acceptor lacks pages.
+        self._unnamed: dict[bytes, int] = {}  # Maps without a table, and the catalogue's config id when that was found.
+        self._looking: set[bytes] = set()  # Registers that this node is reading on its own.
         records: dict[bytes, list[tuple[bytes, bytes]]] = {}
         start = len(MAP)
         for key, value in self.space.scan(MAP):
@@ -95,7 +92,7 @@ class Metadata:
             self._map(register, theirs)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Decide, until cancelled."""
+        """Serve, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self.space.run)
@@ -105,19 +102,19 @@ class Metadata:
                 nursery.start_soon(each.transactions.run)
             task_status.started()
 
-    # -- what is known -----------------------------------------------------------------------------------------------
+    # -- known heads ---------------------------------------------------------------------------------------------------
 
     @property
     def known(self) -> Mapping[bytes, Known]:
-        """The maps whose heads are known here, by register."""
+        """The known heads, by register."""
         return self.heads.known
 
     def tree(self, register: bytes) -> Tree:
-        """The map of a register, as known here.
+        """Return the map of a register, as known here.
 
         Raises:
             UnknownDatabase: the table was dropped.
-            NotReady: nothing is known of it yet, or not all of it is here.
+            NotReady: its head is not known yet, or a page is missing here.
         """
         known = self.known.get(register)
         if known is None:
@@ -128,13 +125,12 @@ class Metadata:
         return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
 
     async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> Known:
-        """Read a register by a quorum, and know, durably, what that shows, and hold the map.
+        """Read a register by a quorum, store the head durably, and hold the map.
 
         Raises:
             Unavailable: no quorum answers.
             UnknownDatabase: the table was dropped.
-            NotReady: a page of the map is nowhere to be had now; what was known before stays.  Or nobody has named the
-                register here.
+            NotReady: a page cannot be fetched now, and the known head stays; or no node has named the register here.
         """
         transactions = (self._map(register) if hint is not None else self._part(register)).transactions
         before = self.heads.shown(register)
@@ -151,21 +147,21 @@ class Metadata:
         return await self.learn(register, chosen)
 
     def is_behind(self, register: bytes) -> bool:
-        """Whether a full round has shown more than is known: then nothing is said about placement."""
+        """Return True if a full round has shown a newer head than the known one; then placement is not reported."""
         known, shown = self.known.get(register), self.heads.shown(register)
         return known is None or shown is None or known.place[:2] < shown.place[:2]
 
     async def learn(self, register: bytes, shown: Known) -> Known:
-        """Know what a full round has shown, or newer.  Raises as `Heads.learn`."""
+        """Store the head of a full round, or a newer one. Raises as `Heads.learn`."""
         return await self.heads.learn(register, shown)
 
     async def look(self, register: bytes, node: bytes = b"") -> Known:
-        """Read a register; where too few servers answer, know what a node knows that goes by a newer map.
+        """Read a register; if too few servers answer, take the head of `node`, which uses a newer map.
 
-        A full round has shown it there, and its pages come from there.
+        A full round has shown that head to the node, and its pages come from the node.
 
         Raises:
-            GossipKVError: as `quorum_read`, or as that node answers; ProtocolError: it told something else.
+            GossipKVError: as `quorum_read`, or as that node answers; ProtocolError: the answer is no head.
         """
         try:
             return await self.quorum_read(register)
@@ -179,13 +175,13 @@ class Metadata:
 
     async def _hold_map(self, register: bytes, known: Known) -> None:
         each, before = self._map(register), self.known.get(register)
-        if each.ledger.pins >= MANY_PINS:  # Else there may be no room: what was shown ends them, held here or not.
+        if each.ledger.pins >= MANY_PINS:  # Make room before holding more: the shown head ends pins, held here or not.
             roots = known.head.roots | (frozenset() if before is None else before.head.roots)
             await each.ledger.collect(known.head.config, roots | self._accepted(register))
         await each.transactions.have(known)
 
     async def _settle(self, register: bytes, known: Known) -> None:
-        """End the pins that nobody can need any more, behind a head that is known."""
+        """End the pins that no node can need any more, after a head became known."""
         ledger = self._map(register).ledger
         if known.head.ended:
             await ledger.discard()
@@ -193,23 +189,23 @@ class Metadata:
             await ledger.collect(known.head.config, known.head.roots | self._accepted(register))
 
     def _accepted(self, register: bytes) -> frozenset[bytes]:
-        """The root that this acceptor's own record names."""
+        """Return the roots that this acceptor's own record names."""
         record = self.registers.record(register)
         return frozenset() if record is None or record.value is None else decode_head(record.value.payload).roots
 
     async def let_go(self, named: AbstractSet[bytes], config: int) -> None:
-        """Let go of maps that no table has, by a catalogue of that config id.
+        """Forget maps that no table has, by a catalogue of that config id.
 
-        Who held the first map of a table and finds the catalogue without it, long enough, knows that its creation was
-        lost: the operation that names it was based on what was before.  A table that was known here was named once: it
-        goes when its register was ended, and stays when only its name is lost, as by a force of the catalogue.
+        A first map that the catalogue lacks for long enough belongs to a lost creation: the operation that names it is
+        too old. A map with a known head was named once. It is forgotten if its register was ended, and stays if only
+        its name was lost, as by a force of the catalogue.
         """
         for register in sorted(self._maps.keys() | self.known.keys()):
             known = self.known.get(register)
             if register in named or register == self.catalogue:
                 self._unnamed.pop(register, None)
             elif known is None:
-                # Twice the time: who creates it may have seen more of the catalogue than this node had just then.
+                # Wait twice the lifetime: the creator may have seen more of the catalogue than this node had then.
                 if is_dead(self._unnamed.setdefault(register, config + LIFE), config):
                     await self._forget(register)
             elif known.head.ended or await self._is_ended(register):
@@ -225,10 +221,10 @@ class Metadata:
         return False
 
     async def _forget(self, register: bytes) -> None:
-        """Have nothing of a map any more, but what the acceptor here has promised and accepted.
+        """Forget a map, except the record of the local acceptor.
 
-        And that it was ended, where that acceptor has not heard of the force behind which it was: with others who have
-        not either it would be a quorum of what was lost, and the map would come back.
+        The shown head also stays if the acceptor has not heard of the force in which the map was ended. Else, with
+        other such acceptors, it could form a quorum of the lost state, and the map would come back.
         """
         if self.on_forgotten is not None:
             self.on_forgotten(register)
@@ -243,10 +239,10 @@ class Metadata:
         if not is_kept:
             await self.space.write({KNOWN + register: None})
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------
+    # -- requests of this node -----------------------------------------------------------------------------------------
 
     async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
-        """Have operations done by this node, which is one of the map's servers; returns what became of each.
+        """Run operations at this node, a server of the map; return the answers.
 
         Raises:
             NotReady: this node has no part in that map.
@@ -254,27 +250,27 @@ class Metadata:
         return await self._part(register).transactions.submit(operations, timeout_s)
 
     async def outcome(self, register: bytes, operation: bytes, base: int) -> Outcome:
-        """The outcome of an operation of that base, as of now; its "no" is final.  Raises as `quorum_read`."""
+        """Return the present outcome of an operation of that base; its "no" is final. Raises as `quorum_read`."""
         known = await self.quorum_read(register)
         return ask(self.tree(register), operation, base, known.config)
 
     async def pin(self, register: bytes, first: Changed, config: int) -> None:
-        """Hold the first map of a register, which was made here.  Raises `Unavailable`: the store is closed."""
+        """Hold the first map of a register, made here. Raises `Unavailable`: the store is closed."""
         await self._map(register).ledger.pin(first.root, config, first.pages)
 
     def keeping(self, register: bytes, root: bytes) -> contextlib.AbstractContextManager[None]:
-        """Keep a root that is held here while others get its pages, however the map changes meanwhile."""
+        """Protect a root that is held here while other nodes fetch its pages."""
         return self._map(register).ledger.keeping(root)
 
-    # -- what others ask ---------------------------------------------------------------------------------------------
+    # -- requests of other nodes ---------------------------------------------------------------------------------------
 
     async def hold(self, register: bytes, offer: Offer) -> list[int | bytes]:
-        """Hold what a transaction makes; returns this acceptor's store, and the root that it holds.
+        """Hold a transaction's change; return this acceptor's store, and the held root.
 
         Raises:
-            BadRequest: it is no change of that root.
-            NotReady: a page is missing, and its source has not given it.
-            Overloaded: too many maps are held here that nobody has named or decided yet.
+            BadRequest: the offer is no change of that root.
+            NotReady: a page is missing, and its source has not provided it.
+            Overloaded: too many unnamed or undecided maps are held here.
             Unavailable: the store is closed, or waits for room.
         """
         self.space.check_room()
@@ -288,7 +284,7 @@ class Metadata:
         return [self.me.store, offer.changed.root]
 
     def _look_if_many(self, register: bytes) -> None:
-        """Read a register that others change, and that nobody has told of for a while."""
+        """Read a register that other nodes change, if its head was not reported for a while."""
         if (each := self._maps.get(register)) is None or each.ledger.pins < MANY_PINS:
             return
 
@@ -296,7 +292,7 @@ class Metadata:
             try:
                 await self.quorum_read(register)
             except GossipKVError:
-                pass  # The next that is to be held asks again.
+                pass  # The next change to hold asks again.
             finally:
                 self._looking.discard(register)
 
@@ -305,17 +301,17 @@ class Metadata:
             self._nursery.start_soon(look)
 
     def pages(self, register: bytes, names: Sequence[bytes]) -> list[bytes | None]:
-        """The pages of a map by their names, None for each that is not here."""
+        """Return the pages of a map by their names, None for each that is not here."""
         each = self._maps.get(register) or (self._map(register) if register in self.known else None)
         return [None] * len(names) if each is None else each.ledger.pages(names)
 
     async def answer(self, data: bytes, seen: bytes | None = None) -> bytes:
-        """Have the acceptor here answer, which first gets the pages that a value needs, if they are to be had.
+        """Return the local acceptor's answer, after fetching pages that a value needs, if possible.
 
-        `seen`: what whoever asks tells of stores.
+        `seen`: positions of stores that the asking node tells.
 
         Raises:
-            ProtocolError, UnsupportedFormat: this is no request, or for another store.
+            ProtocolError, UnsupportedFormat: the data is no request, or for another store.
             Unavailable: the store is closed, or waits for room.
         """
         request = decode_request(data)
@@ -327,7 +323,7 @@ class Metadata:
         return await self.registers.answer(data, seen)
 
     def append(self, register: bytes, offer: Offer) -> None:
-        """Append what belongs to a value that is to be accepted, in the order of coming: one is the next one's base.
+        """Append the data of a value to accept, in the order of arrival: each is the base of the next.
 
         Raises:
             Unavailable: the store is closed, or waits for room.
@@ -338,13 +334,13 @@ class Metadata:
         self._look_if_many(register)
         ledger = self._map(register).ledger
         ledger.sources = [offer.source]
-        with contextlib.suppress(GossipKVError):  # What it lacks is fetched.
+        with contextlib.suppress(GossipKVError):  # Missing pages are fetched later.
             ledger.append_checked(offer)
 
     def _holds(self, register: bytes, payload: bytes) -> bool:
-        """Whether all pages of a head are here; if not, they are fetched for the next time.
+        """Return True if all pages of a head are here; if not, fetch them for the next time.
 
-        So they are for the proposer of this node, too, which asks the acceptor here without `answer`.
+        The proposer of this node needs that, too, since it asks the acceptor here without `answer`.
         """
         is_here = self._is_here(register, payload)
         if not is_here and self._nursery is not None and register not in self._fetching and self._has_part(register):
@@ -357,12 +353,12 @@ class Metadata:
             head = decode_head(payload)
         except ProtocolError:
             return False
-        if head.ended:  # Nobody reads it, and its pages are gone.
+        if head.ended:  # An ended head has no readers, and its pages are gone.
             return True
         return self._has_part(register) and self._map(register).ledger.has(head.root)
 
     async def _fetch(self, register: bytes, payload: bytes, acceptors: Acceptors | None) -> None:
-        """Get the pages of a head from whoever should have them, if they are to be had."""
+        """Fetch the pages of a head from the nodes that should have them, if possible."""
         try:
             head, ledger = decode_head(payload), self._map(register).ledger
             known = acceptors or self.registers.proposer(register).known
@@ -370,17 +366,17 @@ class Metadata:
                 sorted({acceptor.node for acceptor in known.everyone} - {self.me.node}) if known is not None else []
             )
             self._random.shuffle(others)
-            sources, ledger.sources = [*ledger.sources, *others], []  # Who is silent is not the first the next time.
+            sources, ledger.sources = [*ledger.sources, *others], []  # A silent source is not the first the next time.
             await ledger.fetch(head.root, head.config, sources)
         except GossipKVError:
-            pass  # They are not, or this is no head.
+            pass  # The pages are not available, or the payload is no head.
         finally:
             self._fetching.discard(register)
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _has_part(self, register: bytes) -> bool:
-        """Whether anybody that counts has named a register here: else no stranger's question may leave a trace."""
+        """Return True if a trusted source has named a register here; a stranger's question must leave no trace."""
         return (
             register in self._maps
             or register in self.known
@@ -389,7 +385,7 @@ class Metadata:
         )
 
     def _is_outdone(self, register: bytes) -> bool:
-        """Whether a full round has shown a later force than the acceptor here has heard of."""
+        """Return True if a full round has shown a later force than the local acceptor knows."""
         shown, record = self.heads.shown(register), self.registers.record(register)
         return shown is not None and record is not None and record.promise.generation < shown.generation
 

@@ -1,32 +1,13 @@
-r"""The catalogue: which tables there are, and which nodes they are laid on.
+r"""The catalogue: the existing tables, and the nodes that hold them.
 
-An entry's key is a table's name, which is as a database's may be; its record:
+    name           [1, table id (16 bytes), kind, [[node's uuid, store id], ...], config id]
+    `\0` and uuid  [1, name, isolation group, weight]     weight 0: it is to hold nothing; nil: it is lost with its disk
 
-    [1, table id (16 bytes), kind, [[node's uuid, store id], ...], config id]
-
-Or its key is `\0` and the uuid of a node of tables (M3's placement); its record:
-
-    [1, name, isolation group, weight]      weight 0: it is to hold nothing; nil: it is gone for good, with its disk
-
-Who holds a partition of a table at its creation is put in; nobody else, and nobody is taken out, but by the word of
-people: a node that is dead keeps its place.  Who was taken out stays named, so that no later table is laid on it.
-
-Of the id the first half is drawn at random; the other is of what was wanted under which operation's id (`catalogue`).
-
-The acceptors are those of the table's register at its creation, who know which took their place; the config id is that
-of its first map.  An id belongs to one table for ever, so a dropped and recreated table is another one.  There is no
-meta, and no state: a table is named here once it is whole, and no more when it is gone (its register was ended first,
-which whoever finds it finishes here).
-
-Operations, their arguments, and how each knows that it is done:
-
-    add_table 1     [name, table id, kind, [acceptor, ...], config id]    the name has that id
-    remove_table 1  [name, table id]                                      the name has another id, or is not there
-    set_node 1      [uuid, name, isolation group, weight, nil or [uuid whose place it takes, is gone], nodes that stay]
-                                                                          it stands so, and the other is taken out
-    remove_node 1   [uuid, is gone, nodes that stay]                      it is taken out
-
-Of nodes that have a weight at least so many stay, or the operation is refused.
+The first half of a table id is random, the other half marks the request (`catalogue`). A dropped and re-created table
+has another id. The acceptors are those at creation, and know their successors; the config id is that of the first map.
+A table is named once it is whole; its register is ended before the name is removed, and a node that finds an ended one
+finishes the drop. Nodes are named when they first hold a partition, and are removed by operators alone; a removed node
+stays named, so that no later table uses it.
 """
 
 from __future__ import annotations
@@ -49,24 +30,24 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 
-EXISTS: Final = "EXISTS"  # Why an operation was refused: another table has the name.
-TOO_FEW: Final = "TOO_FEW"  # Likewise: tables would have fewer nodes than replicas.
+EXISTS: Final = "EXISTS"  # Another table has the name.
+TOO_FEW: Final = "TOO_FEW"  # Tables would have fewer nodes than replicas.
 
-NODE: Final = b"\0"  # Begins the key of a node; no table's name has it, and all of them are behind.
+NODE: Final = b"\0"  # Begins the key of a node; names of tables sort after all of them.
 END_OF_NODES: Final = b"\1"
 _REPLACED: Final = "nil or [uuid whose place it takes, is gone]"
 
 
 class NamedTable(NamedTuple):
-    """A table as the catalogue knows it."""
+    """A table in the catalogue."""
 
     id: bytes
     kind: str
-    acceptors: tuple[AcceptorId, ...]  # Sorted, each once.
+    acceptors: tuple[AcceptorId, ...]  # Sorted, without duplicates.
     config: int
 
     def encode(self) -> bytes:
-        """The record."""
+        """Return the record."""
         return pack((FORMAT, *self))
 
 
@@ -74,7 +55,7 @@ def decode_named(record: bytes) -> NamedTable:
     """Read a record.
 
     Raises:
-        ProtocolError: it does not have the form of a table's record.
+        ProtocolError: the record does not have the form of a table's.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, bytes(id_), str(kind), tuple(acceptors), config) if (
@@ -86,14 +67,14 @@ def decode_named(record: bytes) -> NamedTable:
 
 
 class NamedNode(NamedTuple):
-    """A node of tables as the catalogue knows it."""
+    """A node of tables in the catalogue."""
 
-    name: str  # As it was when it was put in.
-    isolation_group: str  # Empty: one of its own.
-    weight: int | None  # 0: it is to hold nothing; None: it is gone for good.
+    name: str  # The name when the node was added.
+    isolation_group: str  # Empty for a group of its own.
+    weight: int | None  # 0: the node is to hold nothing. None: the node is lost for good.
 
     def encode(self) -> bytes:
-        """The record."""
+        """Return the record."""
         return pack((FORMAT, *self))
 
 
@@ -101,7 +82,7 @@ def decode_node(record: bytes) -> NamedNode:
     """Read the record of a node.
 
     Raises:
-        ProtocolError: it does not have that form.
+        ProtocolError: the record does not have that form.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, str(name), str(group), weight) if (
@@ -113,8 +94,6 @@ def decode_node(record: bytes) -> NamedNode:
 
 
 class _Rules:
-    """The rules of the catalogue's entries."""
-
     def check_entry(self, key: bytes, record: bytes) -> None:
         if _is_node(key):
             decode_node(record)
@@ -124,7 +103,7 @@ class _Rules:
         decode_named(record)
 
     def check_whole(self, entries: int, first: bytes | None) -> None:
-        """Any number of tables is right."""
+        """Accept any number of tables."""
 
 
 def _rules(meta: bytes) -> _Rules:
@@ -210,7 +189,7 @@ def _remove_node(view: View, argument: object) -> Edits:
 
 
 def _taken_out(view: View, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
-    """What takes a node out, if it is not: who is gone for good does not come back by being taken out gently."""
+    """Return the edits that remove a node, if any: removing a lost node normally does not bring it back."""
     key = NODE + node
     entry = view.get(key) if _is_node(key) else None
     stands = None if entry is None else decode_node(entry.record)
@@ -220,9 +199,9 @@ def _taken_out(view: View, node: bytes, *, is_gone: bool) -> dict[bytes, bytes |
 
 
 def _check_enough(view: View, but: Container[bytes], stay: int) -> None:
-    """Raise Refusal where too few others have a weight.
+    """Raise Refusal if fewer than `stay` other nodes have a weight.
 
-    All are looked at: of two changes at once the second is judged anew.
+    All nodes are read: of two changes at once the second is judged again.
     """
     left, key = 0, view.next_key(b"")
     while key is not None and key.startswith(NODE):

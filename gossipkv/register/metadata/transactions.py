@@ -1,12 +1,12 @@
 """Transactions of one map, at one of its servers (EventQL's METADATA transactions, seed 002).
 
-Operations that arrive while one transaction is under way go together in the next.  It reads the head by a quorum,
-judges them on its map, and has the register swap the head; what changed goes along with the request to accept the new
-one, which an acceptor does only behind the pages of its root: so a majority holds them once it is chosen.  (EventQL
-ships them first, and waits.)  When the swap came too late they are judged again, on the head that came first; when
-nobody knows whether it came, too: an operation that is done is found by its id.
+Operations that arrive during a transaction go together into the next. A transaction reads the head by a quorum, judges
+the operations on its map, and swaps the head in the register. The changed pages go along with the accept request; an
+acceptor accepts a head only after its pages, so a majority holds them once it is chosen. (EventQL ships pages first,
+and waits.) If the swap came too late, or its outcome is unknown, the operations are judged again, on the newer head: an
+operation that was done is found by its id.
 
-Nothing is cleaned up here, whatever came of it: who finishes a swap that nobody knows of names pages that are pinned.
+Transactions clean up nothing: a proposer that finishes an unknown swap names its pages, so they stay pinned.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.operations import Functions, Judgement, Operation
     from gossipkv.register.shell import Registers
 
-ROUND_S: Final = 3.0  # Of one quorum read, or one swap.
+ROUND_S: Final = 3.0  # Time of one quorum read, or one swap.
 LEAST_PAUSE_S: Final = 0.01
 MOST_PAUSE_S: Final = 0.5
 
 
 class NoServer(NotReady):
-    """A node is asked for transactions of a map of which it is no server."""
+    """This node was asked for transactions of a map that it does not serve."""
 
 
 @final
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """An operation whose requester waits."""
+    """An operation with a waiting requester."""
 
     operation: Operation
     done: trio.Event
     answer: Answer | None = None
-    error: GossipKVError | None = None  # Why it was not tried.
-    gone: bool = False  # Nobody waits any more.
+    error: GossipKVError | None = None  # Why the operation was not tried.
+    gone: bool = False  # The requester does not wait any more.
 
 
 @final
 class Transactions:
-    """The operations on one map that were asked of this node."""
+    """The operations on one map that this node was asked for."""
 
     def __init__(
         self, ledger: Ledger, functions: Functions, registers: Registers, heads: Heads, random: Random
@@ -72,15 +72,15 @@ class Transactions:
         self._queue: deque[_Waiting] = deque()
         self._more = trio.Event()
         self._failures = 0
-        self._may_be_done = False  # A swap of the batch that is under way.
+        self._may_be_done = False  # A swap of the running batch may have been done.
         self._scope = trio.CancelScope()
 
     async def submit(self, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
-        """Have operations done; returns what became of each: UNKNOWN if that is not known in time.
+        """Run operations; return the answers, with UNKNOWN for those without an outcome in time.
 
         Raises:
             NotReady: this node is no server of the map; it has done nothing.
-            UnknownDatabase: the table was dropped; maybe behind these operations, if somebody else was asked, too.
+            UnknownDatabase: the table was dropped, perhaps after these operations were done by another server.
         """
         waiting = [_Waiting(operation, trio.Event()) for operation in operations]
         self._queue.extend(waiting)
@@ -96,7 +96,7 @@ class Transactions:
         return [one.answer or Answer(one.operation.id, Outcome.UNKNOWN) for one in waiting]
 
     async def run(self) -> None:
-        """Make transactions of what waits, until cancelled, or until `end`."""
+        """Run transactions of waiting operations, until cancelled or until `end`."""
         with self._scope:
             while True:
                 if not self._queue:
@@ -106,7 +106,7 @@ class Transactions:
                     await self._until_done(batch)
 
     def end(self) -> None:
-        """Make no more of them: the table is gone."""
+        """Stop: the table is gone."""
         self._scope.cancel()
 
     def _next(self) -> list[_Waiting]:
@@ -120,19 +120,19 @@ class Transactions:
         return batch
 
     async def _until_done(self, batch: list[_Waiting]) -> None:
-        """Try a transaction until it is committed or refused, or nobody waits for it."""
+        """Repeat a transaction until it is committed or refused, or no requester waits for it."""
         self._failures, self._may_be_done = 0, False
         while any(not one.gone for one in batch):
             answers = None
             try:
                 answers = await self._transact([one.operation for one in batch])
             except (NoServer, UnknownDatabase) as error:
-                # By way of another server, or by our own swap before the table was dropped, it may have been done.
+                # Another server, or an own swap before the table was dropped, may have done it.
                 answers = [Answer(one.operation.id, Outcome.UNKNOWN) for one in batch]
                 for one in batch:
                     one.error = None if self._may_be_done else error
             except GossipKVError:
-                pass  # Another try.
+                pass  # The loop tries again.
             if answers is not None:
                 for one, answer in zip(batch, answers, strict=True):
                     one.answer = answer
@@ -144,17 +144,17 @@ class Transactions:
             await trio.sleep(self._random.random() * pause_s)
 
     async def _transact(self, operations: list[Operation]) -> list[Answer] | None:
-        """One try; None: it may or may not be done, and is to be judged again."""
+        """Run one attempt; return None if its outcome is unknown, and it must be judged again."""
         register, written = self._ledger.register, self._heads.written(self._ledger.register)
-        is_sure = written is None  # Whether a round of this try has shown the head.
+        is_sure = written is None  # True if a round of this attempt has shown the head.
         chosen = written or await self.read()
         if chosen.head.ended:
             raise UnknownDatabase("the table was dropped")
         judgement = await self._judge(chosen, operations)
         if not is_sure and any(answer.outcome is Outcome.UNKNOWN for answer in judgement.answers):
-            return None  # Their base is above this head: there is a newer one.
+            return None  # Their base is above this head, so a newer head exists.
         if judgement.changed is None:
-            # Nothing new was judged: that is true of a head that nobody has replaced yet.
+            # No operation was new: the answers are true of a head that was not replaced yet.
             return judgement.answers if is_sure else None
         head, changed = chosen.head, judgement.changed
         config = _next_config(chosen)
@@ -172,10 +172,10 @@ class Transactions:
         return judgement.answers
 
     async def read(self, hint: Acceptors | None = None) -> Known:
-        """Read the head by a quorum, whether it was ended or not.
+        """Read the head by a quorum, ended or not.
 
         Raises:
-            Unavailable: no quorum answers, or nobody knows of this register.
+            Unavailable: no quorum answers, or none knows of this register.
         """
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
@@ -183,7 +183,7 @@ class Transactions:
         return Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
 
     async def have(self, chosen: Known) -> Tree:
-        """Have the map of a head here, and open it.  Raises MissingPage, ProtocolError, Unavailable."""
+        """Fetch the map of a head if needed, and open it. Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
         if not self._ledger.has(head.root):
             await self._ledger.fetch(head.root, head.config, self._others(chosen))

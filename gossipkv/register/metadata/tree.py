@@ -1,19 +1,14 @@
-"""An ordered map on immutable pages: a root above leaves, and above the ids of operations that were judged.
+"""An ordered map on immutable pages: a root above leaves, and above the ids of judged operations.
 
-A `Tree` reads one root; an `Edit` makes the next one from it, reading and writing the leaves that it changes and no
-others; `check_change` is what a server does with an edit of somebody else: it makes it again from the difference, and
-demands the same bytes.  So there is one rule for borders, sizes, versions and ids, and it is the one by which they are
-made.
+A `Tree` reads one root. An `Edit` makes the next one, and reads and writes only the leaves that it changes. A server
+checks an edit of another node by `check_change`: it repeats the edit from the difference, and requires equal bytes. So
+the rules for borders, sizes, versions and ids exist once. Invariants of every root that an edit made:
 
-Invariants, of every root that an edit made:
-* A leaf has at least a quarter of a page, unless it is the only one; what is smaller joins the leaf before it (the
-  first one: the leaf after it), and what is larger than a page is cut into pieces of about three quarters of one.
-* Equal edits of equal roots are equal bytes.
-* An operation's outcome stands in one page of ids, and is kept for 4,096 sequences; an operation of the config id b is
-  judged in b + 64 at the latest, so a look for it reads a few pages.
-
-Two levels, since a root names some 500 leaves: 100,000 entries of 130 bytes are 300.  Three would be for maps that no
-table has, and would cost each transaction a page more.
+* A leaf has at least a quarter of a page, unless it is the only one. A smaller leaf joins the one before it (the first
+  leaf: the one after it); a larger one than a page is cut into pieces of about three quarters of a page.
+* Equal edits of equal roots give equal bytes.
+* An outcome is in one page of ids, and is kept for 4,096 sequences. An operation based on config id b is judged by b +
+  64, so looking it up reads few pages. Two levels suffice: 100,000 entries of 130 bytes are 300 of some 500 leaves.
 """
 
 from __future__ import annotations
@@ -56,14 +51,14 @@ from gossipkv.register.metadata.pages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    Read = Callable[[bytes], bytes]  # From a page's name to its bytes; raises MissingPage.
+    Read = Callable[[bytes], bytes]  # Maps a page's name to its bytes; raises MissingPage.
 
-LIFE: Final = 64  # Sequences behind its base in which an operation can be judged.
+LIFE: Final = 64  # Sequences after its base in which an operation can be judged.
 KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
 _LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
 _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
-# What of a root its pages of ids may take: 13 transactions of 48 rows fill one, so 4,096 take 316 of 53 bytes.
+# Share of a root for its pages of ids: 13 transactions of 48 rows fill a page, so 4,096 take 316 of 53 bytes.
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
@@ -78,27 +73,27 @@ class Rules(Protocol):
         ...
 
     def check_whole(self, entries: int, first: bytes | None) -> None:
-        """Raise ProtocolError if there may not be so many, or the first may not have that key."""
+        """Raise ProtocolError if the number of entries or the first key is wrong."""
         ...
 
 
 class Kind(NamedTuple):
-    """A kind of maps: its name, which stands in each root, and its rules."""
+    """A kind of map: its name, which each root has, and its rules."""
 
     name: str
-    rules: Callable[[bytes], Rules]  # From the meta; raises ProtocolError.
+    rules: Callable[[bytes], Rules]  # Called with the meta; raises ProtocolError.
 
 
 class Changed(NamedTuple):
     """The pages that an edit made."""
 
-    root: bytes  # The name of its page.
-    pages: dict[bytes, bytes]  # Only those that the root before does not name.
+    root: bytes  # The name of the root's page.
+    pages: dict[bytes, bytes]  # Only pages that the root before does not name.
 
 
 @final
 class Tree:
-    """One look at a map: it keeps the pages that it has read, so it is used for one head and let go."""
+    """A view of a map at one head, with a cache of its pages; use it for that head alone."""
 
     __slots__ = ("_firsts", "_ids", "_leaves", "_read", "root")
 
@@ -124,14 +119,14 @@ class Tree:
 
     @classmethod
     def empty(cls, kind: str) -> Tree:
-        """Make a tree without entries, which was never written: what the first one is an edit of."""
+        """Return a tree without entries, which was never written: the base of a first edit."""
         return cls(_read_nothing, Root(kind, 0, 0, b"", (), ()))
 
     def __len__(self) -> int:
         return sum(leaf.entries for leaf in self.root.leaves)
 
     def get(self, key: bytes) -> Entry | None:
-        """Find the entry at a key; raises as `opened`, as all that reads."""
+        """Return the entry at a key; raises as `opened`, as all reads do."""
         at = bisect_right(self._firsts, key) - 1
         if at < 0:
             return None
@@ -142,7 +137,7 @@ class Tree:
         return entries[place] if place < len(entries) and entries[place].key == key else None
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Entry]:
-        """Entries from `start` up to before `end`, in order."""
+        """Yield entries from `start` up to before `end`, in order."""
         for at in range(self.leaf_of(start), len(self._firsts)):
             for entry in self.leaf(at):
                 if end is not None and entry.key >= end:
@@ -151,14 +146,15 @@ class Tree:
                     yield entry
 
     def outcome(self, operation: bytes, base: int) -> Outcome | None:
-        """The outcome of an operation of that base; None: no transaction that is kept here judged it."""
+        """Return the outcome of an operation of that base; None if no kept transaction judged it."""
         kept = self.kept(operation, base)
         return None if kept is None else kept.outcome
 
     def kept(self, operation: bytes, base: int) -> Kept | None:
-        """What is kept of an operation of that base; None: no transaction that is kept here judged it.
+        """Return the stored outcome of an operation of that base; None if no kept transaction judged it.
 
-        It could be judged behind its base alone; before it, also before a force, stands what may have had its id first.
+        An operation is judged after its base. Earlier rows, also from before a force, may have another operation of its
+        id.
         """
         oldest = sequence_of(base) - LIFE
         for page in reversed(self.root.ids):
@@ -170,14 +166,14 @@ class Tree:
                 self._ids[page.name] = self.judged(page)
             rows = self._ids[page.name]
             for row in reversed(rows[bisect_right(rows, oldest, key=_sequence) :]):
-                is_there = row.config <= base + LIFE and operation in row.rows  # Else there is nothing to unpack.
+                is_there = row.config <= base + LIFE and operation in row.rows  # Skip unpacking a row without the id.
                 found = row.kept.get(operation) if is_there else None
                 if found is not None:
                     return found
         return None
 
     def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
-        """When an operation of whatever base was judged, by the config id, and what is kept of it; None: nothing."""
+        """Return the config id at which an operation of any base was judged, and its outcome; None if not."""
         for page in reversed(self.root.ids):
             for row in self.judged(page):
                 found = row.kept.get(operation) if operation in row.rows else None
@@ -190,11 +186,11 @@ class Tree:
         return Edit(self, config)
 
     def leaf_of(self, key: bytes) -> int:
-        """Which leaf a key is in, or would be."""
+        """Return the number of the leaf that has a key, or would have it."""
         return max(0, bisect_right(self._firsts, key) - 1)
 
     def leaf(self, at: int) -> tuple[Entry, ...]:
-        """Read a leaf, which is what the root says of it."""
+        """Read a leaf, and compare it with its root's reference."""
         if at in self._leaves:
             return self._leaves[at]
         reference = self.root.leaves[at]
@@ -206,11 +202,11 @@ class Tree:
         return entries
 
     def page(self, name: bytes) -> bytes:
-        """The bytes of a page."""
+        """Return the bytes of a page."""
         return self._read(name)
 
     def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
-        """Read a page of ids, which is what the root says of it."""
+        """Read a page of ids, and compare it with its root's reference."""
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
             raise ProtocolError(f"page of ids {reference.name.hex()[:16]} is not what its root says of it")
@@ -219,7 +215,7 @@ class Tree:
 
 @final
 class Edit:
-    """Changes to a tree, all of one config id; it shows the map as they leave it."""
+    """Changes to a tree, all of one config id; reads show the changed map."""
 
     __slots__ = ("_kept", "_puts", "_tree", "config", "meta", "version")
 
@@ -236,24 +232,24 @@ class Edit:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no key and nothing of the whole was touched; outcomes may have been recorded."""
+        """True if no key and not the whole map was touched; outcomes may have been recorded."""
         return not self._puts and self.version != self.config
 
     def get(self, key: bytes) -> Entry | None:
-        """Find the entry at a key."""
+        """Return the entry at a key."""
         if key not in self._puts:
             return self._tree.get(key)
         record = self._puts[key]
         return None if record is None else Entry(key, self.config, record)
 
     def next_key(self, key: bytes) -> bytes | None:
-        """The key of the entry behind that key."""
+        """Return the key of the next entry after `key`."""
         put = min((other for other, record in self._puts.items() if other > key and record is not None), default=None)
         stands = (entry.key for entry in self._tree.scan(key + b"\0", put) if entry.key not in self._puts)
         return next(stands, put)
 
     def put(self, key: bytes, record: bytes) -> None:
-        """Have an entry at the key.
+        """Set the entry at a key.
 
         Raises:
             LimitExceeded: the key or the record is too large.
@@ -266,25 +262,25 @@ class Edit:
         self._puts[key] = record
 
     def delete(self, key: bytes) -> None:
-        """Have no entry at the key."""
+        """Delete the entry at a key, if any."""
         if self._tree.get(key) is None:
             self._puts.pop(key, None)
         else:
             self._puts[key] = None
 
     def set_meta(self, meta: bytes) -> None:
-        """Have this beside the entries, which raises the version of the whole; raises LimitExceeded."""
+        """Set the meta, which raises the version of the whole map; raises LimitExceeded."""
         if len(meta) > MOST_META_BYTES:
             raise LimitExceeded(f"{len(meta)} bytes of meta, where at most {MOST_META_BYTES} are allowed")
         self.meta = meta
         self.version = self.config
 
     def kept(self, operation: bytes, base: int) -> Kept | None:
-        """What is kept of an operation; this edit counts."""
+        """Return the stored outcome of an operation, of this edit or an earlier one."""
         return self._kept.get(operation) or self._tree.kept(operation, base)
 
     def record(self, operation: bytes, outcome: Outcome, digest: bytes) -> None:
-        """Keep an operation's outcome, and its digest."""
+        """Store an operation's outcome and digest."""
         assert len(operation) == OPERATION_ID_BYTES, operation
         assert operation not in self._kept, operation
         assert outcome is not Outcome.UNKNOWN, operation
@@ -292,7 +288,7 @@ class Edit:
         assert len(self._kept) <= MOST_JUDGED, len(self._kept)
 
     def finish(self) -> Changed:
-        """Make the pages.
+        """Return the new pages.
 
         Raises:
             LimitExceeded: the map has outgrown its root.
@@ -309,14 +305,14 @@ class Edit:
                 f"a map of {sum(leaf.entries for leaf in leaves)} entries in {len(leaves)} leaves needs {size_bytes} "
                 f"bytes of root, ids of operations included, where {MOST_PAGE_BYTES} are allowed: it cannot grow"
             )
-        for known in before.names:  # Such as a leaf that a neighbour has joined and was cut off again.
+        for known in before.names:  # A leaf may have joined a neighbour and been cut off again.
             pages.pop(known, None)
         name = name_of(page)
         pages[name] = page
         return Changed(name, pages)
 
     def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
-        """Write the leaves with a key that was touched, and their neighbours where they join."""
+        """Write the leaves with a touched key, and their neighbours if they join."""
         touched: dict[int, dict[bytes, Entry | None]] = {}
         for key in sorted(self._puts):
             touched.setdefault(self._tree.leaf_of(key), {})[key] = self.get(key)
@@ -342,7 +338,7 @@ class Edit:
         return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
-        """Let go of what is old, and write the last page anew, or one behind it."""
+        """Drop old pages of ids; rewrite the last page, or append a new one."""
         oldest = sequence_of(self.config) - KEPT
         kept = [page for page in self._tree.root.ids if sequence_of(page.last) >= oldest]
         if self._kept:
@@ -360,8 +356,6 @@ class Edit:
 
 
 class _Leaf(NamedTuple):
-    """A leaf that is to be written."""
-
     entries: list[Entry]
     page: bytes
 
@@ -374,7 +368,7 @@ class _Leaf(NamedTuple):
         return len(self.page)
 
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
-        """Make its page, or several where it is too large for one."""
+        """Return the references of its page, or of several if it is too large for one."""
         pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
         references = [_refer(piece.entries, piece.page, keep_leaf(piece.entries, piece.page)) for piece in pieces]
         pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
@@ -382,14 +376,14 @@ class _Leaf(NamedTuple):
 
 
 def fits(key: bytes, record: bytes) -> bool:
-    """Whether an entry is no larger than one may be."""
+    """Return True if an entry is within the limits."""
     return len(key) <= MOST_KEY_BYTES and len(record) <= MOST_RECORD_BYTES
 
 
 def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed, config: int) -> None:
-    """Prove that what somebody else made is an edit of the root `before` (None: of an empty map), with that config id.
+    """Check that another node's change is an edit of the root `before` (None: of an empty map), with that config id.
 
-    Reads the leaves of `before` that were changed, and no others.
+    Only the changed leaves of `before` are read.
 
     Raises:
         MissingPage: one of them is not here.
@@ -422,7 +416,7 @@ def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed,
 
 
 def check_all(read: Read, kind: Kind, name: bytes, only: Collection[bytes] | None = None) -> None:
-    """Prove that a root and its pages hold together: all of them, or `only` these, where others were proven before.
+    """Check that a root and its pages fit together: all of them, or `only` these, if others were checked before.
 
     Raises as `check_change`.
     """
@@ -439,19 +433,19 @@ def check_all(read: Read, kind: Kind, name: bytes, only: Collection[bytes] | Non
 
 
 def pages_of(name: bytes, root: bytes) -> tuple[bytes, ...]:
-    """Names of all pages of a tree, its root's first; raises as `decode_root`."""
+    """Return the names of all pages of a tree, its root's first; raises as `decode_root`."""
     return (name, *decode_root(name, root).names)
 
 
 def _entries_beside(tree: Tree, other: Tree) -> dict[bytes, Entry]:
-    """Entries in those leaves that another tree does not have."""
+    """Return the entries of leaves that `other` lacks."""
     known = set(other.root.leaves)
     places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in known)
     return {entry.key: entry for at in places for entry in tree.leaf(at)}
 
 
 def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
-    """The edit that leads from one tree to another whose changed leaves have these entries."""
+    """Return the edit that leads from one tree to another whose changed leaves have these entries."""
     edit = old.edit(new.root.config)
     for key, entry in entries.items():
         if entry.version == edit.config:
@@ -480,7 +474,7 @@ def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:
 
 
 def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Pieces of about the same size, none of which is larger than a page."""
+    """Yield pieces of similar size, none larger than a page."""
     sizes = [len(pack(entry)) for entry in entries]
     sum_bytes = sum(sizes)
     pieces = -(-sum_bytes // _PIECE_BYTES)
