@@ -1,25 +1,14 @@
-"""Hadoop's codecs, none of which may become more than it is allowed: `decompress(data, limit)` for each.
+"""Hadoop's codecs with bounded output: `decompress(data, limit)` for each.
 
-    DefaultCodec, DeflateCodec   zlib streams              isal
-    GzipCodec                    gzip members              isal
-    BZip2Codec                   bzip2 streams             standard library
-    ZStandardCodec               zstd frames               cramjam
-    SnappyCodec, Lz4Codec        Hadoop's block stream     cramjam
+    DefaultCodec, DeflateCodec (zlib streams), GzipCodec (gzip members)       isal
+    BZip2Codec (bzip2 streams)                                                standard library
+    ZStandardCodec (zstd frames), SnappyCodec, Lz4Codec (Hadoop's blocks)     cramjam
+    block stream = (u32 raw size, (u32 compressed size, chunk) until that size)...; big-endian
 
-A stream may follow a stream (Hadoop's readers accept that of every codec), and nothing else may follow.  No data at all
-are an empty result.  Hadoop's block stream stands around codecs that have no streams of their own; integers are
-big-endian, and chunks follow until the raw size is reached:
-
-    (u32 raw size, (u32 compressed size, chunk)...)...
-
-The invariant is that memory is bounded by `limit`, whatever the data say: output is made in steps that end at most one
-byte beyond the limit, or in a buffer that is no longer than it.  Input is handed to streams in pieces, since each hands
-back what it has not used: a million tiny streams in one buffer would else be copied a million times.
-
-ISA-L takes what zlib takes, makes the same of it, and needs half the time.  It also takes streams that zlib refuses for
-a reserved flag or for codes that are not used; they end with the right checksum, like all that are taken.
-
-Rejected: `cramjam` for all of them, which ignores what follows a zlib stream, and is not faster than zlib.
+Streams may follow each other, as Hadoop's readers accept; empty input gives empty output.  Invariant: memory is bounded
+by `limit`, whatever the data claim.  Output comes in steps, at most one byte beyond the limit.  Input is fed in pieces,
+as a stream returns its unused input, which a million tiny streams would otherwise copy repeatedly.  ISA-L gives zlib's
+results in half the time.  Rejected: `cramjam` for zlib, which ignores trailing data and is not faster.
 """
 
 from __future__ import annotations
@@ -38,12 +27,13 @@ if TYPE_CHECKING:
     Bytes = bytes | bytearray | memoryview
     Decompress = Callable[[Bytes, int], bytes | bytearray]
 
-# Pieces of input begin small and grow: what a stream does not use of one is copied.
+# Pieces of input begin small and grow, as the unused part of a piece is copied.
 FIRST_PIECE_BYTES = 4 << 10
 LAST_PIECE_BYTES = 256 << 10
-# Output is asked for in steps, so that what a step holds beside the whole is small.
+# Output is requested in steps, so that a step holds little beside the whole.
 STEP_BYTES = 1 << 20
-# The first guess at what zstd frames become, which Hadoop's do not say; a wrong one is tried again, GROWTH longer.
+# The first guess at the size of zstd frames, which Hadoop's do not state; a wrong guess is retried, GROWTH times
+# longer.
 GUESS_BYTES = 16 << 10
 GROWTH = 16
 
@@ -52,7 +42,7 @@ _ZEROS = bytes(STEP_BYTES)
 
 
 class DamagedError(Exception):
-    """Compressed data that are damaged, or become more than they may; says which."""
+    """Compressed data are damaged, or become too long; the message says which."""
 
 
 def _too_long(limit: int) -> DamagedError:
@@ -64,31 +54,31 @@ def _cut(size_bytes: int) -> DamagedError:
 
 
 class Stream(Protocol):
-    """A decompressor as bz2 has it, and zstd and lz4 after its example."""
+    """A decompressor with the interface of bz2's, as also zstd's and lz4's."""
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended."""
+        """True if the stream has ended."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes without input."""
+        """True if no more output comes without input."""
 
     @property
     def unused_data(self) -> bytes | None:
-        """What follows the end."""
+        """Return the input after the end of the stream."""
 
     def decompress(self, data: Bytes, /, max_length: int) -> bytes:
-        """At most so many bytes more."""
+        """Return at most `max_length` more bytes."""
 
 
 zlib_stream: Final[Callable[[], Stream]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_ZLIB)
 gzip_member: Final[Callable[[], Stream]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)
-INFLATE_ERROR: Final = cast("type[Exception]", igzip_lib.error)  # Its stub says that it is an exception.
+# The package's stub declares an exception instance.
+INFLATE_ERROR: Final = cast("type[Exception]", igzip_lib.error)
 
 
 def _streams(start: Callable[[], Stream], errors: tuple[type[Exception], ...], data: Bytes, limit: int) -> bytearray:
-    """One or more streams, one behind the other."""
     found = bytearray()
     view = memoryview(data)
     at = 0
@@ -114,8 +104,8 @@ def _streams(start: Callable[[], Stream], errors: tuple[type[Exception], ...], d
 
 
 def _inflated(start: Callable[[], Stream], data: Bytes, limit: int) -> bytes | bytearray:
-    """One or more zlib streams or gzip members."""
-    if data:  # One stream most likely, in one step.
+    """Decompress one or more zlib streams or gzip members."""
+    if data:  # Most data are one stream, which one step can decompress.
         stream = start()
         with contextlib.suppress(INFLATE_ERROR):
             whole = stream.decompress(data, limit + 1)
@@ -130,14 +120,14 @@ def _bzip2(data: Bytes, limit: int) -> bytearray:
 
 
 def _zstd(data: Bytes, limit: int) -> bytearray:
-    """One or more zstd frames; the buffer for them grows up to the limit."""
+    """Decompress one or more zstd frames into a buffer that grows up to the limit."""
     size = min(limit, max(GUESS_BYTES, GROWTH * len(data)))
     while data:
         found = bytearray(size)
         try:
             size = cramjam.zstd.decompress_into(data, found)
         except cramjam.DecompressionError as error:
-            if size < limit:  # It does not say in so many words that the buffer is too short.
+            if size < limit:  # The error does not say explicitly that the buffer is too short.
                 size = min(limit, GROWTH * size)
                 continue
             if "whole buffer" in str(error):
@@ -155,7 +145,7 @@ def _word(data: memoryview, at: int) -> int:
 
 
 def _one_chunk(decompress_into: Callable[[Bytes, Bytes], int], view: memoryview, limit: int) -> bytearray | None:
-    """What a single chunk became, if that is all there is and nothing is wrong."""
+    """Decompress a single chunk; None if there is more or anything is wrong."""
     if len(view) > 2 * _WORD_BYTES:
         raw, size = _word(view, 0), _word(view, _WORD_BYTES)
         if 0 < raw <= limit and size == len(view) - 2 * _WORD_BYTES:
@@ -167,7 +157,7 @@ def _one_chunk(decompress_into: Callable[[Bytes, Bytes], int], view: memoryview,
 
 
 def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: int) -> bytearray:
-    """Hadoop's block stream around chunks of a codec; `decompress_into` says how much a chunk became."""
+    """Decompress Hadoop's block stream; `decompress_into` returns the size of a decompressed chunk."""
     view = memoryview(data)
     whole = _one_chunk(decompress_into, view, limit)
     if whole is not None:
@@ -202,8 +192,8 @@ def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: 
 
 
 def lz4_chunk(chunk: Bytes, room: Bytes) -> int:
-    """Decompresses a chunk into `room`; how much it became."""
-    # Without the length of the output, cramjam may take the first bytes for one.
+    """Decompress a chunk into `room`; return its size."""
+    # Without the output's length, cramjam may take the first bytes for it.
     return cramjam.lz4.decompress_block_into(chunk, room, output_len=len(room))
 
 
@@ -222,8 +212,8 @@ CODECS = tuple(_DECOMPRESS)
 
 
 def decompressor(codec: str) -> Decompress | None:
-    """What decompresses the output of a codec, called by its Java class; None for one that is not known.
+    """Return the decompressor of a codec by its Java class; None if the codec is unknown.
 
-    What it returns is called with (data, limit) and raises `DamagedError`.
+    The decompressor is called with (data, limit) and raises `DamagedError`.
     """
     return _DECOMPRESS.get(codec)

@@ -1,18 +1,15 @@
-r"""Which format a file has, by its first bytes, then by its name; all files of a version have one.
+r"""Detection of a file's format, by its first bytes, then by its name; all files of a version have one format.
 
-    first bytes                               format
-    GKVSORT\n                                 sorted
-    SEQ, then a byte up to 8                  sequence
-    PAR1, then a control character            parquet
-    Avro's, ORC's, Arrow's and the like       none of ours: refused by name
-    ends in .seq .parquet .json(l) .tsv …     what it says, a compression's extension (`.json.gz`) aside
-    { then " or }, with space between         json
-    UTF-8 without NUL                         tsv
-    anything else                             none: only a setting can say that such bytes are tsv
+    GKVSORT\n; SEQ and a byte up to 8; PAR1 and a control character    sorted; sequence; parquet
+    Avro's, ORC's, Arrow's magic numbers and the like                  refused by name
+    name ends in .seq .parquet .json(l) .tsv …                         as named, also before `.gz` and the like
+    { then " or }, with space between                                  json
+    UTF-8 without NUL                                                  tsv
+    anything else                             refused: only a setting can declare such bytes to be tsv
 
-Magic numbers count before names, since they are what a reader needs; each is taken together with the byte after it,
-which no line of text has there: a key of tab-separated text may begin with SEQ.  An empty file of text says nothing.
-Nothing is taken for text for want of a better idea: bytes of something else would be served as records.
+Magic numbers precede names, since readers need them.  Each includes the next byte, which no line of text has there: a
+key of tab-separated text may begin with SEQ.  An empty text file has no format.  Unknown bytes are never taken for
+text.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.formats.reading import Readable, Reading
     from gossipkv.storage.batch import Batch
 
-# Of a file: enough for a magic number, and for space before a line of JSON.
+# Enough of a file for a magic number, and for space before a line of JSON.
 HEAD_BYTES = 4096
 
 _MAGIC = (
@@ -50,7 +47,7 @@ _FOREIGN = (
     (re.compile(rb"SQLite format 3\0"), "an SQLite database"),
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5"),
 )
-_ORC = re.compile(rb"ORC")  # The footer says it again.
+_ORC = re.compile(rb"ORC")  # The footer repeats it.
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*["}]')
 _EXTENSIONS = {
     ".seq": "sequence", ".sequence": "sequence", ".parquet": "parquet", ".json": "json", ".jsonl": "json",
@@ -66,14 +63,14 @@ class Format(Protocol):
     """A module that reads a format."""
 
     def batches(self, reader: Readable, options: Reading) -> Iterator[Batch]:
-        """The records of a file, in order."""
+        """Yield the records of a file, in order."""
 
 
 def detect_file(reader: Readable, options: Reading) -> str | None:
-    """The format of a file; None when it says nothing, as an empty one does.
+    """Detect the format of a file; None if it gives no evidence, such as an empty file.
 
     Raises:
-        SourceError: it is of no format that is read here, or it is compressed, and damaged where it begins.
+        SourceError: the format is not read here, or the file is compressed and its beginning is damaged.
     """
     head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
     found = _magic(head)
@@ -88,18 +85,18 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
 
 
 def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
-    """The records of a file of a format, one of `gossipkv.settings.databases.FORMATS`.
+    """Yield the records of a file in a format, one of `gossipkv.settings.databases.FORMATS`.
 
-    What reads a format is imported when the first file of it is read: pyarrow takes 60 MB.
+    A format's module is imported when its first file is read: pyarrow takes 60 MB.
 
     Raises:
-        SourceError: the file cannot be read as that.
+        SourceError: the file cannot be read in this format.
     """
     yield from load(form).batches(reader, options)
 
 
 def load(form: str) -> Format:
-    """What reads a format, imported now."""
+    """Import and return the module that reads a format."""
     module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[form]}")
     return module
 
@@ -119,7 +116,7 @@ def _refuse_foreign(reader: Readable, head: bytes) -> None:
 
 
 def _is_text(head: bytes, *, whole: bool) -> bool:
-    """Whether it is UTF-8 without NUL; unless it is the whole, its last character may be cut."""
+    """True if it is UTF-8 without NUL; unless `whole`, its last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:
@@ -128,7 +125,7 @@ def _is_text(head: bytes, *, whole: bool) -> bool:
 
 
 def _told(name: str, head: bytes, *, whole: bool) -> str | None:
-    """The format, if the file says anything about it; `head` is its text, or the beginning of that."""
+    """Return the format if there is evidence; `head` is the text of the file, or its beginning."""
     path = PurePosixPath(name.lower())
     if text.extension(name) is not None:
         path = path.with_suffix("")

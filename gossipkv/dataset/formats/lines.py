@@ -1,4 +1,4 @@
-"""Formats of lines: chunks of text in, batches out."""
+"""Formats of lines: from chunks of text to batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[Batch]:
-    """The records of the chunks in order: one batch, used again and again.
+    """Yield the records of the chunks in order, reusing one batch.
 
-    A batch ends with its chunk, so that what it holds is a chunk and at most one line that began before it.
+    A batch ends with its chunk, so that it holds only that chunk and at most one line begun before it.
 
     Raises:
         SourceError: a line is no record.
@@ -33,4 +33,4 @@ def _filled(fill: Callable[[Batch], bool], batch: Batch) -> Iterator[Batch]:
         done = fill(batch)
         if batch:
             yield batch
-        batch.clear()  # Of what it holds, if it has no record.
+        batch.clear()  # Release the chunks that the batch holds, even without records.

@@ -1,27 +1,15 @@
-"""Parquet: a column of keys and a column of values, read through pyarrow.
+"""Parquet: a top-level column of keys and one of values, read through pyarrow.
 
-The columns are top-level ones of byte strings: binary, string, fixed-size binary, dictionary-encoded or not.  What
-stands in them is served as it is; a null is an error that names its row, a column of another type one that names the
-type, since its bytes would be somebody's choice of how to write a number.
+Both are byte strings (binary, string, fixed-size, dictionary-encoded or not) and served as they are.  Nulls and other
+types are errors.  Records stay in Arrow's buffers.  pyarrow bounds no memory, so these bounds are set first:
 
-Records are taken from Arrow's buffers where they are.  pyarrow bounds neither what it reads nor what that becomes, so
-the bounds are set before it reads a row group:
+* The footer has at most `MAX_FOOTER_BYTES`, a page two fifths of `max_block_bytes` (`parquet_pages`).
+* Rows are read in batches of `BATCH_BYTES`, by the mean row size in the densest page.  With a dictionary each row
+  counts as its longest value; with deltas of strings, as a whole page.
 
-* The footer is at most `MAX_FOOTER_BYTES` long.
-* Column chunks are read through a buffer, not whole; a page has at most two fifths of `max_block_bytes`
-  (`parquet_pages`), so that the five of its size that are there at a time are two blocks, as in other formats.
-* Rows are read in batches of `BATCH_BYTES`, by the mean size of a row in the page where it is greatest.  A value in a
-  dictionary may stand for any number of rows, so each row counts as the longest of them, and so it is with deltas of
-  strings, which can repeat a value just as well: there each row counts as a whole page.
-
-So a batch holds at most `BATCH_BYTES` and two pages of each column.  With what pyarrow has of them on the way, and its
-allocator keeps, a process was seen to grow by 45 MB and five times the largest page, however large the row group.
-
-Rejected: one read of whole row groups, which jobs make as large as they like; pyarrow's `read_dictionary`, which
-needs no such bound, but takes ten times as long where a writer began with a dictionary and gave it up.
-
-What is not bounded is trust: pyarrow is C++ over hostile bytes, and may crash.  It does so in the process that builds,
-which is none that serves.
+A process grew by 45 MB and five times the largest page, however large the row group.  Rejected: reading whole row
+groups, and `read_dictionary` (ten times slower if a writer gave up its dictionary).  pyarrow may crash on hostile
+bytes, but does so in the process that builds, never in one that serves.
 """
 
 from __future__ import annotations
@@ -49,25 +37,25 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
-TAIL_BYTES = 8  # The size of the footer, the magic.
+TAIL_BYTES = 8  # The size of the footer, and the magic.
 
-# A thousand row groups of a thousand columns; it becomes about ten times that in memory.
+# Enough for a thousand row groups of a thousand columns; it becomes about ten times that in memory.
 MAX_FOOTER_BYTES = 16 << 20
 
-# Rows for one batch: enough that a call is nothing, few enough that they are still in the cache when they are sorted.
+# Rows of one batch: enough that a call costs nothing, few enough to be in the cache when they are sorted.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
-SHOWN_COLUMNS = 12  # Of a schema, in a message.
+SHOWN_COLUMNS = 12  # Columns of a schema named in a message.
 
-BUFFER_BYTES = 256 << 10  # What pyarrow asks for at once.
-WINDOW_BYTES = 4 << 20  # What is read at once: a remote source reads on so far in any case.
+BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
+WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.
 
 
 def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
-    """The records of a file in order; their offsets are those of their row groups.
+    """Yield the records of a file in order; their offsets are those of their row groups.
 
     Raises:
-        SourceError: with `file` and `offset`, and `row` (from 1) if it is about one; or pyarrow is not installed.
+        SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row; or pyarrow is not installed.
     """
     source = _File.open(reader, options)
     names = list(dict.fromkeys((options.key, options.value)))
@@ -102,7 +90,7 @@ def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
 
 
 class _Bytes(io.RawIOBase):
-    """The file as pyarrow wants it."""
+    """The file in the form that pyarrow wants."""
 
     def __init__(self, reader: Readable) -> None:
         super().__init__()
@@ -135,31 +123,28 @@ class _Bytes(io.RawIOBase):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _window(self, least: int) -> tuple[int, bytes]:
-        """What lies around here, and where that begins: as two columns are read by turns, there are two."""
+        """Return the bytes around the position and their start; two columns are read alternately, so two are kept."""
         for start, window in self._windows:
             if start <= self._at < start + len(window):
                 return start, window
         size = min(max(least, WINDOW_BYTES), self._reader.size_bytes - self._at)
         if len(self._windows) > 1:
-            del self._windows[0]  # Before the next one is there.
+            del self._windows[0]  # Release it before the next one is read.
         self._windows.append((self._at, self._reader.read_at(self._at, size)))
         return self._windows[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file with its footer."""
-
     arrow: ModuleType
     reader: Readable
     data: _Bytes
     options: Reading
-    end: int  # Where the footer begins.
+    end: int  # Start of the footer.
     metadata: pq.FileMetaData
 
     @classmethod
     def open(cls, reader: Readable, options: Reading) -> _File:
-        """Read the footer."""
         try:
             arrow = importlib.import_module("pyarrow")
             parquet = importlib.import_module("pyarrow.parquet")
@@ -168,7 +153,7 @@ class _File:
             raise SourceError(
                 f"{reader.name}: {reason}", {"file": reader.name, "offset": 0, "reason": reason}
             ) from error
-        # A build has its own way to use the cores: by files.
+        # A build uses the cores itself, by files.
         arrow.set_cpu_count(1)
         end = _footer_start(reader)
         with _refusing(arrow, reader.name, end, "the footer cannot be read"):
@@ -176,7 +161,7 @@ class _File:
             return cls(arrow, reader, data, options, end, parquet.read_metadata(data))
 
     def parquet(self, by_number: list[str]) -> pq.ParquetFile:
-        """A reader of rows; columns may be read as numbers of values."""
+        """Return a reader of rows; `by_number` names columns read as numbers of values."""
         with self.refusing(self.end, "the schema cannot be read"):
             return importlib.import_module("pyarrow.parquet").ParquetFile(
                 self.data,
@@ -188,11 +173,11 @@ class _File:
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:
-        """The error about a place in the file."""
+        """Return the error about a place in the file."""
         return refusal(self.reader.name, offset, reason)
 
     def refusing(self, offset: int, what: str) -> contextlib.AbstractContextManager[None]:
-        """Whatever pyarrow raises becomes the one error."""
+        """Convert all errors of pyarrow into the one error."""
         return _refusing(self.arrow, self.reader.name, offset, what)
 
 
@@ -206,7 +191,7 @@ def _refusing(arrow: ModuleType, name: str, offset: int, what: str) -> Iterator[
 
 
 def _footer_start(reader: Readable) -> int:
-    """Where the footer begins, of a file that has one."""
+    """Return the start of the footer.  Raises SourceError if there is none."""
     size = reader.size_bytes
     if size < len(MAGIC) + TAIL_BYTES:
         raise refusal(reader.name, 0, f"{size:,} bytes are no Parquet file")
@@ -233,8 +218,8 @@ def _footer_start(reader: Readable) -> int:
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
-    leaf: int  # Its number among the columns of bytes, which nested columns have several of.
-    width: int  # Of every value; 0 if they differ.
+    leaf: int  # Its number among the leaf columns, of which a nested column has several.
+    width: int  # The size of every value; 0 if sizes differ.
 
     @classmethod
     def find(cls, source: _File, name: str) -> _Column:
@@ -283,12 +268,12 @@ def _check_type(source: _File, name: str, kind: pa.DataType | None) -> None:
 class _RowGroup:
     number: int
     start: int
-    row_bytes: float  # What a row takes where rows take most, but for what a dictionary adds.
-    dictionaries: tuple[str, ...]  # The columns that have one.
+    row_bytes: float  # The size of a row where rows are largest, without the dictionary's part.
+    dictionaries: tuple[str, ...]  # The columns with a dictionary.
 
 
 def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _RowGroup:
-    """What a row group will take, from the headers of its pages."""
+    """Measure a row group by the headers of its pages."""
     group = source.metadata.row_group(number)
     starts = []
     dictionaries = []
@@ -312,11 +297,11 @@ def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _Row
 
 
 def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float, bool]:
-    """The bytes of a row in the page where they are most, and whether a dictionary adds to them."""
+    """Return the bytes of a row in the densest page, and True if a dictionary adds to them."""
     limit = source.options.max_block_bytes * 2 // 5
     densest = column.width + 1.0
     dictionary_bytes = 0
-    given_up = False  # The writer has gone on without the dictionary.
+    given_up = False  # Set once the writer has gone on without the dictionary.
     for page in found:
         if page.raw_bytes > limit:
             raise source.refusal(
@@ -331,14 +316,14 @@ def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float
         if page.encoding not in DICTIONARY_ENCODINGS:
             given_up = True
         elif given_up:
-            # No writer goes back to it, and a look at the first row would not find it.
+            # No writer returns to a dictionary, and a look at the first row would miss it.
             densest = max(densest, dictionary_bytes)
         densest = max(densest, page.raw_bytes / (1 if page.encoding == DELTA_BYTE_ARRAY else max(1, page.values)))
     return densest, dictionary_bytes > 0 and not column.width
 
 
 def _rows_at_once(source: _File, numbered: pq.ParquetFile, group: _RowGroup) -> int:
-    """How many rows may be read at once, whatever they hold; `numbered` reads rows as numbers of values."""
+    """Return the number of rows to read at once, whatever they hold; `numbered` reads rows as value numbers."""
     row_bytes = group.row_bytes
     for column in group.dictionaries:
         for rows in _arrow_batches(source, numbered, group, [column], 1):
@@ -354,14 +339,12 @@ def _rows_at_once(source: _File, numbered: pq.ParquetFile, group: _RowGroup) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an Arrow batch stands."""
-
     source: _File
     offset: int
     rows_before: int
 
     def refusal(self, row: int, reason: str) -> SourceError:
-        """The error about a row of the batch."""
+        """Return the error about a row of the batch."""
         file = self.source.reader.name
         number = self.rows_before + row + 1
         return SourceError(
@@ -382,11 +365,11 @@ def _arrow_batches(
         if rows is None:
             return
         yield rows
-        del rows  # Before the next ones are there.
+        del rows  # Release the rows before the next ones are read.
 
 
 def _rows(place: _Place, array: pa.Array, name: str) -> Column:
-    """The rows of an Arrow array, where they are."""
+    """Return the rows of an Arrow array, in place."""
     arrow = place.source.arrow
     if array.null_count:
         row = array.is_null().index(True).as_py()
@@ -404,7 +387,7 @@ def _rows(place: _Place, array: pa.Array, name: str) -> Column:
 
 
 def _values(arrow: ModuleType, array: pa.Array) -> Column:
-    """The values of an Arrow array, where they are."""
+    """Return the values of an Arrow array, in place."""
     types = arrow.types
     if isinstance(array.type, arrow.BaseExtensionType):
         array = array.storage

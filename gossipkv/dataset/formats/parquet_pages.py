@@ -1,17 +1,12 @@
-"""How large the pages of a Parquet column chunk are, from their headers, before anything is decoded.
+"""The page sizes of a Parquet column chunk, read from page headers before anything is decoded.
 
-The footer says how large a column chunk is, but not a page, and pages are what a reader decompresses whole.  Page
-headers stand before the pages; they are structs of Thrift's compact protocol:
+A reader decompresses whole pages, but the footer has only the sizes of chunks.  Each header is a struct of Thrift's
+compact protocol: a field header (type in the low 4 bits, id's distance in the high 4; 0: the zigzag id follows), then
 
-    field header    type in the low 4 bits, distance to the last field's id in the high 4 (0: the id follows, zigzag)
-    1, 2            true, false: no further bytes
-    3               one byte
-    4 to 6          zigzag varint
-    7               8 bytes
-    8               varint size, then so many bytes
+    1, 2; 3; 7      true, false: no bytes; one byte; 8 bytes
+    4 to 6; 8       zigzag varint; varint size, then that many bytes
     9, 10           list, set: element type low, size high (15: a varint follows), elements
     12              struct: fields, then a zero byte
-
     PageHeader      1 type, 2 uncompressed size, 3 compressed size, 5 data page, 7 dictionary page, 8 data page v2
     data page       1 values, 2 encoding (version 2: 1 values, 4 encoding)
 """
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.formats.reading import Readable
 
-# Headers have some 20 to 100 bytes; with statistics of long values up to some kilobytes.
+# Headers have some 20 to 100 bytes, and up to some kilobytes with statistics of long values.
 FIRST_READ_BYTES = 256
 MAX_HEADER_BYTES = 1 << 20
 MAX_NESTING = 8
@@ -52,8 +47,8 @@ class Page:
     encoding: int
 
 
-class _Short(Exception):  # Not an error: the caller reads on.
-    """The header goes on behind what was read."""
+class _Short(Exception):  # This is no error: the caller reads on.
+    """The header continues after the bytes that were read."""
 
 
 class _Compact:
@@ -123,7 +118,7 @@ class _Compact:
 
 
 def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[Page]:
-    """The pages of a column chunk that lies from `start` to `end` and has so many values.
+    """Yield the pages of a column chunk from `start` to `end` with `values` values.
 
     Raises:
         SourceError: a header is damaged, or leads out of the chunk.
@@ -142,7 +137,7 @@ def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[Page]
 
 
 def _page(reader: Readable, at: int, end: int) -> tuple[Page, int]:
-    """The page that begins at `at`, and where it ends."""
+    """Return the page at `at`, and its end."""
     size = FIRST_READ_BYTES
     while True:
         size = min(size, end - at)

@@ -1,4 +1,4 @@
-"""What every format is given, and how every format refuses: the bytes of one file, the options, one kind of error."""
+"""Common parts of all formats: the bytes of one file, the options, and one kind of error."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ MAX_BLOCK_BYTES = 64 << 20
 # In a node the largest block is this part of `build_memory`.
 BLOCKS_IN_MEMORY = 12
 
-# What to say of a block whose size is not known; `enough_memory` is for others.
+# Advice for a block of unknown size; `enough_memory` is for known sizes.
 MORE_MEMORY = "in a node, more build_memory allows larger ones"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the files of a database are read."""
+    """Options for reading the files of a database."""
 
-    key: str = "key"  # The fields, for formats that name theirs.
+    key: str = "key"  # The field names, for formats with named fields.
     value: str = "value"
     max_value_bytes: int = MAX_VALUE_BYTES
-    max_block_bytes: int = MAX_BLOCK_BYTES  # What one compressed block may become: all of it is in memory at once.
+    max_block_bytes: int = MAX_BLOCK_BYTES  # The decompressed size of one block, which is in memory as a whole.
 
 
 class Readable(label.RandomAccess, Protocol):
-    """The bytes of one listed file; see `gossipkv.dataset.source.reader`, which says what reading raises."""
+    """The bytes of one listed file; `gossipkv.dataset.source.reader` lists the errors of reading."""
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
-        """All bytes from `start` on."""
+        """Yield all bytes from `start` on."""
 
 
 def enough_memory(block_bytes: int) -> str:
-    """Say which `build_memory` allows a block of so many bytes."""
+    """Name the `build_memory` that allows a block of this size."""
     return f"in a node, build_memory = {-(-block_bytes * BLOCKS_IN_MEMORY >> 20)}MiB would do"
 
 
 def refusal(name: str, offset: int, reason: str, *, line: int | None = None) -> SourceError:
-    """The one error that a wrong file is: what, where, why."""
+    """Return the error for a wrong file: the place and the reason."""
     details: dict[str, Detail] = {"file": name, "offset": offset, "reason": reason}
     if line is None:
         return SourceError(f"{name}: byte {offset:,}: {reason}", details)

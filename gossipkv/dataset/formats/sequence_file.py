@@ -1,15 +1,14 @@
 """Hadoop SequenceFiles, versions 5 and 6: plain, compressed record by record, or in blocks.
 
-`docs/users/sequence-file.md` draws the bytes.  Here are the header, the way through the file and the bounds; what is
-done for each record stands in `_sequence_file`.
+`docs/users/sequence-file.md` draws the bytes.  This module handles the header, the way through the file and the bounds;
+the extension (`sequence_file.pyx`) handles each record.
 
-The invariant: memory is bounded by the options, whatever the file says.  A plain file is read through windows, from
-which records are taken where they lie.  Of a block, every size is known before the memory for it is asked for: the
-lengths of its keys say how long its keys must be, and so do those of its values; what becomes more is refused while it
-does.  So a block needs its four buffers and the longest of them in compressed form.
+Invariant: the options bound memory, whatever the file claims.  A plain file is read through windows, and records are
+taken in place.  In a block, the lengths of keys and values give the sizes of their buffers before memory is allocated,
+and longer output is refused at once.  A block needs its four buffers and the longest one in compressed form.
 
-Sync marks serve Hadoop to begin in the middle of a file.  Here they are verified wherever they stand, since a
-wrong one shows that bytes are missing or damaged; nothing is ever skipped in search of the next one.
+Sync marks let Hadoop begin in the middle of a file.  Here they are only verified, since a wrong one shows missing or
+damaged bytes; nothing is skipped in search of the next one.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ MAX_METADATA = 1024
 MAX_TEXT_BYTES = 64 << 10
 # A file is read in windows of this size, each beginning at a multiple of it.
 WINDOW_BYTES = 1 << 20
-# The field of a key or a value has a byte at least, where it is not null, and so has its length.
+# A key or value that is not null takes at least one byte for its field and one for its length.
 MIN_LENGTHS_BYTES = 2
 
 _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
 
 
 def memory_bytes(options: Reading) -> int:
-    """What reading a file holds at most, where malloc maps buffers of a mebibyte by themselves (`build`).
+    """Return the most memory that reading takes, given that malloc maps buffers of a mebibyte separately (`build`).
 
-    A block, or a value that is compressed by itself: compressed, in a window; decompressed; and what zstd keeps of its
-    output to refer to, which a frame may demand to be all of it.  Some windows for the rest.
+    It covers a block, or a separately compressed value: compressed, in a window; decompressed; and the output that zstd
+    keeps as reference, which a frame may extend to all of it.  Some windows are added for the rest.
     """
     return 5 * WINDOW_BYTES + max(options.max_block_bytes, options.max_value_bytes) * 13 // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says about itself."""
+    """The header of a file."""
 
     key_class: str
     value_class: str
@@ -70,7 +69,7 @@ class Header:
 
     @property
     def min_record_bytes(self) -> int:
-        """Fewest bytes that a record has in a block."""
+        """Return the fewest bytes of a record in a block."""
         return MIN_LENGTHS_BYTES + (self.key_class != NULL_WRITABLE) + (self.value_class != NULL_WRITABLE)
 
 
@@ -80,21 +79,21 @@ class Cursor:
     def __init__(self, reader: Readable) -> None:
         self.reader = reader
         self.window = b""
-        self.start = 0  # Of the window, in the file.
-        self.at = 0  # In the window.
+        self.start = 0  # Start of the window in the file.
+        self.at = 0  # Position in the window.
 
     @property
     def offset(self) -> int:
-        """The place in the file."""
+        """Return the position in the file."""
         return self.start + self.at
 
     @property
     def left(self) -> int:
-        """The bytes up to the end of the file."""
+        """Return the number of bytes up to the end of the file."""
         return self.reader.size_bytes - self.offset
 
     def have(self, size_bytes: int) -> bool:
-        """Make the window hold so many bytes from here on, and what came before no more; False if the file ends."""
+        """Extend the window to `size_bytes` from here, dropping earlier bytes; False if the file ends before."""
         if size_bytes > self.left:
             return False
         if size_bytes > len(self.window) - self.at:
@@ -106,10 +105,10 @@ class Cursor:
         return True
 
     def take(self, size_bytes: int, what: str) -> memoryview:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
-            SourceError: the file ends before they do.
+            SourceError: the file ends before.
         """
         if not self.have(size_bytes):
             raise refusal(
@@ -120,11 +119,11 @@ class Cursor:
         return memoryview(self.window)[self.at - size_bytes : self.at]
 
     def integer(self, what: str) -> int:
-        """Four bytes, signed."""
+        """Read a signed number of four bytes."""
         return int.from_bytes(self.take(INT_BYTES, what), "big", signed=True)
 
     def vint(self, what: str) -> int:
-        """A number of WritableUtils that must not be negative."""
+        """Read a number of WritableUtils that must not be negative."""
         offset = self.offset
         first = int.from_bytes(self.take(1, what), "big", signed=True)
         if first >= -112:  # noqa: PLR2004  The numbers of the format are drawn in `_sequence_file`.
@@ -141,7 +140,7 @@ class Cursor:
         return number
 
     def text(self, what: str) -> str:
-        """A Text of the header."""
+        """Read a Text of the header."""
         offset = self.offset
         size = self.vint(what)
         if size > MAX_TEXT_BYTES:
@@ -149,7 +148,7 @@ class Cursor:
         return bytes(self.take(size, what)).decode("utf-8", "backslashreplace")
 
     def boolean(self, what: str) -> bool:
-        """One byte, 0 or 1."""
+        """Read one byte that is 0 or 1."""
         offset = self.offset
         byte = self.take(1, what)[0]
         if byte > 1:
@@ -158,11 +157,11 @@ class Cursor:
 
 
 def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
-    """The records of a file in order.
+    """Yield the records of a file in order.
 
     Raises:
-        SourceError: the file is no SequenceFile of a kind that is read, or is damaged; says where.
-        SourceChanged, StorageError: it cannot be read at all.
+        SourceError: the file is no supported SequenceFile, or is damaged; names the place.
+        SourceChanged, StorageError: the file cannot be read at all.
     """
     cursor = Cursor(reader)
     header = read_header(cursor)
@@ -170,7 +169,7 @@ def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
 
 
 def read_header(cursor: Cursor) -> Header:
-    """The header; the cursor is left behind it.
+    """Read the header, leaving the cursor behind it.
 
     Raises:
         SourceError: another kind of file.
@@ -234,7 +233,7 @@ def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Ba
         if cursor.at == len(cursor.window):
             cursor.have(1)
         cursor.at = decoder.fill(batch, cursor.window, cursor.at, cursor.start)
-        if batch:  # Handed on at the end of a window, too: it holds the window.
+        if batch:  # The batch is passed on at the end of a window as well, since it holds the window.
             yield batch
         batch.clear()
         wanted = decoder.wanted
@@ -253,7 +252,7 @@ def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Bat
         while block.fill(batch):
             yield batch
             batch.clear()
-        del block  # Else it would be held while the next is decompressed.
+        del block  # Release the block before the next one is decompressed.
 
 
 def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
@@ -293,11 +292,11 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
 
 
 def _buffer(cursor: Cursor, header: Header, block_offset: int, what: str, limit: int) -> Bytes:
-    """One compressed buffer of a block, which may become `limit` bytes."""
+    """Decompress one buffer of a block to at most `limit` bytes."""
     assert header.decompress is not None
     offset = cursor.offset
     size = cursor.vint(f"the compressed size of {what}")
-    # Even what cannot be compressed grows by less than that.
+    # Even incompressible data grow by less than that.
     if size > limit + limit // 8 + 4096:
         raise refusal(
             cursor.reader.name, offset,

@@ -1,11 +1,11 @@
-"""Our own sorted files as a source of records, in their order, wherever they lie.
+"""Our own sorted files as a source of records, in their order.
 
-A version of nothing but sorted files that fit together is not read by this: it is adopted (`dataset.build.adopt`).
-This is for those that do not: files of several builds, of another number of partitions, with a key in a wrong place.
+A version of only sorted files that fit together is adopted instead (`dataset.build.adopt`).  This module reads the
+others: files of several builds, of another number of partitions, or with a key in a wrong place.
 
-Invariant: no record is handed out from a page whose checksum has not held.  The file is read in pieces and never
-mapped: its owner may cut it short at any moment, and that would end the process.  Rejected: fetching a remote file
-whole to map it here; every part that is needed (records, block table, checksums) can be read in order.
+Invariant: no record is returned from a page before its checksum was verified.  The file is read in pieces and never
+mapped: its owner may truncate it at any moment, which would end the process.  Rejected: fetching a remote file whole to
+map it; all needed parts (records, block table, checksums) can be read in order.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ __all__ = ["PIECE_BYTES", "Placement", "batches", "walk"]
 # A piece of records, in whole pages: large enough for a store that answers slowly, small enough to be held twice.
 PIECE_BYTES: Final = 1 << 20
 
-# Entries of the block table at once: those of 32 MiB of records.
+# Entries of the block table read at once: those of 32 MiB of records.
 _ENTRIES: Final = 8_192
 
 _STORED_AS_IS: Final = 1 << 63
-_LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES  # Of a record of the longest key and value.
+# The blocks of a record with the longest key and value.
+_LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES
 
 _BAD_RECORD: Final = "a record is longer than its file or its limits"
 
 
 def batches(reader: RandomAccess, options: Reading) -> Iterator[Batch]:
-    """The records of a sorted file in key order; their offsets are those of the record, or of its compressed block.
+    """Yield the records of a sorted file in key order, with the offset of the record or its compressed block.
 
     Raises:
         UnsupportedFormat: it is no sorted file, or one of a newer format.
-        Corrupt: it is damaged; nothing behind the damage is handed out.
+        Corrupt: it is damaged; no record behind the damage is returned.
         SourceError: a value is longer than `options` allow.
     """
     label = read_label(reader)
@@ -63,16 +64,16 @@ def batches(reader: RandomAccess, options: Reading) -> Iterator[Batch]:
 
 
 def walk(body: CheckedBody, label: Label) -> Iterator[Batch]:
-    """The records of a file whose label has been read, whatever their size.  Raises Corrupt."""
+    """Yield the records of a file with this label, whatever their size.  Raises Corrupt."""
     return _compressed(body, label) if label.compression == "lz4" else _uncompressed(body, label)
 
 
 def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
-    """Records lie one behind the other; one that a piece cuts is carried to the next."""
+    """Walk adjacent records; a record cut by the end of a piece is carried to the next."""
     batch = Batch()
     carried, offset, end = b"", HEADER_BYTES, label.records_end
     while offset < end:
-        # Up to a multiple of the piece, so that no page is read twice.
+        # Pieces end on multiples of their size, so that no page is read twice.
         wanted = PIECE_BYTES - offset % PIECE_BYTES
         if carried:
             missing = _missing(carried, 0, label.name, offset - len(carried))
@@ -96,7 +97,7 @@ def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
 
 
 def _missing(data: bytes, at: int, name: str, offset: int) -> int:
-    """How many bytes of the record at `data[at]` are not here yet: at least one."""
+    """Return the number of missing bytes of the record at `data[at]`, at least one."""
     size = record_span(data, at)
     if size <= len(data) - at:
         raise Corrupt(name, offset, _BAD_RECORD)
@@ -104,10 +105,10 @@ def _missing(data: bytes, at: int, name: str, offset: int) -> int:
 
 
 def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
-    """Units of compressed blocks; no record is cut by the end of its unit."""
+    """Walk units of compressed blocks; no record crosses the end of its unit."""
     batch = Batch()
-    held, data = 0, b""  # A piece of the file, and where it stands.
-    unit_bytes = 0  # Of the units that the batch points into.
+    held, data = 0, b""  # A piece of the file, and its start.
+    unit_bytes = 0  # Size of the units to which the batch points.
     for start, end, blocks, as_it_is in _units(body, label):
         if not held <= start <= end <= held + len(data):
             held, stop = start, min(max(end, start + PIECE_BYTES), label.records_end)
@@ -131,7 +132,7 @@ def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
 
 
 def _units(body: CheckedBody, label: Label) -> Iterator[tuple[int, int, int, bool]]:
-    """Where each unit begins and ends, of how many blocks it is, and whether it is stored as it is."""
+    """Yield the start and end of each unit, its number of blocks, and True if it is stored uncompressed."""
     expected = HEADER_BYTES
     unit: tuple[int, int, int, bool] | None = None
     for block, (entry, after) in enumerate(_entries(body, label)):
@@ -154,7 +155,7 @@ def _units(body: CheckedBody, label: Label) -> Iterator[tuple[int, int, int, boo
 
 
 def _entries(body: CheckedBody, label: Label) -> Iterator[tuple[int, int]]:
-    """Each entry of the block table with the one after it."""
+    """Yield each entry of the block table with the next one."""
     for first in range(0, label.blocks, _ENTRIES):
         count = min(_ENTRIES, label.blocks - first) + 1
         entries = struct.unpack(f"<{count}Q", body.read(label.blocks_at + 8 * first, 8 * count))

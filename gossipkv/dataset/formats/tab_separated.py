@@ -4,14 +4,10 @@ r"""Tab-separated text: one record a line, the key before the first TAB, the val
     key    = any bytes but TAB and LF
     value  = any bytes but LF
 
-Nothing is decoded, quoted or escaped: what stands between the separators is what is served.
-
-* The last line may lack its LF.
-* A CR before the LF belongs to the value, as every other byte does.  (Text mode readers would drop it; a store of
-  bytes that drops one is not one.  `sed 's/\r$//'` is the way for files from Windows.)
-* A byte order mark at the beginning of the file is no part of the first key.
-* An empty line is skipped: no record can look like it, and it ends many a file.
-* Every other line without a TAB is an error, and so is a key or value over its limit.
+Bytes between the separators are served as they are, without decoding, quoting or escaping.  The last line may lack its
+LF.  A CR before the LF belongs to the value, since a store of bytes must not drop any (`sed 's/\r$//'` converts Windows
+files).  A byte order mark at the start of the file is not part of the first key.  Empty lines are skipped, since no
+record looks like one.  Other lines without TAB are errors, and so are keys and values over their limit.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
-    """The records of a file in order; their offsets are those of their lines.
+    """Yield the records of a file in order; their offsets are those of their lines.
 
     Raises:
         SourceError: with `file`, `line` (from 1) and `offset` (of the line's first byte) in its details.

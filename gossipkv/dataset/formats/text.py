@@ -1,20 +1,13 @@
-"""The text of a file, compressed as its first bytes or its name say; what Hadoop's text input reads is among that.
+"""The text of a file, decompressed by its first bytes or its name; this includes the formats of Hadoop's text input.
 
-    .gz       gzip members; zeros after the last are padding
-    .deflate  zlib streams
-    .bz2      bzip2 streams
-    .zst      zstd frames
-    .lz4      Hadoop's blocks, or the frames of the `lz4` command
-    .snappy   Hadoop's blocks
-
+    .gz, .deflate, .bz2   gzip members (zeros after the last are padding), zlib streams, bzip2 streams
+    .zst, .snappy         zstd frames; Hadoop's blocks
+    .lz4                  Hadoop's blocks, or the frames of the `lz4` command
     block = u32 size of its text, then until that is reached: (u32 size, chunk); big-endian
 
-Whatever follows a stream begins another one.  Text is made in steps of `STEP_BYTES`, and a block, a zstd window and a
-chunk are refused above `max_block_bytes`: what a file could become has no influence on the memory that is used, only
-on the time.
-
-zstd has its decompressor from the standard library of Python 3.14 (`backports.zstd` before): cramjam, which serves
-for blocks, decompresses frames only whole.
+Streams may follow each other.  Text comes in steps of `STEP_BYTES`, and a block, a zstd window or a chunk above
+`max_block_bytes` is refused: the expanded size affects only time, not memory.  zstd uses the standard library of Python
+3.14 (`backports.zstd` before), as cramjam decompresses frames only whole.
 """
 
 from __future__ import annotations
@@ -46,16 +39,16 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 256 << 10
 
-# Input is fed in pieces that grow: what a stream does not use is copied, and a file may have a million streams.
+# Input is fed in growing pieces: the unused part of a piece is copied, and a file may have a million streams.
 FIRST_PIECE_BYTES = 4 << 10
 LAST_PIECE_BYTES = 64 << 10
 
 LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
-# First bytes that no text has, each with what must follow it; they count before the name, which a job may leave out.
+# First bytes that no text has, with the bytes that must follow.  They precede the name, which a job may omit.
 _MAGIC: Final = (
     (re.compile(rb"\x1f\x8b\x08[\0-\x1f]", re.DOTALL), ".gz"),
     (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), ".bz2"),
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ".zst"),  # A frame, or one to be skipped.
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ".zst"),  # A frame, or a skippable frame.
     (re.compile(re.escape(LZ4_FRAME_MAGIC)), ".lz4"),
     (re.compile(rb"\xfd7zXZ\0"), ".xz"),
     (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), ".zip"),
@@ -66,12 +59,12 @@ _LONGEST_MAGIC: Final = 10
 SNAPPY_FRAME_MAGIC = b"\xff\x06\0\0sNaPpY"
 WORD_BYTES = 4
 
-# Known, and read by nobody here: better one clear error than a line of text that is none.
+# Known compressions that are not supported: a clear error is better than binary data taken for text.
 OTHER_COMPRESSIONS = {".lzo", ".xz", ".lzma", ".zip", ".7z", ".br", ".z", ".tar", ".tgz"}
 
 
 def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
-    """The text, piece by piece.
+    """Yield the text, piece by piece.
 
     Raises:
         SourceError: it is damaged; the offset is that of the piece of the compressed file.
@@ -96,12 +89,12 @@ def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
 
 
 def compression(name: str, head: bytes) -> str | None:
-    """How a file of this name that begins so is compressed, as the extension that says it, such as `.gz`."""
+    """Return the extension, such as `.gz`, of the compression that the head, else the name, shows."""
     return next((suffix for magic, suffix in _MAGIC if magic.match(head)), None) or extension(name)
 
 
 def extension(name: str) -> str | None:
-    """The part of a name that says how the file is compressed."""
+    """Return the part of a name that shows the compression."""
     suffix = PurePosixPath(name).suffix.lower()
     return suffix if suffix in _KNOWN else None
 
@@ -118,7 +111,7 @@ class _Kind:
 
 
 def _zstd(options: Reading) -> _Kind:
-    # A window takes as much memory as it says; a power of two.
+    # A window takes as much memory as it states; sizes are powers of two.
     most = {int(zstd.DecompressionParameter.window_log_max): max(10, options.max_block_bytes.bit_length() - 1)}
     return _Kind("zstd", lambda: zstd.ZstdDecompressor(options=most), (zstd.ZstdError,))
 
@@ -159,12 +152,12 @@ def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]
 
 
 def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
-    """What a stream makes of a piece, step by step."""
+    """Yield a stream's output for a piece, step by step."""
     while not stream.eof:
         try:
             made = stream.decompress(fed, STEP_BYTES)
         except kind.errors as error:
-            is_window = "too much memory" in str(error)  # zstd alone says so.
+            is_window = "too much memory" in str(error)  # Only zstd reports this.
             reason = f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
             raise refusal(*place, reason) from error
         fed = b""
@@ -187,7 +180,7 @@ _KNOWN = {*COMPRESSIONS, *OTHER_COMPRESSIONS}
 
 
 class _Feed:
-    """A file's bytes in the sizes that are asked for."""
+    """Returns a file's bytes in the requested sizes."""
 
     def __init__(self, reader: Readable, stored: Iterator[bytes]) -> None:
         self.name = reader.name
@@ -201,7 +194,7 @@ class _Feed:
         return self._left == 0
 
     def take(self, size: int) -> bytes:
-        """Exactly so many; nothing is read for a size that the file cannot have."""
+        """Return exactly `size` bytes; refuse a size that the file cannot have without reading."""
         if size > self._left:
             reason = f"cut short: {size:,} bytes should be here, and {self._left:,} are"
             raise refusal(self.name, self.offset, reason)

@@ -1,11 +1,11 @@
-"""Where datasets come from.
+"""Sources of datasets.
 
 Read in this order:
 
-    files.py        what a source is read with, and what is known of a file there
+    files.py        the file operations of a source, and the description of a file there
     listing.py      databases, versions and files below a root, listed with suspicion
-    declared_partitions.py   what a job says about the files that it wrote
-    reader.py       the bytes of one listed file; hadoop_checksums.py: the sums beside it
+    declared_partitions.py   a job's declaration about the files that it wrote
+    reader.py       the bytes of one listed file; hadoop_checksums.py: the checksums beside it
     remote.py       stores that fsspec opens
-    look_threads.py threads that look, of which there are only so many
+    look_threads.py a limited number of threads that look at sources
 """

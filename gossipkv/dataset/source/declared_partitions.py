@@ -1,14 +1,13 @@
-"""What a job says about the files that it wrote: `_PARTITIONS.json`, beside the data.
+"""A job's declaration about the files that it wrote: `_PARTITIONS.json`, beside the data.
 
     {"function": "text", "partitions": 4, "files": {"part-00000": 2, "part-00001": 0, "part-00002": [1, 3]}}
 
-`function` is a name from `gossipkv.keyspace.partitioner.FUNCTIONS`, `partitions` their number, and `files` names for
-each data file the partition, or partitions, whose keys it holds.  Any job can write it with one call of its JSON
-library.
+`function` is a name from `gossipkv.keyspace.partitioner.FUNCTIONS`, `partitions` their number, and `files` maps each
+data file to the partition, or partitions, whose keys it holds.  Any job can write it with one call of a JSON library.
 
-It is a claim, and is used as one: with `presharded = "declared"` files of unwanted partitions are not read, and the
-function is the first one tried.  Every key that is read is verified as ever.  Rejected: trusting file names (the number
-in `part-00003` says which task wrote it, and says nothing about the keys).
+The declaration is only a claim: with `presharded = "declared"` files of unwanted partitions are not read, and the
+function is tried first.  Every key that is read is still verified.  Rejected: trusting file names (the number in
+`part-00003` is that of the task, and says nothing about the keys).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.document import Json
     from gossipkv.storage.label import RandomAccess
 
-# 16,384 files with names of 255 bytes come to 5 MB; real ones have some kilobytes.
+# 16,384 files with names of 255 bytes come to 5 MB; real declarations have some kilobytes.
 MAX_DECLARED_BYTES: Final = 8 << 20
 
 _FIELDS: Final = ("function", "partitions", "files")
@@ -36,7 +35,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the job says."""
+    """The content of a declaration."""
 
     function: str
     partitions: int
@@ -44,19 +43,19 @@ class Declared:
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, object]) -> Declared:
-        """Return what `dataclasses.asdict` was called on, through JSON."""
+        """Restore a declaration from the result of `dataclasses.asdict`, through JSON."""
         match fields:
             case {"function": str(function), "partitions": int(partitions), "files": dict(files)}:
                 return cls(function, partitions, {str(name): tuple(held) for name, held in files.items()})
         raise ValueError(f"nothing declared: {fields!r}")
 
     def of(self, name: str) -> tuple[int, ...] | None:
-        """The partitions of which a file holds keys; None when nothing is said about it: then it is to be read."""
+        """Return the partitions whose keys a file holds; None if none are declared: the file must be read."""
         return self.files.get(name)
 
 
 def read_declared(source: RandomAccess | bytes, name: str = DECLARED_FILE) -> Declared:
-    """The declaration from its bytes, or from the file; `name` is what errors call the bytes.
+    """Read the declaration from its bytes, or from the file; errors call the bytes `name`.
 
     Raises:
         SourceError: it is too long, no JSON, or a field is missing, unknown or wrong; names the file and the field.
@@ -85,7 +84,7 @@ def read_declared(source: RandomAccess | bytes, name: str = DECLARED_FILE) -> De
 
 
 def write_declared(declared: Declared) -> bytes:
-    """The bytes of `_PARTITIONS.json`: one file a line, for people."""
+    """Encode `_PARTITIONS.json` with one file per line, for people."""
     lines = [
         f"    {json.dumps(name)}: {json.dumps(held[0] if len(held) == 1 else held)}"
         for name, held in sorted(declared.files.items())
@@ -129,7 +128,7 @@ def _is_whole(value: Json) -> TypeGuard[int]:
 
 
 def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """An object whose names are all different: JSON lets the last win, and half a declaration would go unseen."""
+    """Build an object, refusing repeated names: JSON lets the last win, and would hide half a declaration."""
     found: dict[str, Json] = {}
     for field, value in pairs:
         if field in found:

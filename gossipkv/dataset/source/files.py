@@ -1,4 +1,4 @@
-"""What a source is read with, and what is known of a file there: for a directory and a remote store alike."""
+"""File operations and file descriptions of a source, for a directory and a remote store alike."""
 
 from __future__ import annotations
 
@@ -14,31 +14,19 @@ if TYPE_CHECKING:
 
 
 class SourceFiles(Protocol):
-    """The file operations that a source is listed and read with: those of `Files`, or a remote store's."""
+    """The file operations for listing and reading a source: those of `Files`, or a remote store's."""
 
-    def list_directory(self, path: Path) -> list[Entry]:
-        """See `Files`."""
-        ...
+    def list_directory(self, path: Path) -> list[Entry]: ...
 
-    def stat(self, path: Path) -> Entry:
-        """See `Files`."""
-        ...
+    def stat(self, path: Path) -> Entry: ...
 
-    def resolve(self, path: Path) -> str:
-        """See `Files`."""
-        ...
+    def resolve(self, path: Path) -> str: ...
 
-    def open(self, path: Path, flags: int = READ) -> int:
-        """See `Files`."""
-        ...
+    def open(self, path: Path, flags: int = READ) -> int: ...
 
-    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """See `Files`."""
-        ...
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes: ...
 
-    def close(self, descriptor: int) -> None:
-        """See `Files`."""
-        ...
+    def close(self, descriptor: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +37,12 @@ class SourceFile:
     path: str  # Without links; or a URL.
     size_bytes: int
     modified_ns: int
-    tag: str = ""  # What else changes with its content, where the store has such a thing.
-    checksums: SourceFile | None = None  # Hadoop's, beside it.
+    tag: str = ""  # The store's own sign of the content, where there is one.
+    checksums: SourceFile | None = None  # Hadoop's checksum file beside it.
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> SourceFile:
-        """Return a file out of what `dataclasses.asdict` made of it."""
+        """Restore a file from the result of `dataclasses.asdict`."""
         match fields:
             case {
                 "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
@@ -64,10 +52,10 @@ class SourceFile:
         raise ValueError(f"not a source file: {fields!r}")
 
 
-# Later times, which a store may tell, count as this: all programs read such a number exactly (JSON).
+# Later times, which a store may report, are reduced to this: every JSON reader keeps such a number exact.
 LAST_MS = 1 << 53
 
 
 def newest_ms(files: Iterable[SourceFile]) -> int:
-    """When the last of these files was touched, since 1970; 0: no store tells."""
+    """Return when the last of these files was modified, in milliseconds since 1970; 0: unknown."""
     return min(LAST_MS, max((file.modified_ns // 1_000_000 for file in files if file.modified_ns > 0), default=0))

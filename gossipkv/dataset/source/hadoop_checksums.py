@@ -1,12 +1,12 @@
-"""Hadoop's checksum files: beside `part-0` a `.part-0.crc`, as its local and checksummed file systems write it.
+"""Hadoop's checksum files: `.part-0.crc` beside `part-0`, as its local and checksummed file systems write them.
 
     offset  size  field
     0       4     b"crc" and a zero byte
     4       4     bytes under each checksum, big-endian
     8       4     for each piece of that many bytes, the last one shorter: CRC-32 (zlib's), big-endian
 
-They are read as far as they are needed: 64 KiB at a time, which are 8 MiB of data at Hadoop's usual 512 bytes.
-Without one nothing is checked; one that does not fit is an error, since what it says can no longer be told.
+They are read as needed: 64 KiB at a time, which cover 8 MiB of data at Hadoop's usual 512 bytes.  Without the file
+nothing is checked; a file that does not fit is an error, since its meaning is lost.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CHECKSUM_BYTES: Final = 4
 # A piece is read whole, so this bounds memory; Hadoop's own is 512.
 MOST_BYTES_EACH: Final = 1 << 20
 
-# Checksums held at a time.
+# Number of checksums held at a time.
 WINDOW: Final = 16_384
 
 
 def checksum_name(name: str) -> str:
-    """What the checksum file of a file is called."""
+    """Return the name of the checksum file of a file."""
     return f".{name}.crc"
 
 
@@ -43,7 +43,7 @@ class HadoopChecksums:
     """The checksums in `file` over the bytes of `data`; `read(offset, size_bytes)` reads from `file`.
 
     Raises:
-        SourceError: it is no checksum file, or not one over so many bytes.
+        SourceError: it is no checksum file, or covers another number of bytes.
     """
 
     def __init__(self, data: SourceFile, file: SourceFile, read: Callable[[int, int], bytes]) -> None:
@@ -66,16 +66,16 @@ class HadoopChecksums:
         self._window = b""
 
     def whole_pieces(self, offset: int, size_bytes: int) -> tuple[int, int]:
-        """The range of the pieces that a range of the data touches."""
+        """Return the range of the pieces that a range of the data touches."""
         begin = offset - offset % self.bytes_each
         end = -(-(offset + size_bytes) // self.bytes_each) * self.bytes_each
         return begin, min(end, self._data.size_bytes)
 
     def first_wrong(self, offset: int, data: bytes) -> SourceError | None:
-        """What is wrong with whole pieces that were read at `offset`, if anything.
+        """Return an error if whole pieces read at `offset` are damaged, else None.
 
         Raises:
-            SourceError: the checksum file ends before it should.
+            SourceError: the checksum file ends early.
         """
         with memoryview(data) as view:
             size = self.bytes_each
@@ -92,7 +92,7 @@ class HadoopChecksums:
         return None
 
     def _expected(self, first: int, count: int) -> tuple[int, ...]:
-        """`count` checksums from the `first`, read a window at a time."""
+        """Return `count` checksums from the `first`, reading a window at a time."""
         parts: list[int] = []
         while len(parts) < count:
             at = (first + len(parts)) * CHECKSUM_BYTES - self._window_begins

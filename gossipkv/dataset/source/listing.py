@@ -1,16 +1,14 @@
-"""Where datasets come from: `<root>/<database>/<version>/<files>`, listed and read with suspicion.
+"""Listing of a source: `<root>/<database>/<version>/<files>`, read with suspicion.
 
 * Names of databases and versions match `[-_a-zA-Z0-9]+` and have at most 200 characters.  Names that begin with `_` or
   `.` (`_temporary`, `_SUCCESS`, `.crc` files) are not data, on any level.  Other names are ignored and reported.
-* A version is complete when it has a data file and, if that is required, a file `_SUCCESS`.
-* A file `.NAME.crc` beside a data file is Hadoop's checksum file of it, and is remembered with it.
-* Links are followed while they stay below the root.  A link out of it, a socket, a fifo, a device or a directory
-  among the data files is an error of that version: skipping it in silence would lose records.
+* A version is complete if it has a data file and, where required, a file `_SUCCESS`.  `.NAME.crc` is Hadoop's checksum
+  file of NAME.
+* Links are followed below the root.  A link out of the root, a socket, a fifo, a device or a directory among the data
+  files is an error of that version: skipping it silently would lose records.
 
-The root is a path, or an fsspec URL (`remote`); below it all paths are texts, the root's with names appended.
-
-The source is somebody else's and may change, vanish or stall at any moment: everything here is a plain function that
-a worker thread runs, and every refusal is an error that names the path, after which what is served goes on.
+The root is a path, or an fsspec URL (`remote`).  The source may change, vanish or stall at any moment: these plain
+functions run in worker threads, and every refusal is an error that names the path.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Entry, Files
     from gossipkv.settings.masking import Option
 
-# Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count), and during an upgrade a
-# database has three versions at most: retiring, active, and the one just built.
+# Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count).  During an upgrade a database
+# has at most three versions: retiring, active, and the one just built.
 MAX_FILES = 16_384
 
-# Of entries that are ignored, so many are told.
+# The most ignored entries that are reported.
 MAX_IGNORED = 1_000
 
 SUCCESS_FILE = "_SUCCESS"
-# What the job says about its files (`declared`).
+# The job's declaration about its files (`declared_partitions`).
 DECLARED_FILE = "_PARTITIONS.json"
 
 
@@ -54,27 +52,27 @@ class SourceVersion:
     database: str
     name: str
     files: tuple[SourceFile, ...]
-    waiting_for: str | None = None  # Why it is not complete.
-    declaration: SourceFile | None = None  # The job's word on its files, where there is one.
+    waiting_for: str | None = None  # The reason why the version is not complete.
+    declaration: SourceFile | None = None  # The job's declaration about its files, if there is one.
 
     @property
     def size_bytes(self) -> int:
-        """What a build has to read."""
+        """Return the bytes that a build has to read."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def newest_ms(self) -> int:
-        """When the last of its files was touched."""
+        """Return when the last of its files was modified."""
         return newest_ms(self.files)
 
     @property
     def digest(self) -> str:
-        """The digest of the identity."""
+        """Return the digest of the identity."""
         return digest((file.name, file.size_bytes) for file in self.files)
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever a file was touched; means nothing on another machine."""
+        """Return a text that changes whenever a file was modified; it means nothing on another machine."""
         listed = [(file.name, file) for file in self.files]
         listed += [(f"{file.name} crc {file.checksums.size_bytes}", file.checksums)
                    for file in self.files if file.checksums is not None]  # fmt: skip
@@ -112,17 +110,17 @@ class Source:
     def open(
         cls, root: str, files: Files, options: Mapping[str, Option], *, require_success_file: bool = False
     ) -> Source:
-        """The source at a path or URL; a store is first reached when it is listed."""
+        """Return the source at a path or URL; a store is first reached when it is listed."""
         remote = RemoteRoot(root, dict(options)) if is_url(root) else None
         name = root if remote is None else remote.name
         return cls(name, files_of(remote, files), require_success_file=require_success_file, remote=remote)
 
     def place(self, *names: str) -> str:
-        """The path of a database, a version or a file."""
+        """Return the path of a database, a version or a file."""
         return "/".join((self.root.rstrip("/"), *names)) if names else self.root
 
     def databases(self) -> Listing:
-        """The databases.
+        """List the databases.
 
         Raises:
             SourceError: the root cannot be read.
@@ -130,7 +128,7 @@ class Source:
         return self._directories(self.root, "a database")
 
     def versions(self, database: str) -> Listing:
-        """The names of the versions of a database, oldest first.
+        """List the versions of a database, oldest first.
 
         Raises:
             SourceError: the directory cannot be read.
@@ -138,15 +136,15 @@ class Source:
         return self._directories(self.place(database), "a version")
 
     def version(self, database: str, name: str) -> SourceVersion:
-        """The files of a version.
+        """List the files of a version.
 
         Raises:
-            SourceError: the directory cannot be read, or holds what cannot be data.
+            SourceError: the directory cannot be read, or holds entries that cannot be data.
         """
         return self.listed(self.place(database, name), database, name)
 
     def listed(self, directory: str, database: str, name: str) -> SourceVersion:
-        """The files of a directory, to be called this version.  Raises as `version`."""
+        """List the files of a directory as this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
         names = [each for each in entries if not each.startswith(("_", "."))]
         if len(names) > MAX_FILES:
@@ -210,10 +208,10 @@ class Source:
         return SourceFile(name, resolved, entry.size_bytes, entry.modified_ns, entry.tag, beside)
 
     def _follow(self, path: str) -> Entry:
-        """What a link leads to.
+        """Return the target of a link.
 
         Raises:
-            SourceError: out of the root, or nowhere.
+            SourceError: the link leads out of the root, or nowhere.
         """
         try:
             target = PurePath(self._files.resolve(path))

@@ -1,9 +1,8 @@
-"""Threads that look at the source: one a database at most, and so many for all databases of a node together.
+"""Threads that look at sources: at most one for a database, and a limited number for all databases of a node.
 
-A look is abandoned by whoever no longer waits for it, and its thread may then hang on as long as the store does.  Its
-places are taken until the thread ends, waited for or not, so that a thousand databases whose store hangs do not come
-to a thousand threads, however often they are looked at.  The own place is taken first: a database that waits for its
-own hanging look takes none of the common ones.
+A look may be abandoned, and its thread may hang as long as the store does.  The thread keeps its places until it ends.
+A thousand databases with a hanging store therefore do not occupy a thousand threads, however often they are looked at.
+The database's own place is taken first: a database that waits for its own hanging look takes no common place.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
-# Threads that wait for a store cost little; so many databases may hang before they are in the way of the others.
+# Threads waiting for a store cost little; this many databases may hang before they delay others.
 MOST_LOOKS: Final = 32
 
 
@@ -33,10 +32,10 @@ class LookThreads:
         self._places = trio.CapacityLimiter(most)
 
     async def run(self, own: trio.CapacityLimiter, look: Callable[[], _Found]) -> _Found:
-        """What `look` finds in a thread; `own` has the one place of whoever looks."""
+        """Run `look` in a thread and return its result; `own` has the caller's single place."""
         holder = object()
         begun = False
-        thread = trio.CapacityLimiter(1)  # Taken as long as there is one, which may be abandoned before it begins.
+        thread = trio.CapacityLimiter(1)  # Taken while the thread exists; a thread may be abandoned before it begins.
         token = trio.lowlevel.current_trio_token()
 
         def give_back() -> None:
@@ -58,5 +57,5 @@ class LookThreads:
             await self._places.acquire_on_behalf_of(holder)
             return await self._threads.run(in_thread, limiter=thread, abandon_on_cancel=True)
         finally:
-            if not (begun or thread.borrowed_tokens):  # Cancelled before there was a thread.
+            if not (begun or thread.borrowed_tokens):  # The caller was cancelled before the thread existed.
                 give_back()

@@ -1,10 +1,9 @@
-"""The bytes of one listed file of a source, read with suspicion.
+"""The reader of one listed file of a source, with suspicion.
 
-What a build reads must be what was listed: the file's size, time and tag are compared when it is opened and when all
-was read, so that a version is never built from two states of a file.  Where Hadoop left a checksum file beside the
-data (`hadoop_checksums`), every byte is checked before it is handed out.
-
-What comes out of here is bounded: a chunk, and the pieces that a checksum covers.
+A build must read exactly the listed content.  The file's size, time and tag are compared when it is opened and after
+all was read, so that a version is never built from two states of a file.  If Hadoop left a checksum file beside the
+data (`hadoop_checksums`), every byte is checked before it is returned.  All results are bounded: a chunk, and the
+pieces that a checksum covers.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
 
-# Threads that build together hand the interpreter's lock over a few times a chunk, so a third of this costs a tenth of
-# their time; below 1 MiB, from where on glibc maps each buffer anew (`build.parent`).
+# Threads that build together exchange the interpreter's lock a few times per chunk, so a third of this size costs a
+# tenth of their time.  The size stays below 1 MiB, from which on glibc maps each buffer anew (`build.parent`).
 CHUNK_BYTES = 768 << 10
 
-# Never waits for a fifo's writer, never follows a link that was put there after the look.
+# Never wait for a fifo's writer, and never follow a link that was put there after the look.
 READ_SOURCE = READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 @final
 class SourceReader:
-    """One file, open from `with` on; leaving that in peace checks that it is still what was listed.
+    """One file, open within `with`; leaving the block without error checks that the file is unchanged.
 
-    `pace` is called with the size of what was read before it is handed out, and may sleep.
+    `pace` is called with the size of each read before its data is returned, and may sleep.
     """
 
     def __init__(self, files: SourceFiles, file: SourceFile, *, pace: Callable[[int], None] = lambda _: None) -> None:
         self.name = file.path
         self.size_bytes = file.size_bytes
-        self.read_bytes = 0  # So far, and again what is read again.
+        self.read_bytes = 0  # Includes bytes that were read again.
         self._files = files
         self._file = file
         self._pace = pace
@@ -60,17 +59,17 @@ class SourceReader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._close()
-        # Of a file that changed meanwhile, that is the error, whatever its bytes looked like.
+        # A changed file is the error, whatever its bytes looked like.
         if error is None or (isinstance(error, SourceError) and not isinstance(error, SourceChanged)):
             with self._refusals():
                 self._check_unchanged()
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Exactly `size_bytes` from `offset`.
+        """Read exactly `size_bytes` from `offset`.
 
         Raises:
-            SourceChanged: the file is shorter than it was listed, or is another.
-            SourceError: its checksum file says that it is damaged; or so many bytes were never there.
+            SourceChanged: the file is shorter than listed, or is another one.
+            SourceError: its checksum file says that it is damaged; or the range was never within the file.
             StorageError: the system refused.
         """
         if offset + size_bytes > self.size_bytes:
@@ -91,13 +90,13 @@ class SourceReader:
         return data if len(data) == size_bytes else data[offset - begin : offset - begin + size_bytes]
 
     def chunks(self, start: int = 0) -> Iterator[bytes]:
-        """The bytes from `start` to the end, in order, `CHUNK_BYTES` at a time.
+        """Yield the bytes from `start` to the end, in order, `CHUNK_BYTES` at a time.
 
         Raises:
             SourceChanged, SourceError, StorageError: as `read_at`.
         """
         while start < self.size_bytes:
-            # On multiples of the size, so that pieces under one checksum are not read twice.
+            # Chunks end on multiples of the size, so that pieces under one checksum are not read twice.
             chunk = self.read_at(start, min(CHUNK_BYTES - start % CHUNK_BYTES, self.size_bytes - start))
             start += len(chunk)
             yield chunk
@@ -144,7 +143,7 @@ class SourceReader:
 
     @contextlib.contextmanager
     def _refusals(self, file: SourceFile | None = None) -> Iterator[None]:
-        """What the system refuses, as one error that names the file; a store may refuse because of a change."""
+        """Convert the system's refusals into one error that names the file; a store may refuse because of a change."""
         file = file or self._file
         try:
             yield

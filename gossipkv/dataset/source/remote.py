@@ -1,15 +1,13 @@
-"""Sources in remote stores: an fsspec file system as the file operations that a source is read with.
+"""Sources in remote stores: an fsspec file system as the file operations of a source.
 
-fsspec's own synchronous interface is used, from worker threads that may be abandoned: what it runs inside (asyncio, a
-thread, plain sockets) is its own business, and Trio knows nothing of it.
+fsspec's synchronous interface runs in worker threads that may be abandoned; its internals (asyncio, a thread, plain
+sockets) are invisible to Trio.  fsspec and a store's package are imported at first use: most nodes need neither.
 
-* Paths are the root's URL without users, passwords and queries, with names appended: what messages may show.
-* What fsspec remembers of directories is switched off and forgotten before every look: a new version must be seen.
-* A store's tag of an object (an ETag, a checksum, a generation) takes part in telling whether a file has changed;
-  times are then compared by the second, since a list and a look at one object differ below that.
-* Errors of a store's package become an `OSError` in words, without what is secret in URL or options.
-
-fsspec and a store's package are imported at the first use: most nodes need neither.
+* Paths are the root's URL without users, passwords and queries, with names appended: these may appear in messages.
+* fsspec's cache of directories is off, and cleared before every look: a new version must be seen.
+* A store's tag of an object (an ETag, a checksum, a generation) helps to detect changes; times are then compared by the
+  second, since a list and a look at one object differ below that.
+* Errors of a store's package become an `OSError` in words, without the secrets of URL or options.
 """
 
 from __future__ import annotations
@@ -34,28 +32,26 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files, Path
 
-# What is asked for at once while a file is read from end to end: some ten a second at 100 Mbit/s.
+# The size of one request while a file is read from end to end: some ten a second at 100 Mbit/s.
 BLOCK_BYTES: Final = 4 << 20
-# What a build that reads remotely holds for that: the block, the one before it, and what the network still has.
+# The memory that remote reading takes in a build: the block, the previous one, and data still in the network.
 REMOTE_BYTES: Final = 4 * BLOCK_BYTES
 
-# Of a store's own words in a message.
+# Characters of a store's own words in a message.
 MOST_SAID: Final = 300
 
-# Where stores have what changes with the content, and the time of the last change; the first that is there counts.
+# Fields in which stores report a sign of the content, and the time of the last change; the first one present counts.
 _TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Extras of this package; what others need is called by its own name.
+# Extras of this package; other packages are named directly.
 _EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
 
 Info = Mapping[str, object]
 
 
 class _Reading(Protocol):
-    """An open file of fsspec."""
-
     def seek(self, offset: int) -> int: ...
 
     def read(self, size: int) -> bytes: ...
@@ -64,7 +60,7 @@ class _Reading(Protocol):
 
 
 class _FileSystem(Protocol):
-    """What is used of fsspec."""
+    """The used part of fsspec's file system."""
 
     def ls(self, path: str, *, detail: bool) -> list[Info]: ...
 
@@ -78,30 +74,30 @@ class _FileSystem(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class RemoteRoot:
-    """A source's URL and how its store is reached; both may hold secrets, so neither is ever shown."""
+    """A source's URL and the options of its store; both may hold secrets, so neither is ever shown."""
 
     url: str = field(repr=False)
     options: Mapping[str, Option] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """The URL as it may be shown."""
+        """Return the URL in the form that may be shown."""
         return mask_url(self.url).rstrip("/")
 
     @property
     def protocol(self) -> str:
-        """`s3`; of a chain the first."""
+        """Return the protocol, such as `s3`; of a chain the first."""
         return self.url.partition("://")[0].partition("::")[0]
 
 
 def files_of(remote: RemoteRoot | None, files: Files) -> SourceFiles:
-    """What a source is read with: this machine's files, or a store's."""
+    """Return the file operations of a source: this machine's files, or a store's."""
     return files if remote is None else RemoteFiles(remote)
 
 
 @final
 class RemoteFiles:
-    """The files below a remote root; any thread may use it.  Every method raises `OSError` when the store refuses."""
+    """The files below a remote root; any thread may use it.  Every method raises `OSError` if the store refuses."""
 
     def __init__(self, root: RemoteRoot) -> None:
         self._root = root
@@ -111,12 +107,12 @@ class RemoteFiles:
         self._descriptors = itertools.count(3)
 
     def connect(self) -> None:
-        """Does what the first use would do, and takes the memory that it takes."""
+        """Open the store as the first use would, and take the memory that this needs."""
         with self._refusals(self._root.name):
             self._file_system()
 
     def list_directory(self, path: Path) -> list[Entry]:
-        """The entries of a directory, asked of the store anew; see `Files`."""
+        """List a directory, asking the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
@@ -129,12 +125,13 @@ class RemoteFiles:
                 name = _name_of(info)
                 if name != inner:
                     entries.append(_entry(name, info if info.get("size") is not None else system.info(name)))
-                elif info.get("type") == "file" and info.get("size"):  # Else it stands for the directory.
+                # An entry without size stands for the directory itself.
+                elif info.get("type") == "file" and info.get("size"):
                     raise NotADirectoryError(errno.ENOTDIR, "it is a file")
         return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
 
     def stat(self, path: Path) -> Entry:
-        """One entry, asked of the store anew; see `Files`."""
+        """Return one entry, asking the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
@@ -142,11 +139,11 @@ class RemoteFiles:
             return _entry(inner, system.info(inner))
 
     def resolve(self, path: Path) -> str:
-        """The path itself: stores have no links that could be followed."""
+        """Return the path itself, since stores have no links."""
         return str(path)
 
     def open(self, path: Path, flags: int = READ) -> int:
-        """A number for the object, to read it; see `Files`."""
+        """Open an object for reading and return its number; see `Files`."""
         del flags
         with self._refusals(path):
             system, base = self._file_system()
@@ -156,7 +153,7 @@ class RemoteFiles:
         return descriptor
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """Bytes of an open object; see `Files`."""
+        """Read bytes of an open object; see `Files`."""
         reading = self._reading[descriptor]
         with self._refusals(self._root.name):
             reading.seek(offset)
@@ -170,7 +167,7 @@ class RemoteFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self, descriptor: int) -> None:
-        """Let go of an open object; see `Files`."""
+        """Close an open object; see `Files`."""
         with self._refusals(self._root.name):
             self._reading.pop(descriptor).close()
 
@@ -181,12 +178,12 @@ class RemoteFiles:
             return self._opened
 
     def _inner(self, path: Path, base: str) -> str:
-        """A path of ours as one of the store's."""
+        """Convert one of our paths into one of the store's."""
         return base + str(path).removeprefix(self._root.name)
 
     @contextlib.contextmanager
     def _refusals(self, path: Path) -> Iterator[None]:
-        """One kind of error for whatever a store's package raises; nothing of it is chained, since it may tell all."""
+        """Convert all errors of a store's package into one kind; nothing is chained, since it may reveal secrets."""
         try:
             yield
         except FileNotFoundError as error:
@@ -199,7 +196,7 @@ class RemoteFiles:
 
     def _refusal(self, number: int, error: Exception, path: Path) -> OSError:
         said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        if number == errno.ENOENT and " " not in said:  # Many stores say no more than the path.
+        if number == errno.ENOENT and " " not in said:  # Many stores report no more than the path.
             said = "no such file or directory"
         line = " ".join(said.split())[:MOST_SAID]
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
@@ -227,9 +224,9 @@ def _open(root: RemoteRoot) -> tuple[_FileSystem, str]:
 
 
 def _first_of(system: _FileSystem, path: str) -> list[Info]:
-    """The entries of a directory in S3, one too many at most; none where its package has no such thing.
+    """Return the entries of a directory in S3, at most one too many; none if the package cannot list pages.
 
-    `ls` would hold all of a million, at 2 KiB each, before it could be told that there are too many.
+    `ls` would hold all of a million entries, at 2 KiB each, before their number could be refused.
     """
     pages = getattr(system, "_iterdir", None)
     if pages is None or not hasattr(system, "split_path"):
@@ -270,7 +267,7 @@ def _entry(path: str, info: Info) -> Entry:
 
 
 def _time_ns(value: object) -> int:
-    """A time as stores tell it; 0 when it cannot be read."""
+    """Return a store's time in nanoseconds; 0 if it cannot be read."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -279,5 +276,5 @@ def _time_ns(value: object) -> int:
     if isinstance(value, datetime):
         whole = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return (whole - _EPOCH) // timedelta(microseconds=1) * 1_000
-    # A number of seconds; its microseconds are as a `datetime` would have them, since some stores tell either.
+    # A number of seconds is rounded to microseconds like a `datetime`, since some stores report either.
     return round(value * 1_000_000) * 1_000 if isinstance(value, int | float) else 0

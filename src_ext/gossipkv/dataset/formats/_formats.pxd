@@ -1,4 +1,4 @@
-"""Formats: what other extensions may use."""
+"""Formats: declarations for other extensions."""
 
 include "lines.pxd"
 include "json_text.pxd"

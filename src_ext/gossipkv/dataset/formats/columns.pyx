@@ -1,10 +1,10 @@
-"""Columns of byte strings in Arrow's layout, row by row into batches, where they are.
+"""Columns of byte strings in Arrow's layout, put into batches row by row without copying.
 
     values    first[i] = offsets[i], end[i] = offsets[i + 1]      offsets of 4 or 8 bytes, signed
               first[i] = i * width, end[i] = first[i] + width     values of one size
     rows      value[row] = indices[row]                           of 1 to 8 bytes; without them value[row] = row
 
-The buffers come from a library that read them from a file, so every offset and index is checked before it is used.
+The buffers come from a library that read them from a file, so every offset and index is checked before use.
 """
 
 cimport cython
@@ -17,7 +17,7 @@ from gossipkv.storage._storage cimport Batch
 
 @cython.final
 cdef class Memory:
-    """A buffer, held."""
+    """Holds a buffer until it is released."""
 
     cdef Py_buffer view
     cdef bint held
@@ -41,22 +41,22 @@ cdef inline uint64_t load(const uint8_t* at, uint64_t size) noexcept nogil:
 cdef class Column:
     """Rows of byte strings.
 
-    `width` is the size of every value, or 0 when `offsets` (of `offset_bytes` each) say where they are; `first` is the
-    number of the first value.  `chosen` makes a column of indices into these values.
+    `width` is the size of every value, or 0 if `offsets` (of `offset_bytes` each) delimit them; `first` is the number
+    of the first value.  `chosen` makes a column of indices into these values.
     """
 
     cdef readonly Py_ssize_t count
     cdef list owners
 
-    # The values: one behind the other, either of one size, or from one offset to the next.
+    # The values lie one behind the other, either of one size, or from one offset to the next.
     cdef const uint8_t* data
     cdef uint64_t data_size
-    cdef uint64_t width             # 0: there are offsets.
+    cdef uint64_t width  # 0: the values have offsets.
     cdef const uint8_t* offsets
     cdef uint64_t offset_size
     cdef uint64_t value_count
 
-    # Which value a row has, where values are shared.
+    # The value number of each row, where values are shared.
     cdef const uint8_t* indices
     cdef uint64_t index_size
 
@@ -84,7 +84,7 @@ cdef class Column:
         self.offsets += self.offset_size * <uint64_t> first
 
     def chosen(self, indices, int index_bytes, *, Py_ssize_t first=0, Py_ssize_t count=0):
-        """The column whose row r has the value `indices[r + first]` of this one."""
+        """Return the column whose row r has the value `indices[r + first]` of this one."""
         cdef Column column = Column(None, 0)
         cdef uint64_t size = 0
         if min(count, first) < 0 or index_bytes not in (1, 2, 4, 8):
@@ -115,7 +115,7 @@ cdef class Column:
         return <const uint8_t*> memory.view.buf
 
     cdef bint get(self, Py_ssize_t row, const uint8_t** value, uint64_t* size) noexcept nogil:
-        """Whether the row has a value within the buffer."""
+        """Get the row's value; True if it lies within the buffer."""
         cdef uint64_t number = <uint64_t> row, start, end
         if self.index_size:
             number = load(self.indices + self.index_size * number, self.index_size)
@@ -134,7 +134,7 @@ cdef class Column:
         return True
 
     def size_of(self, Py_ssize_t row):
-        """The size of a row's value; None when it is not within the buffer."""
+        """Return the size of a row's value; None if it is not within the buffer."""
         cdef const uint8_t* value
         cdef uint64_t size
         if not 0 <= row < self.count:
@@ -142,7 +142,7 @@ cdef class Column:
         return size if self.get(row, &value, &size) else None
 
     def longest(self):
-        """The size of the longest value within the buffer."""
+        """Return the size of the longest value within the buffer."""
         cdef const uint8_t* value
         cdef uint64_t size, most = 0
         cdef Py_ssize_t row
@@ -156,9 +156,9 @@ def fill_columns(
     Batch batch not None, Column keys not None, Column values not None, Py_ssize_t row, Py_ssize_t max_value_bytes,
     uint64_t offset,
 ):
-    """Put rows into a batch from `row` on: the row where that ended.
+    """Put rows from `row` on into a batch; return the row at which it ended.
 
-    It ends behind the last row, or where the batch is full, or at a row that has no key or value or one over its limit.
+    It ends behind the last row, when the batch is full, or at a row without key or value or with one over its limit.
     """
     cdef const uint8_t* key
     cdef const uint8_t* value

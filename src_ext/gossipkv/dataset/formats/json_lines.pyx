@@ -1,4 +1,4 @@
-"""A line of JSON: an object with a field for the key and one for the value; `json_lines` says what each may be."""
+"""A line of JSON: an object with a field for the key and one for the value; `json_lines.py` specifies both."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -13,7 +13,7 @@ from gossipkv.dataset.formats.excerpt import excerpt
 cdef enum:
     MAX_NAME_BYTES = 256
 
-# Beside the faults of `json_text`.
+# Faults in addition to those of `json_text`.
 cdef enum:
     NOTHING_WRONG = 100
     NO_OBJECT
@@ -34,8 +34,8 @@ cdef struct Field:
     const uint8_t* name
     Py_ssize_t name_size
     bint found
-    Span text               # What the line says of it.
-    uint8_t kind            # Its first byte.
+    Span text  # The field's text in the line.
+    uint8_t kind  # The first byte of the text.
 
 
 cdef inline void note_field(Field* field, const Span* text, uint8_t kind) noexcept nogil:
@@ -53,10 +53,10 @@ cdef class JsonLines(Lines):
     cdef Field key
     cdef Field value
 
-    # Room for what is not in the source as it is served: with each chunk there is as much as it could need.
+    # Room for served bytes that differ from the source; each chunk gets as much as it could need.
     cdef uint8_t* spare
 
-    # What is wrong, and where in the line.
+    # The fault, and its place in the line.
     cdef int wrong
     cdef Py_ssize_t wrong_at
 
@@ -76,7 +76,7 @@ cdef class JsonLines(Lines):
         self.wrong = NOTHING_WRONG
 
     cdef int begin(self, Py_ssize_t size, Batch batch) except -1:
-        """What is unescaped, decoded or made compact is never longer than it was: pages not written to cost nothing."""
+        """Allocate room: unescaped, decoded or compact bytes are never longer, and unwritten pages cost nothing."""
         # A field may be both key and value.
         room = PyBytes_FromStringAndSize(NULL, 2 * size)
         self.spare = <uint8_t*> PyBytes_AS_STRING(room)
@@ -110,7 +110,7 @@ cdef class JsonLines(Lines):
         return TAKEN
 
     cdef bint find_fields(self, Cursor* cursor) noexcept nogil:
-        """Where the fields are, in a line that was checked to its end; otherwise the cursor is at the fault."""
+        """Find the fields of a line while checking it to its end; on a fault the cursor is there."""
         self.key.found = self.value.found = False
         if cursor.at[0] != OPEN_OBJECT:
             self.wrong = NO_OBJECT
@@ -163,7 +163,7 @@ cdef class JsonLines(Lines):
         return True
 
     cdef bint serve(self, Field* field, bint is_key, Span* served) noexcept nogil:
-        """The bytes that are served for a field; those that are not in the source are written to `spare`."""
+        """Return the served bytes of a field, written to `spare` if they differ from the source."""
         cdef Span string
         cdef Cursor cursor
         cdef Py_ssize_t size
@@ -238,7 +238,7 @@ cdef class JsonLines(Lines):
 
 
 cdef bint is_text(const Span* string, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """Whether a checked string stands for this text."""
+    """True if a checked string stands for this text."""
     cdef uint8_t room[6 * MAX_NAME_BYTES]
     if not string.changed:
         return string.size == size and memcmp(string.at, text, <size_t> size) == 0
@@ -249,7 +249,7 @@ cdef bint is_text(const Span* string, const uint8_t* text, Py_ssize_t size) noex
 
 
 cdef bint find_base64(Cursor* cursor, Span* string) noexcept nogil:
-    """Whether a checked object is {"base64": "..."} and nothing else."""
+    """True if a checked object is {"base64": "..."} and nothing else."""
     cdef Span name
     cursor.at += 1
     skip_space(cursor)

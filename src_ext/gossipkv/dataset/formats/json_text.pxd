@@ -18,15 +18,15 @@ cdef enum Fault:
 
 
 cdef struct Cursor:
-    const uint8_t* at       # After a fault: where it is.
+    const uint8_t* at  # After a fault: its place.
     const uint8_t* end
     Fault fault
 
 
 cdef struct Span:
-    const uint8_t* at       # Of a string, without its quotes.
+    const uint8_t* at  # For a string, without its quotes.
     Py_ssize_t size
-    bint changed            # A string has escapes, another value has space between its parts.
+    bint changed  # A string has escapes, or another value has space between its parts.
 
 
 cdef void skip_space(Cursor* cursor) noexcept nogil

@@ -1,9 +1,9 @@
-"""JSON as it is written (RFC 8259): checks a text and finds where its parts begin and end, without making objects.
+"""A scanner of JSON as written (RFC 8259): checks a text and finds the bounds of its parts, without making objects.
 
-Strings are checked as they are passed: UTF-8 without surrogates, no bare control character, escapes in pairs where
-UTF-16 needs pairs.  Nesting costs a bit a level and no stack of the machine, so that no text ends the process; what is
-deeper than `MAX_DEPTH` is refused, since no usual reader of the value could follow.  Every function stops at
-`cursor.end` and reads no byte from there on.
+Strings are checked in passing: UTF-8 without surrogates, no bare control character, escapes in pairs where UTF-16 needs
+pairs.  A level of nesting costs one bit and no machine stack, so that no text ends the process.  Nesting deeper than
+`MAX_DEPTH` is refused, since no usual reader of the value could follow.  Every function stops at `cursor.end` and reads
+no byte from there on.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -22,7 +22,7 @@ cdef extern from * nogil:
     int trailing_zeros "__builtin_ctzll"(unsigned long long word)
 
 cdef enum:
-    DEPTH_WORDS = 16        # A bit for each level of MAX_DEPTH.
+    DEPTH_WORDS = 16  # One bit for each level of MAX_DEPTH.
     QUOTE = 34
     PLUS = 43
     COMMA = 44
@@ -46,14 +46,14 @@ cdef inline bint wrong(Cursor* cursor, Fault fault) noexcept nogil:
 
 
 cdef void skip_space(Cursor* cursor) noexcept nogil:
-    """Space, TAB, LF, CR."""
+    """Skip space, TAB, LF and CR."""
     while cursor.at < cursor.end and (cursor.at[0] == 32 or cursor.at[0] == 9 or cursor.at[0] == 13
                                       or cursor.at[0] == 10):
         cursor.at += 1
 
 
 cdef bint take_byte(Cursor* cursor, uint8_t expected) noexcept nogil:
-    """A byte of structure."""
+    """Take a byte of structure."""
     if cursor.at >= cursor.end or cursor.at[0] != expected:
         return wrong(cursor, SYNTAX)
     cursor.at += 1
@@ -63,13 +63,13 @@ cdef bint take_byte(Cursor* cursor, uint8_t expected) noexcept nogil:
 # -- strings -----------------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t special(uint64_t word) noexcept nogil:
-    """A word whose lowest bit is in the first byte that is a control character, quote, backslash or not ASCII."""
+    """Return a word whose lowest set bit marks the first control character, quote, backslash or non-ASCII byte."""
     cdef uint64_t quotes = word ^ (ONES * QUOTE), slashes = word ^ (ONES * BACKSLASH)
     return (word | (word - ONES * 32) | (quotes - ONES) | (slashes - ONES)) & HIGHS
 
 
 cdef bint take_string(Cursor* cursor, Span* span) noexcept nogil:
-    """A string, from its opening quote to its closing one."""
+    """Take a string, from its opening quote to its closing one."""
     cdef uint64_t found
     cdef uint8_t byte
     cdef int size
@@ -107,7 +107,7 @@ cdef bint take_string(Cursor* cursor, Span* span) noexcept nogil:
 
 
 cdef int character_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """The size of the character that begins here with a byte over 127; 0 if it is not UTF-8 (RFC 3629)."""
+    """Return the size of the character that begins here with a byte over 127; 0 if it is not UTF-8 (RFC 3629)."""
     cdef uint8_t first = at[0], least = 0x80, most = 0xBF
     cdef int size, i
     if 0xC2 <= first <= 0xDF:
@@ -117,13 +117,13 @@ cdef int character_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
         if first == 0xE0:
             least = 0xA0  # Below, two bytes would do.
         elif first == 0xED:
-            most = 0x9F   # Above are the surrogates.
+            most = 0x9F  # Above are the surrogates.
     elif 0xF0 <= first <= 0xF4:
         size = 4
         if first == 0xF0:
             least = 0x90
         elif first == 0xF4:
-            most = 0x8F   # Above, Unicode ends.
+            most = 0x8F  # Above, Unicode ends.
     else:
         return 0
     if end - at < size or not least <= at[1] <= most:
@@ -142,7 +142,7 @@ cdef inline int hex_digit(uint8_t byte) noexcept nogil:
 
 
 cdef int code_unit(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    r"""The sixteen bits of a \uXXXX that begins here, or -1."""
+    r"""Return the sixteen bits of a \uXXXX that begins here, or -1."""
     cdef int i, digit, unit = 0
     if end - at < 6 or at[0] != BACKSLASH or at[1] != 117:
         return -1
@@ -179,7 +179,7 @@ cdef bint take_escape(Cursor* cursor) noexcept nogil:
 
 
 cdef inline uint8_t short_escape(uint8_t letter) noexcept nogil:
-    """What a backslash and this letter stand for; 0: nothing."""
+    """Return the character of a backslash and this letter; 0 if there is none."""
     if letter == QUOTE or letter == BACKSLASH or letter == SLASH:
         return letter
     if letter == 98:     # b
@@ -196,7 +196,7 @@ cdef inline uint8_t short_escape(uint8_t letter) noexcept nogil:
 
 
 cdef Py_ssize_t unescape(const Span* span, uint8_t* target) noexcept nogil:
-    """Writes what a checked string stands for, at most `span.size` bytes; returns how many."""
+    """Write the text of a checked string, at most `span.size` bytes; return its size."""
     cdef const uint8_t* at = span.at
     cdef const uint8_t* end = span.at + span.size
     cdef const uint8_t* slash
@@ -226,7 +226,7 @@ cdef Py_ssize_t unescape(const Span* span, uint8_t* target) noexcept nogil:
 
 
 cdef inline int encode(uint32_t code, uint8_t* out) noexcept nogil:
-    """UTF-8; never longer than the escape that it replaces."""
+    """Encode as UTF-8, which is never longer than the escape that it replaces."""
     if code < 0x80:
         out[0] = <uint8_t> code
         return 1
@@ -249,7 +249,7 @@ cdef inline int encode(uint32_t code, uint8_t* out) noexcept nogil:
 # -- other values ------------------------------------------------------------------------------------------------------
 
 cdef bint take_digits(Cursor* cursor) noexcept nogil:
-    """One digit or more."""
+    """Take one digit or more."""
     if cursor.at >= cursor.end or not ZERO <= cursor.at[0] <= NINE:
         return wrong(cursor, SYNTAX)
     while cursor.at < cursor.end and ZERO <= cursor.at[0] <= NINE:
@@ -307,7 +307,7 @@ cdef bint take_scalar(Cursor* cursor) noexcept nogil:
 
 
 cdef inline bint take_name(Cursor* cursor) noexcept nogil:
-    """The name of a member and its colon."""
+    """Take the name of a member and its colon."""
     cdef Span name
     if not take_string(cursor, &name):
         return False
@@ -316,8 +316,8 @@ cdef inline bint take_name(Cursor* cursor) noexcept nogil:
 
 
 cdef bint take_value(Cursor* cursor, Span* span) noexcept nogil:
-    """Any value; a string with its quotes."""
-    cdef uint64_t objects[DEPTH_WORDS]  # A bit a level: an object, or a list.
+    """Take any value; a string keeps its quotes."""
+    cdef uint64_t objects[DEPTH_WORDS]  # One bit per level: an object, or a list.
     cdef int depth = 0
     cdef const uint8_t* before
     cdef uint8_t byte
@@ -340,7 +340,7 @@ cdef bint take_value(Cursor* cursor, Span* span) noexcept nogil:
             opened = True
         elif not take_scalar(cursor):
             return False
-        # And here it ends, unless it was opened just now.
+        # The value ends here, unless it was just opened.
         while depth > 0:
             before = cursor.at
             skip_space(cursor)
@@ -372,7 +372,7 @@ cdef bint take_value(Cursor* cursor, Span* span) noexcept nogil:
 
 
 cdef Py_ssize_t compact(const Span* span, uint8_t* target) noexcept nogil:
-    """Writes a checked value without the space between its parts; returns the size."""
+    """Write a checked value without the space between its parts; return its size."""
     cdef const uint8_t* at = span.at
     cdef const uint8_t* end = span.at + span.size
     cdef uint8_t* out = target
@@ -387,7 +387,7 @@ cdef Py_ssize_t compact(const Span* span, uint8_t* target) noexcept nogil:
         if byte == QUOTE:
             inside = not inside
         elif byte == BACKSLASH:
-            out[0] = at[0]  # Only strings have it, and something follows.
+            out[0] = at[0]  # Only strings have a backslash, and another byte follows.
             out += 1
             at += 1
     return out - target
@@ -408,9 +408,9 @@ cdef inline int base64_digit(uint8_t byte) noexcept nogil:
 
 
 cdef Py_ssize_t decode_base64(const uint8_t* text, Py_ssize_t size, uint8_t* target) noexcept nogil:
-    """Writes what base64 with padding (RFC 4648, section 4) stands for; the size, or -1.
+    """Decode base64 with padding (RFC 4648, section 4); return the size, or -1.
 
-    `target` may be where the text begins.
+    `target` may be the start of the text.
     """
     cdef Py_ssize_t at, i, kept, written = 0
     cdef uint32_t word

@@ -3,13 +3,13 @@ from libc.stdint cimport uint8_t, uint64_t
 from gossipkv.storage._storage cimport Batch
 
 cdef enum:
-    MAX_KEY_BYTES = 65535   # As in `gossipkv.dataset.formats.reading`.
+    MAX_KEY_BYTES = 65535  # The same as in `gossipkv.dataset.formats.reading`.
 
 
 cdef enum LineResult:
-    TAKEN = 0               # The line is in the batch, or says nothing.
+    TAKEN = 0  # The line is in the batch, or is blank.
     BATCH_FULL = 1
-    WRONG_LINE = 2          # `reason` says why.
+    WRONG_LINE = 2  # `reason` gives the reason.
 
 
 cdef class Lines:
@@ -17,13 +17,13 @@ cdef class Lines:
     cdef readonly Py_ssize_t max_value_bytes
     cdef Py_ssize_t max_line_bytes
 
-    # The chunk under way, and the beginning of a line that the chunks so far do not end.
+    # The current chunk, and the beginning of a line that has not ended yet.
     cdef bytes chunk
     cdef Py_ssize_t at
     cdef list carried
     cdef Py_ssize_t carried_bytes
 
-    # Of the next line: its number from 1, its first byte.
+    # The next line's number from 1, and the offset of its first byte.
     cdef readonly uint64_t line
     cdef readonly uint64_t offset
 

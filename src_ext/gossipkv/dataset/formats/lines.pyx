@@ -1,9 +1,8 @@
-"""Text, chunk by chunk, in lines: what all formats of lines have in common.
+"""Text in lines, chunk by chunk: the common part of all formats of lines.
 
-Lines end with LF; the last may lack it.  A line that lies within a chunk is taken where it is, and the batch holds the
-chunk.  Only a line that is cut by the end of a chunk is copied: its pieces are carried until the LF arrives.  A line
-over `max_line_bytes` is refused as soon as that is certain, so that no file makes this hold more than a chunk and
-twice the longest line.
+Lines end with LF; the last may lack it.  A line within a chunk is taken in place, and the batch holds the chunk.  Only
+a line cut by the end of a chunk is copied: its pieces are carried until the LF arrives.  A line over `max_line_bytes`
+is refused as soon as that is certain.  Memory is therefore bounded by a chunk and twice the longest line.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -19,9 +18,10 @@ cdef enum:
 
 
 cdef class Lines:
-    """Splits chunks into lines and puts what they say into batches; a format says how, in `take`.
+    """Splits chunks into lines and puts their records into batches; a format implements `take`.
 
-    `feed` a chunk, `fill` batches until it says that the chunk is used up; after the last chunk, `finish`.
+    Call `feed` with a chunk, and `fill` until it returns that the chunk is used up; after the last chunk, call
+    `finish`.
     """
 
     def __cinit__(self, str name not None, Py_ssize_t max_value_bytes, *_args):
@@ -31,31 +31,31 @@ cdef class Lines:
         self.carried = []
         self.line = 1
 
-    # -- what a format says ----------------------------------------------------------------------------------------
+    # -- methods of a format ----------------------------------------------------------------------------------------
 
     cdef int begin(self, Py_ssize_t size, Batch batch) except -1:
-        """Called before lines of `size` bytes in all are taken."""
+        """Prepare for lines of `size` bytes in all."""
         return 0
 
     cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
-        """Put what the line says into the batch; nothing has happened unless it is TAKEN."""
+        """Put the line's record into the batch; unless the result is TAKEN, nothing has changed."""
         return WRONG_LINE
 
     cdef str reason(self, bytes line):
-        """Why the line is no record, or cannot become one however it goes on."""
+        """Return why the line is no record, or cannot become one however it continues."""
         raise NotImplementedError
 
     # -- the lines -------------------------------------------------------------------------------------------------
 
     def feed(self, bytes chunk not None):
-        """The next chunk, after the one before it was used up."""
+        """Set the next chunk, after the previous one was used up."""
         if self.at != PyBytes_GET_SIZE(self.chunk):
             raise ValueError("the chunk before is not used up")
         self.chunk = chunk
         self.at = 0
 
     def fill(self, Batch batch not None):
-        """Whether the chunk is used up; if not, the batch is full.
+        """Fill the batch; True if the chunk is used up, False if the batch is full.
 
         Raises:
             SourceError: with `file`, `line` and `offset` (of the line's first byte) in its details.
@@ -72,7 +72,7 @@ cdef class Lines:
             end = found - data
             if self.carried_bytes + (end - start) > self.max_line_bytes:
                 self.refuse(b"".join(self.carried) + self.chunk[start:end])
-            if len(self.carried) > 1 or end > start:  # Once: when a batch was full, it is joined already.
+            if len(self.carried) > 1 or end > start:  # If a batch was full, the line is joined already.
                 self.carried = [b"".join([*self.carried, self.chunk[start:end]])]
                 self.carried_bytes += end - start
                 self.at = start = end
@@ -109,7 +109,7 @@ cdef class Lines:
         return True
 
     def finish(self, Batch batch not None):
-        """Whether nothing is left after the last chunk; if not, the batch is full.
+        """Take the last line; True if none is left, False if the batch is full.
 
         Raises:
             SourceError: as `fill`.
@@ -124,7 +124,7 @@ cdef class Lines:
         return True
 
     cdef bint take_whole(self, bytes line, Batch batch) except -1:
-        """Whether there was room for a line that is not in the chunk."""
+        """Take a line that is not in the chunk; False if the batch is full."""
         cdef Py_ssize_t first = batch.count, size = PyBytes_GET_SIZE(line)
         cdef LineResult taken
         self.begin(size, batch)

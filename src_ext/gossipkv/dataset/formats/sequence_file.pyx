@@ -1,17 +1,15 @@
 """The records of SequenceFiles, found in buffers and put into batches without copying.
 
-Each field (a key or a value) is a region whose length is stated outside it; inside, a Text or a BytesWritable states
-its length again, and the two must agree.  Sizes are checked before they are added to anything; every pointer is made
-by stepping through a region whose end is known.  The GIL is dropped around whole batches.
-
-A vint of Hadoop's WritableUtils, by its first byte (signed):
+The length of each field (a key or a value) is stated outside it; a Text or a BytesWritable states its length again
+inside, and the two must agree.  Sizes are checked before arithmetic; every pointer comes from stepping through a region
+with a known end.  The GIL is released around whole batches.  A vint of Hadoop's WritableUtils, by its first byte:
 
     -112 ... 127     the number itself
     -113 ... -120    a number of 1 to 8 bytes follows, big-endian
     -121 ... -128    the complement of a negative number of 1 to 8 bytes follows
 
-Lengths are 32 bits wide, so that more than 4 bytes never follow one that Hadoop has written.  A key or a value that is
-a number becomes decimal text, in memory that its batch holds.
+Lengths have 32 bits, so Hadoop never writes more than 4 such bytes.  A numeric key or value becomes decimal text, in
+memory that its batch holds.
 """
 
 cimport cython
@@ -27,14 +25,14 @@ from gossipkv.dataset.formats.codecs import DamagedError
 from gossipkv.dataset.formats.reading import refusal
 
 cdef enum:
-    MAX_FIELD_HEADER = 5        # Of a Text; a BytesWritable has 4.
+    MAX_FIELD_HEADER = 5  # The header of a Text; a BytesWritable has 4.
     SYNC_SIZE = 16
     SYNC_ESCAPE = -1
     RECORD_HEADER_SIZE = 8
-    HELD_BYTES = 1048576        # Of decompressed values, after which a batch is handed on.
-    NUMBER_BYTES = 20           # Of the longest number's text, -9223372036854775808.
+    HELD_BYTES = 1048576  # A batch is passed on after this much decompressed data.
+    NUMBER_BYTES = 20  # The size of the longest number's text, -9223372036854775808.
 
-# What a field is; whatever comes from TEXT and BYTES on becomes text.
+# The kind of a field; kinds after BYTES become text.
 cdef enum Kind:
     TEXT
     BYTES
@@ -56,7 +54,7 @@ KINDS = {
 
 cdef enum SequenceFault:
     FINE = 0
-    NOT_ENOUGH                  # The region ends first.
+    NOT_ENOUGH  # The region ends first.
     WIDE_NUMBER
     NEGATIVE_FIELD
     KEY_LENGTH
@@ -95,7 +93,7 @@ cdef struct Trouble:
     int64_t got
     int64_t room
 
-# What can be in a record, and where the text of its numbers goes.
+# The kinds of a record's fields, and the room for the text of its numbers.
 cdef struct Shape:
     Kind key
     Kind value
@@ -119,7 +117,7 @@ cdef inline int32_t load_int(const uint8_t* at) noexcept nogil:
 
 
 cdef SequenceFault take_wide_vint(Region* region, int32_t* number) noexcept nogil:
-    """A vint of more than one byte; `region` is not empty."""
+    """Take a vint of more than one byte; `region` is not empty."""
     cdef int first = <int8_t> region.at[0]
     cdef bint negative = first < -120
     cdef Py_ssize_t size = -120 - first if negative else -112 - first
@@ -149,7 +147,7 @@ cdef inline SequenceFault take_vint(Region* region, int32_t* number) noexcept no
 
 
 cdef SequenceFault take_integer(Region* region, Kind kind, int64_t* number) noexcept nogil:
-    """A number of this kind; `region` then begins behind it."""
+    """Take a number of this kind from `region`."""
     cdef bint is_variable = kind == VINT or kind == VLONG
     cdef Py_ssize_t size = 4 if kind == INT else 8
     cdef bint negative = False
@@ -183,7 +181,7 @@ cdef SequenceFault take_integer(Region* region, Kind kind, int64_t* number) noex
 cdef SequenceFault spell_field(
     Region* field, Kind kind, SequenceFault wrong, Shape* shape, Trouble* trouble
 ) noexcept nogil:
-    """Turn the region of a number into that of its decimal text, and the one of nothing into itself."""
+    """Replace the region of a number by that of its decimal text; the empty region stays."""
     cdef Py_ssize_t field_size = field.end - field.at
     cdef int64_t number = 0
     cdef uint64_t rest
@@ -212,7 +210,7 @@ cdef SequenceFault spell_field(
 cdef inline SequenceFault open_field(
     Region* field, Kind kind, SequenceFault wrong_length, Py_ssize_t limit, SequenceFault too_long, Trouble* trouble
 ) noexcept nogil:
-    """Turn the region of a Text or a BytesWritable into that of its content."""
+    """Replace the region of a Text or a BytesWritable by that of its content."""
     cdef int32_t size = 0
     cdef SequenceFault fault
     if kind == TEXT:
@@ -244,7 +242,7 @@ cdef inline SequenceFault open_value(Region* field, Shape* shape, Trouble* troub
 
 
 cdef int hold_numbers(Batch batch, Shape* shape, Py_ssize_t most) except -1:
-    """Let `batch` hold room for the numbers of at most so many records more."""
+    """Make the batch hold room for the numbers of `most` more records."""
     cdef Py_ssize_t count = ((shape.key > NULL_FIELD) + (shape.value > NULL_FIELD)) * most
     cdef bytes room
     shape.numbers = NULL
@@ -260,7 +258,7 @@ cdef inline Region region_of(const Py_buffer* view) noexcept nogil:
 
 
 cdef Py_ssize_t content_of(found, Region* region) except -1:
-    """Set `region` to what was decompressed, which nobody else has; how much it is."""
+    """Set `region` to exclusively owned decompressed data; return its size."""
     cdef Py_ssize_t size
     if isinstance(found, bytes):
         region.at = <const uint8_t*> PyBytes_AS_STRING(found)
@@ -279,10 +277,10 @@ cdef object explain(const Trouble* trouble):
 
 
 def sum_of_lengths(lengths, Py_ssize_t count, str name not None, uint64_t offset):
-    """What `count` lengths of a block's buffer add up to.
+    """Return the sum of `count` lengths in a block's buffer.
 
     Raises:
-        SourceError: there are fewer or more of them, or one is negative.
+        SourceError: there are fewer or more lengths, or one is negative.
     """
     cdef Py_buffer view
     cdef Trouble trouble = Trouble(FINE, 0, 0)
@@ -353,10 +351,10 @@ cdef class Block:
         return region_of(&self.views[self.view_count - 1])
 
     def fill(self, Batch batch not None):
-        """Put in as many records as there are and as fit; whether there were any.
+        """Put in as many of the remaining records as fit; False if there were none.
 
         Raises:
-            SourceError: the block is not what it says.
+            SourceError: the block contradicts its lengths.
         """
         cdef Trouble trouble = Trouble(FINE, 0, 0)
         if self.done == self.count:
@@ -421,10 +419,10 @@ cdef inline SequenceFault take_field(Region* lengths, Region* fields, Region* fi
 
 @cython.final
 cdef class RecordDecoder:
-    """Records one by one, from buffers that are windows upon the file; values may be compressed.
+    """Decodes records one by one, from buffers that are windows of the file; values may be compressed.
 
-    `fill` says where it stopped; `wanted` then says how many bytes from there on it must be given to go on, and is 0
-    when it stopped because the batch is to be handed on.
+    `fill` returns where it stopped.  `wanted` is then the number of bytes that it needs from there on, or 0 if it
+    stopped because the batch must be passed on.
 
     Lifetime: batches point into the buffers, and hold them.
     """
@@ -447,10 +445,10 @@ cdef class RecordDecoder:
         self.decompress = decompress
 
     def fill(self, Batch batch not None, bytes buffer not None, Py_ssize_t start, uint64_t offset):
-        """Put in the records of `buffer` from `start` on, as many as fit; `offset` is where the buffer begins.
+        """Put in the records of `buffer` from `start` on, as many as fit; the buffer begins at `offset`.
 
         Raises:
-            SourceError: a record is not what it says.
+            SourceError: a record contradicts its lengths.
         """
         cdef const uint8_t* first = <const uint8_t*> PyBytes_AS_STRING(buffer)
         cdef Region region
@@ -522,7 +520,7 @@ cdef class RecordDecoder:
         return 0
 
     cdef SequenceFault take_record(self, Region* region, Region* key, Region* value, Trouble* trouble) noexcept nogil:
-        """The regions of the next record's fields; `region` then begins with it, the sync marks before it passed."""
+        """Find the fields of the next record; `region` then begins with the record, after any sync marks."""
         cdef Py_ssize_t left
         cdef int64_t size
         cdef int64_t key_size
@@ -550,7 +548,7 @@ cdef class RecordDecoder:
             return blame(trouble, RECORD_LENGTH, key_size, size)
         if key_size > MAX_KEY_SIZE + MAX_FIELD_HEADER:
             return blame(trouble, LONG_KEY, key_size, MAX_KEY_SIZE)
-        # A compressed value may be a little longer than what it becomes.
+        # A compressed value may be a little longer than its content.
         most = self.shape.max_value_size + MAX_FIELD_HEADER
         if self.decompress is not None:
             most += most // 64 + 4096

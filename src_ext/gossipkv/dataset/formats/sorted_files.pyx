@@ -1,6 +1,6 @@
-"""Records of a sorted file that arrives piece by piece, and the check that each belongs where the file says.
+"""Records of a sorted file that arrives piece by piece, and the check that each belongs to the file's partition.
 
-The reader of served files (`storage`) maps a whole file.  A source may be on another machine, or be cut short by its
+The reader of served files (`storage`) maps a whole file.  A source may be on another machine, or be truncated by its
 owner at any moment (SIGBUS under a map), so here records are parsed from pieces that were read and checked before.
 """
 
@@ -16,15 +16,15 @@ from gossipkv.storage._storage cimport (
 )
 
 cdef enum:
-    LEAST = 8       # A record has at least so many bytes, and so many tell its size.
-    MORE_BYTES = 7  # Of a varint
+    LEAST = 8  # The least bytes of a record, which contain its sizes.
+    MORE_BYTES = 7  # The most bytes of both varints together.
 
 
 def fill_records(Batch batch not None, bytes data not None, Py_ssize_t at, uint64_t offset, Py_ssize_t step):
-    """Put the records from `data[at]` on into the batch, up to the first that is not whole, or until the batch is full.
+    """Put records from `data[at]` on into the batch, until it is full or a record is incomplete.
 
-    `offset` is where `data` stands in its file; `step` is 1 when records stand there as they do here, 0 when their
-    unit does.  Answers where the next record begins.
+    `offset` is the position of `data` in its file.  `step` is 1 if records lie there as they do here, 0 if only their
+    unit does.  Return the start of the next record.
     """
     cdef Slice rest
     cdef Parsed parsed
@@ -50,7 +50,7 @@ def fill_records(Batch batch not None, bytes data not None, Py_ssize_t at, uint6
 
 
 def first_longer(Batch batch not None, uint64_t limit):
-    """The first record of the batch with a value of more bytes; the size of the batch when there is none."""
+    """Return the first record whose value has more than `limit` bytes; the batch's size if there is none."""
     cdef Py_ssize_t number
     for number in range(batch.count):
         if batch.records[number].value_size > limit:
@@ -59,7 +59,7 @@ def first_longer(Batch batch not None, uint64_t limit):
 
 
 def record_span(bytes data not None, Py_ssize_t at):
-    """How many bytes the record at `data[at]` takes, whether they are there or not; 0 when it is over its limits."""
+    """Return the full size of the record at `data[at]`, complete or not; 0 if it is over its limits."""
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef uint8_t head[LEAST]
     cdef uint64_t key_size, value_size, size = 0
@@ -76,7 +76,7 @@ def record_span(bytes data not None, Py_ssize_t at):
 
 
 cdef uint64_t varint(const uint8_t* head, uint64_t* at) noexcept nogil:
-    """The number at `head[at]`, of four bytes at most and within LEAST; one that goes on is over every limit."""
+    """Return the number at `head[at]`, of at most four bytes within LEAST; a longer one is over every limit."""
     cdef uint64_t number = 0
     cdef int shift = 0
     while shift < 28 and at[0] < LEAST:
@@ -89,7 +89,7 @@ cdef uint64_t varint(const uint8_t* head, uint64_t* at) noexcept nogil:
 
 
 def decompress_block(bytes data not None, Py_ssize_t start, Py_ssize_t end, Py_ssize_t capacity):
-    """What `data[start:end]`, one lz4 block, was; at most `capacity` bytes.  None when it is damaged."""
+    """Decompress `data[start:end]`, one lz4 block, to at most `capacity` bytes.  Return None if it is damaged."""
     cdef bytes target
     cdef int size
     if start < 0 or start > end or end > PyBytes_GET_SIZE(data) or capacity <= 0 or capacity > 1 << 26:
@@ -119,7 +119,7 @@ cdef class Placement:
         self.partitions = partitions
 
     def first_wrong(self, Batch batch not None):
-        """The first record of the batch that is not in its place; the size of the batch when all are."""
+        """Return the first record of the batch that is out of place; the batch's size if there is none."""
         cdef Py_ssize_t number = 0, count = batch.count
         cdef BatchRecord* record
         cdef const uint8_t* before = self.before

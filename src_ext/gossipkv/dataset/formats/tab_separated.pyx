@@ -22,7 +22,7 @@ cdef class TabSeparatedLines(Lines):
     cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
         cdef const uint8_t* tab
         cdef Py_ssize_t key_size, value_size
-        if self.offset == 0 and size >= 3 and memcmp(line, b"\xef\xbb\xbf", 3) == 0:  # A byte order mark.
+        if self.offset == 0 and size >= 3 and memcmp(line, b"\xef\xbb\xbf", 3) == 0:  # Skip the byte order mark.
             line += 3
             size -= 3
         if size == 0:
