@@ -1,10 +1,10 @@
-"""MessagePack-RPC: frames are bounded by a scanner before anything is decoded, then decoded per method.
+"""MessagePack-RPC: a scanner bounds each frame before anything is decoded; decoding is per method.
 
 Read in this order:
 
-    frames.py       a stream cut into whole values that keep every limit
-    rpc.py          what is inside a frame: requests, responses, notifications
-    arguments.py    what a request was given, taken in order, each with one clear error
-    json_form.py    its values as JSON has them
+    frames.py       cuts a stream into whole values within every limit
+    rpc.py          the messages in frames: requests, responses, notifications
+    arguments.py    takes a request's parameters in order, each with one clear error
+    json_form.py    values in JSON
     latency.py      a histogram of durations, of fixed size, that nodes and clients add up
 """

@@ -1,6 +1,6 @@
-"""Checking what a client sent: parameters taken in order, each with one clear error.
+"""Checks of a client's request: parameters are taken in order, each with one clear error.
 
-Only requests that the serving loop handed off come here.  Text is bytes until it is needed as text
+Only requests that the serving loop handed off are checked here. Text stays bytes until it is needed as text
 (`gossipkv.wire.rpc`), so `str` and `bin` are both accepted for names and for keys.
 
 Usage::
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 NOTHING = b"\x90"  # No parameters.
 
-# The longest text that means something: names of databases and versions are those of files.  What is longer is refused
-# before it is looked for, compared with what is known, and sent back in an error.
+# The longest useful text, since names of databases and versions are file names. Longer text is refused before it is
+# looked up, compared, or returned in an error.
 MAX_NAME_BYTES = 255
 
-# And the longest path in the tree.
+# The longest path in the tree.
 MAX_PATH_BYTES = 1024
 
-# And the longest path of a file that Linux takes.
+# The longest file path that Linux accepts.
 MAX_FILE_PATH_BYTES = 4095
 
-# The longest time that a request may be allowed, 35 years: added to any clock it fits 63 bits.
+# The longest timeout of a request, 35 years; added to any clock it fits 63 bits.
 MAX_TIMEOUT_MS = 1 << 40
 
 
@@ -72,12 +72,12 @@ def _check_length(key: bytes, where: str, limit: int) -> bytes:
 
 @cache
 def _by_bytes(names: tuple[str, ...]) -> Mapping[Raw, str]:
-    """The names of options as they come: each method knows a few, always the same."""
+    """Return the option names by their bytes on the wire; cached, since a method always knows the same few."""
     return {name.encode(): name for name in names}
 
 
 def name_of(method: bytes) -> str:
-    """A method's name for people."""
+    """Return a method's name for people."""
     return method[:100].decode(errors="replace")
 
 
@@ -86,7 +86,7 @@ class Arguments:
     """The parameters of one request.
 
     Raises:
-        BadRequest: from every method, when what stands there is not what it should be.
+        BadRequest: from every method, if the parameter is not as expected.
     """
 
     __slots__ = ("_at", "_method", "_values")
@@ -98,54 +98,54 @@ class Arguments:
 
     @property
     def method(self) -> str:
-        """The method's name for people: it may be anything that a client sent."""
+        """The method's name for people; clients may send any name."""
         return name_of(self._method)
 
     @property
     def values(self) -> Sequence[Raw]:
-        """All of them, as they came."""
+        """All parameters, unchanged."""
         return self._values
 
     @property
     def is_over(self) -> bool:
-        """Whether there are no more."""
+        """True if there are no more parameters."""
         return self._at == len(self._values)
 
     def rewind(self) -> None:
-        """Begin again: it was only to be seen whose method this is."""
+        """Start again, after a look at the parameters to find the method's owner."""
         self._at = 0
 
     def text(self, what: str) -> str:
-        """A name."""
+        """Take a name."""
         return _text(self._next(what), f"{self.method}: the {what}")
 
     def text_or_nil(self, what: str) -> str | None:
-        """A name, nil, or nothing at all."""
+        """Take a name, nil, or nothing at all."""
         if self._at == len(self._values):
             return None
         value = self._next(what)
         return None if value is None else _text(value, f"{self.method}: the {what}")
 
     def path(self, what: str) -> str:
-        """A path in the tree."""
+        """Take a path in the tree."""
         return _text(self._next(what), f"{self.method}: the {what}", MAX_PATH_BYTES)
 
     def directory(self, what: str) -> str:
-        """A path of the node's machine."""
+        """Take a path on the node's machine."""
         found = _text(self._next(what), f"{self.method}: the {what}", MAX_FILE_PATH_BYTES)
         if "\0" in found:
             raise BadRequest(f"{self.method}: the {what} has a NUL byte, which no path has")
         return found
 
     def blob(self, what: str) -> bytes:
-        """Bytes."""
+        """Take bytes."""
         value = self._next(what)
         if not isinstance(value, bytes):
             raise BadRequest(f"{self.method}: the {what} must be bytes, not {kind_of(value)}")
         return value
 
     def blob_or_nil(self, what: str, *, optional: bool = False) -> bytes | None:
-        """Bytes, or nil; or nothing at all, where it is `optional`."""
+        """Take bytes, or nil; or nothing at all, if `optional`."""
         if optional and self.is_over:
             return None
         value = self._next(what)
@@ -154,14 +154,14 @@ class Arguments:
         return value
 
     def whole(self, what: str, most: int) -> int:
-        """A number from 0 to `most`."""
+        """Take a number from 0 to `most`."""
         value = self._next(what)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
             raise BadRequest(f"{self.method}: the {what} must be a number from 0 to {most}")
         return value
 
     def packed_rows(self, what: str, most: int) -> list[Raw]:
-        """An array of at most `most` things, packed in bytes of its own: more than a request may have elements."""
+        """Take a packed array of at most `most` items; in bytes of its own, it may exceed a request's element limit."""
         try:
             values: Raw = msgpack.unpackb(self.blob(what), raw=True, strict_map_key=True)
         except ValueError as error:
@@ -171,18 +171,18 @@ class Arguments:
         return values
 
     def rows(self, what: str, most: int) -> list[Raw]:
-        """An array of at most `most` things."""
+        """Take an array of at most `most` items."""
         values = self._next(what)
         if not isinstance(values, list) or len(values) > most:
             raise BadRequest(f"{self.method}: the {what} must be an array of at most {most}")
         return values
 
     def key(self, what: str, limit: int) -> bytes:
-        """A key of at most `limit` bytes."""
+        """Take a key of at most `limit` bytes."""
         return self._key(self._next(what), f"the {what}", limit)
 
     def keys(self, what: str, limit: int) -> list[bytes]:
-        """An array of keys."""
+        """Take an array of keys."""
         values = self._next(what)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
@@ -191,14 +191,14 @@ class Arguments:
         return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
 
     def texts(self, what: str) -> list[str]:
-        """An array of names."""
+        """Take an array of names."""
         values = self._next(what)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
         return [_text(value, f"{self.method}: {what}[{index}]") for index, value in enumerate(values)]
 
     def options(self, *known: str) -> Options:
-        """The last parameter: a map of options, or nothing; a name that is not `known` is refused."""
+        """Take the last parameter: a map of options, or nothing; refuses names that are not `known`."""
         if self._at == len(self._values):
             return Options(self.method, {})
         value = self._next("options")
@@ -216,14 +216,14 @@ class Arguments:
         raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
 
     def map(self, what: str) -> Options:
-        """A map of which only what is asked for counts: a later version may say more."""
+        """Take a map, of which unknown fields are ignored, since a later version may send more."""
         value = self._next(what)
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the {what} must be a map, not {kind_of(value)}")
         return Options(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
 
     def end(self) -> None:
-        """There is no further parameter."""
+        """Refuse further parameters."""
         if self._at < len(self._values):
             raise BadRequest(f"{self.method} takes {_parameters(self._at)}, not {len(self._values)}")
 
@@ -241,10 +241,10 @@ class Arguments:
 
 @final
 class Options:
-    """The options of one request; one that is nil counts as not given.
+    """The options of one request; nil counts as not given.
 
     Raises:
-        BadRequest: from every method, when the option is of another type than it should be.
+        BadRequest: from every method, if the option has the wrong type.
     """
 
     def __init__(self, method: str, given: Mapping[str, Raw]) -> None:
@@ -252,24 +252,24 @@ class Options:
         self._given = given
 
     def text(self, name: str) -> str | None:
-        """A string."""
+        """Return a string."""
         value = self._given.get(name)
         return None if value is None else _text(value, self._where(name))
 
     def blob(self, name: str) -> bytes | None:
-        """Bytes."""
+        """Return bytes."""
         value = self._given.get(name)
         if value is not None and not isinstance(value, bytes):
             raise BadRequest(f"{self._where(name)} must be bytes, not {kind_of(value)}")
         return value
 
     def key(self, name: str, limit: int) -> bytes | None:
-        """Bytes that are compared with keys, so at most `limit` of them."""
+        """Return at most `limit` bytes, to be compared with keys."""
         value = self.blob(name)
         return None if value is None else _check_length(value, self._where(name), limit)
 
     def keys(self, name: str, limit: int) -> list[bytes] | None:
-        """An array of keys."""
+        """Return an array of keys."""
         values = self._given.get(name)
         if values is None:
             return None
@@ -281,7 +281,7 @@ class Options:
         return [_check_length(value, self._where(name), limit) for value in found]
 
     def number(self, name: str, least: int = 0, most: int | None = None) -> int | None:
-        """A whole number."""
+        """Return a whole number from `least` to `most`."""
         value = self._given.get(name)
         if value is None:
             return None
@@ -294,22 +294,22 @@ class Options:
         return value
 
     def timeout_ms(self) -> int | None:
-        """The time allowed."""
+        """Return the time allowed, in ms."""
         return self.number("timeout_ms", most=MAX_TIMEOUT_MS)
 
     def flag(self, name: str) -> bool:
-        """True or false; false when it is not given."""
+        """Return true or false; false if not given."""
         return bool(self.flag_or_nil(name))
 
     def flag_or_nil(self, name: str) -> bool | None:
-        """True or false; None when it is not given."""
+        """Return true or false; None if not given."""
         value = self._given.get(name)
         if value is not None and not isinstance(value, bool):
             raise BadRequest(f"{self._where(name)} must be true or false, not {kind_of(value)}")
         return value
 
     def array(self, name: str) -> list[Raw] | None:
-        """An array of whatever there is."""
+        """Return an array of any values."""
         values = self._given.get(name)
         if values is not None and not isinstance(values, list):
             raise BadRequest(f"{self._where(name)} must be an array, not {kind_of(values)}")

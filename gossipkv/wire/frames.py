@@ -1,9 +1,8 @@
-"""Frames: a byte stream cut into whole MessagePack values that keep every limit.
+"""Frames: a byte stream cut into whole MessagePack values within every limit.
 
-A frame is one MessagePack value; values stand back to back and nothing separates them, so what follows a value is
-the next one.  Before a byte is decoded, the scanner (`_frames`) has bounded its size, its depth, the number of its
-elements and its types.  Node and clients use the same scanner with the same limits, so what one side may send the
-other can read.
+A frame is one MessagePack value; values follow each other without separators. Before a byte is decoded, the scanner
+(`frames.pyx`) has bounded its size, depth, number of elements, and types. Node and clients use the same scanner and
+limits, so each side can read every frame that the other may send.
 
 Usage::
 

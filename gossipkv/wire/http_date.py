@@ -1,6 +1,6 @@
-"""Times as HTTP writes them (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, and the two older forms when read.
+"""HTTP dates (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, and two older forms, for reading only.
 
-Seconds since the epoch, in whole ones.
+Times are whole seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _FORMS: Final = tuple(
     )
 )
 
-_FIRST_YEAR: Final = 70  # Of two digits: 70 to 99 are of the last century, as POSIX has it.
+_FIRST_YEAR: Final = 70  # Two-digit years from 70 to 99 are in the last century, as in POSIX.
 _LEAP_SECOND: Final = 60
 
 
-@lru_cache(maxsize=1024)  # Every answer from a version has the same.
+@lru_cache(maxsize=1024)  # All answers from one version have the same date.
 def write(seconds: int) -> bytes:
-    """Return a time in the form that is sent.
+    """Return a time in the current form.
 
     Raises:
-        OverflowError: beyond the year 9999, or before the year 1.
+        OverflowError: the time is beyond the year 9999, or before the year 1.
     """
     at = _EPOCH + timedelta(seconds=seconds)
     day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
@@ -42,7 +42,7 @@ def write(seconds: int) -> bytes:
 
 
 def read(value: bytes) -> int | None:
-    """Return a time in any of the three forms; None for anything else, which a reader is to ignore."""
+    """Return a time in any of the three forms; None for anything else, which a reader must ignore."""
     stated = value.decode("latin-1")
     found = next((found for form in _FORMS if (found := form.fullmatch(stated)) is not None), None)
     if found is None:

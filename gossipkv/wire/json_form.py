@@ -1,4 +1,4 @@
-"""Values of the wire as JSON has them: bytes are a string if they are UTF-8, else `{"base64": "…"}`."""
+"""Values of the wire in JSON: bytes become a string if they are UTF-8, else `{"base64": "…"}`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def json_form(value: Value) -> Value:
-    """`value` with its bytes in a form that JSON has."""
+    """Return `value` with its bytes in a form that JSON supports."""
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -1,6 +1,6 @@
-"""Results that are no plain values: MessagePack already, who somebody is, one to be waited for, one of another node.
+"""Results of methods that are not plain values: encoded already, with a user, awaited, or from another node.
 
-Two kinds take time: `Waiting` has a task, `Later` calls back.
+Two kinds take time: `Waiting` runs in a task, `Later` calls back.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Packed(NamedTuple):
-    """A result as MessagePack."""
+    """A result that is encoded as MessagePack already."""
 
     data: bytes
 
 
 class Known(NamedTuple):
-    """A result for whoever has proved to be a user: the connection is of that one, by its number, from now on."""
+    """A result for a client that proved to be a user; from now on the connection belongs to that user, by number."""
 
     user: int
     result: Value
@@ -31,14 +31,14 @@ class Known(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A result that takes time; `shared_by`: the same for all that ask before it is begun, named by this."""
+    """A result to await; requests with equal `shared_by` share it until it begins."""
 
     result: Callable[[], Awaitable[Value | Packed | Known]]
     shared_by: Hashable | None = None
 
 
 class OnResult(Protocol):
-    """Where a result goes, or why there is none."""
+    """Receives a result, or the error for its absence."""
 
     def __call__(self, result: Value | Packed | GossipKVError, /) -> object: ...
 
@@ -46,18 +46,18 @@ class OnResult(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A result that comes by a callback, without a task: `begin` is given what is to be called with it, once.
+    """A result by callback, without a task: `begin` gets a callback, and calls it once.
 
-    It may be called at once.  How many may be under way is bounded by whoever has begun them.
+    The callback may be called at once. The owner of the pending results bounds their number.
     """
 
     begin: Callable[[OnResult], object]
 
 
 class OnAnswer(Protocol):
-    """What becomes of a question to another node: its result or its error, as MessagePack, and that node's epoch.
+    """Receives another node's answer: its result or its error, as MessagePack, and that node's epoch.
 
-    Neither: none came; no epoch: it was not asked.
+    Without result and error, no answer came; without an epoch, the node was not asked.
     """
 
     def __call__(self, result: bytes | None, error: bytes | None, epoch: int | None) -> None: ...

@@ -1,16 +1,16 @@
-r"""MessagePack-RPC messages: what is inside a frame.
+r"""MessagePack-RPC messages: the content of a frame.
 
     request       [0, id, method, params]
     response      [1, id, error, result]      error is nil, or [code, message, details]
     notification  [2, method, params]
 
-Only frames that a `FrameReader` has passed are decoded here.  Two readings of MessagePack's `str` exist on purpose:
+Only frames that a `FrameReader` has passed are decoded here. MessagePack's `str` is read in two ways on purpose:
 
-* Towards a node (`decode_request`, `decode_params`) every `str` is its UTF-8 bytes: keys are bytes whichever type a
-  client's library chooses, and some libraries (Neovim's) send arbitrary bytes as `str`.  A name is decoded only
-  where text is needed.
-* Towards a client (`decode_response`) a node's `str` is text and its `bin` is bytes: a node sends values as `bin`.
-  What Python holds as text and UTF-8 cannot say (the name of a file may be any bytes) goes out as `\udcff`.
+* A node (`decode_request`, `decode_params`) reads every `str` as its UTF-8 bytes. Keys are bytes whichever type a
+  client's library chooses, and some libraries (Neovim's) send arbitrary bytes as `str`. Names are decoded only where
+  text is needed.
+* A client (`decode_response`) reads a node's `str` as text and its `bin` as bytes: a node sends values as `bin`. Python
+  text that UTF-8 cannot encode (file names may be any bytes) is sent as `\udcff`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ NOTIFICATION = 2
 MAX_MESSAGE_ID = 0xFFFF_FFFF  # MessagePack-RPC: an unsigned 32-bit number, chosen by the client.
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-Raw = None | bool | int | float | bytes | list["Raw"] | dict[bytes, "Raw"]  # As a node reads it: no text yet.
+# Values as a node reads them: text is still bytes.
+Raw = None | bool | int | float | bytes | list["Raw"] | dict[bytes, "Raw"]
 
 
 class Request(NamedTuple):
@@ -43,7 +44,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer as the client reads it; exactly one of `error` and `result` means something."""
+    """An answer as the client reads it; exactly one of `error` and `result` is meaningful."""
 
     msgid: int
     error: GossipKVError | None
@@ -51,22 +52,22 @@ class Response(NamedTuple):
 
 
 def request(msgid: int, method: str, params: Sequence[Value]) -> bytes:
-    """The frame of a request."""
+    """Return the frame of a request."""
     return msgpack.packb((REQUEST, msgid, method, params))
 
 
 def notification(method: str, params: Sequence[Value]) -> bytes:
-    """The frame of a message that nobody answers."""
+    """Return the frame of a message without an answer."""
     return msgpack.packb((NOTIFICATION, method, params))
 
 
 def response(msgid: int, result: Value) -> bytes:
-    """The frame of an answer."""
+    """Return the frame of an answer."""
     return msgpack.packb((RESPONSE, msgid, None, result), unicode_errors="backslashreplace")
 
 
 def decode_params(params: bytes) -> list[Raw]:
-    """The parameters of a request, cut out of its frame.
+    """Decode the parameters of a request, cut out of its frame.
 
     Raises:
         BadRequest: not an array, or a map in it has keys that are neither `str` nor `bin`.
@@ -78,7 +79,7 @@ def decode_params(params: bytes) -> list[Raw]:
 
 
 def decode_request(frame: bytes) -> Request:
-    """A request frame.
+    """Decode a request frame.
 
     Raises:
         BadRequest: the frame is not `[0, id, method, params]`.
@@ -91,7 +92,7 @@ def decode_request(frame: bytes) -> Request:
 
 
 def decode_response(frame: bytes) -> Response:
-    """A response frame; an `error` in it is returned, not raised.
+    """Decode a response frame; an `error` in it is returned, not raised.
 
     Raises:
         ProtocolError: the frame is not `[1, id, error, result]`, or holds text that is not UTF-8.
@@ -101,20 +102,21 @@ def decode_response(frame: bytes) -> Response:
     except ValueError as error:
         raise ProtocolError(f"the answer cannot be decoded: {error}") from error
     match message:
-        case [bool() | float(), _, _, _] | [_, bool(), _, _]:  # Equal to a number in Python, not in MessagePack.
+        # Python treats these as equal to a number, MessagePack does not.
+        case [bool() | float(), _, _, _] | [_, bool(), _, _]:
             pass
         case [1, int(msgid), None, result]:
             return Response(msgid, None, result)
         case [1, int(msgid), [str(code), str(text), *rest], _]:
             details = rest[0] if rest and isinstance(rest[0], dict) else {}
             return Response(msgid, from_wire(code, text, details), None)
-        case [1, int(msgid), other, _]:  # Another implementation's error: any value.
+        case [1, int(msgid), other, _]:  # Another implementation's error, which may be any value.
             return Response(msgid, from_wire("UNAVAILABLE", str(other), {}), None)
     raise ProtocolError(f"the peer sent {kind_of(message)} where [1, id, error, result] was expected")
 
 
 def kind_of(value: Value | Raw) -> str:
-    """What a value is, in MessagePack's words; for error messages."""
+    """Return MessagePack's name of a value's type, for error messages."""
     names = {dict: "a map", list: "an array", bytes: "bytes", str: "a string", bool: "a boolean", int: "an integer"}
     return "nil" if value is None else names.get(type(value), "a float")
 

@@ -1,7 +1,7 @@
-"""A growable run of bytes with a start: what one end of a connection holds, and what is written to be sent.
+"""A growable byte buffer with a start: the received or outgoing bytes of a connection.
 
-`data[start:end]` is the content.  Nothing is allocated until something is put in, and `buffer_release` gives it
-all back, so an idle connection holds no memory.  A failed allocation changes nothing and returns -1.
+`data[start:end]` is the content. Memory is allocated only when content is added, and `buffer_release` returns all of
+it, so an idle connection holds none. A failed allocation changes nothing and returns -1.
 """
 
 from libc.stdint cimport uint8_t
@@ -9,8 +9,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 cdef enum:
-    LEAST_CAPACITY = 1024  # A handful of small replies; doubles from there.
-    LARGE_CAPACITY = 262144  # Above this, what is not used is given back.
+    LEAST_CAPACITY = 1024  # A handful of small replies; the capacity doubles from there.
+    LARGE_CAPACITY = 262144  # Above this, unused memory is returned.
 
 cdef struct Buffer:
     uint8_t* data
@@ -36,7 +36,7 @@ cdef inline void buffer_release(Buffer* buffer) noexcept nogil:
 
 
 cdef inline int buffer_grow(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
-    """The slow half of `buffer_reserve`: move the content to the front, or allocate."""
+    """Move the content to the front, or allocate: the slow half of `buffer_reserve`."""
     cdef Py_ssize_t size = buffer_size(buffer)
     cdef Py_ssize_t capacity = buffer.capacity if buffer.capacity > 0 else LEAST_CAPACITY
     cdef uint8_t* data
@@ -56,7 +56,7 @@ cdef inline int buffer_grow(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
 
 
 cdef inline int buffer_reserve(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
-    """Room for `extra` bytes after `end`."""
+    """Ensure room for `extra` bytes after `end`."""
     if extra <= buffer.capacity - buffer.end:
         return 0
     return buffer_grow(buffer, extra)
@@ -72,7 +72,7 @@ cdef inline int buffer_append(Buffer* buffer, const uint8_t* data, Py_ssize_t si
 
 
 cdef inline void buffer_shrink(Buffer* buffer) noexcept nogil:
-    """Give back what a large content left behind, so that capacity stays in proportion to content."""
+    """Return memory left over from large content, so that capacity stays proportional to content."""
     cdef Py_ssize_t size = buffer_size(buffer)
     cdef uint8_t* data
     memmove(buffer.data, buffer.data + buffer.start, size)
@@ -85,7 +85,7 @@ cdef inline void buffer_shrink(Buffer* buffer) noexcept nogil:
 
 
 cdef inline void buffer_drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
-    """Forget the first `size` bytes; an empty buffer gives its memory back, a mostly empty one most of it."""
+    """Drop the first `size` bytes; an empty buffer returns all of its memory, a mostly empty one most of it."""
     buffer.start += size
     if buffer.start >= buffer.end:
         buffer_release(buffer)

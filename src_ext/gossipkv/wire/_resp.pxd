@@ -1,9 +1,9 @@
-"""RESP in C, nothing allocated: how long a command is, its words, and the values that answers are made of.
+"""RESP in C, without allocation: the length and the words of a command, and the values of answers.
 
     array    *<count>\r\n, then so many   $<size>\r\n<bytes>\r\n
     inline   words\r\n
 
-A command keeps the limits of a frame.  After `RESP_COMPLETE` the first `state.position` bytes are one command, and its
+A command keeps the limits of a frame. After `RESP_COMPLETE` the first `state.position` bytes are one command, and its
 words can be read without further bounds.
 """
 
@@ -15,9 +15,9 @@ from gossipkv.wire._wire cimport Blob, Cursor, FrameLimits, FrameState, put, put
 from gossipkv.wire._text cimport put_decimal, put_end
 
 cdef enum:
-    LONGEST_LINE = 65536  # Of words; as Redis has it.
-    LONGEST_NUMBER = 32  # With what stands around it: no count or size is longer.
-    BULK_BYTES = 32  # The most that a value has beside its bytes.
+    LONGEST_LINE = 65536  # Of words; the same as in Redis.
+    LONGEST_NUMBER = 32  # Counts and sizes are shorter than this, including their delimiters.
+    BULK_BYTES = 32  # The maximum that a value takes besides its bytes.
 
 cdef enum RespResult:
     RESP_TOO_LARGE = -5
@@ -30,7 +30,7 @@ cdef enum RespResult:
 
 
 cdef inline int read_number(const uint8_t* data, Py_ssize_t size, int64_t* number) noexcept nogil:
-    """The number in front of a line's end, and where the next line begins; 0: it is not all here; -1: it is none."""
+    """Parse the number that ends a line; returns the offset of the next line, 0 if incomplete, -1 if invalid."""
     cdef bint negative = size > 0 and data[0] == 0x2D
     cdef int at = <int>negative
     cdef int64_t value = 0
@@ -51,7 +51,7 @@ cdef inline int read_number(const uint8_t* data, Py_ssize_t size, int64_t* numbe
 cdef inline int resp_scan(
     FrameState* state, const uint8_t* data, Py_ssize_t size, const FrameLimits* limits
 ) noexcept nogil:
-    """Go on where the last call stopped, as `frame_scan` does.  Requires: `size` is 1 at least."""
+    """Continue where the last call stopped, as `frame_scan` does. Requires: `size` is at least 1."""
     cdef const uint8_t* found
     cdef int64_t number
     cdef int width
@@ -70,7 +70,7 @@ cdef inline int resp_scan(
         if number > limits.max_elements:
             return RESP_BAD_COUNT
         state.position = 1 + width
-        state.elements = <Py_ssize_t>max(number, <int64_t>0)  # None, or fewer, is no command.
+        state.elements = <Py_ssize_t>max(number, <int64_t>0)  # A count of zero or less is no command.
         state.missing[0] = <uint32_t>state.elements
         state.depth = 1
         state.closed = state.elements == 0
@@ -95,9 +95,9 @@ cdef inline int resp_scan(
 cdef inline Py_ssize_t scan_get(
     const uint8_t* data, Py_ssize_t size, const FrameLimits* limits, Blob* key
 ) noexcept nogil:
-    """The length of a `GET` of one key as libraries write it, and the key; 0: it is something else, or not all here.
+    """Return the length of a `GET` of one key, as libraries write it, and its key; 0: not such a whole command.
 
-    Most commands are that, and so their words are not looked at twice.
+    Most commands are such, so their words are not read twice.
     """
     cdef int64_t length
     cdef int width
@@ -113,7 +113,7 @@ cdef inline Py_ssize_t scan_get(
 
 
 cdef inline void take_word(Cursor* cursor, Blob* word) noexcept nogil:
-    """The next word of an array that was scanned."""
+    """Take the next word of a scanned array."""
     cdef int64_t size = 0
     cdef int width = read_number(cursor.at + 1, cursor.end - cursor.at - 1, &size)
     word.data = cursor.at + 1 + width
@@ -125,7 +125,7 @@ cdef inline void take_word(Cursor* cursor, Blob* word) noexcept nogil:
 
 
 cdef inline void put_line(Buffer* out, uint8_t kind, int64_t number) noexcept nogil:
-    """A number behind what says what it is: `:`, or `$` and `*` for sizes."""
+    """Write a number behind its type: `:`, or `$` and `*` for sizes."""
     put(out, kind)
     if number < 0:
         put(out, 0x2D)
@@ -140,7 +140,7 @@ cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noe
 
 
 cdef inline void put_null(Buffer* out, int protocol) noexcept nogil:
-    """What is not there, as the protocol of that connection says it: clients of one do not read the other's."""
+    """Write the null of the connection's protocol, since clients of one protocol cannot read the other's."""
     if protocol == 3:
         put_bytes(out, <const uint8_t*>b"_\r\n", 3)
     else:

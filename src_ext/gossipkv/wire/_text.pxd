@@ -1,4 +1,4 @@
-"""Dialects of text, in C: letters and digits read, words and numbers written; nothing allocated.
+"""Building blocks of text protocols, in C: read letters and digits, write words and numbers; nothing is allocated.
 
 Every writer requires that the caller has reserved the room.
 """
@@ -11,7 +11,7 @@ from gossipkv.wire._wire cimport Blob, put_bytes
 
 
 cdef enum:
-    LONGEST_DATABASE = 255  # Of its name: as names of directories are.
+    LONGEST_DATABASE = 255  # A database's name is a directory name.
 
 
 cdef inline uint8_t lower(uint8_t letter) noexcept nogil:
@@ -23,12 +23,12 @@ cdef inline bint is_space(uint8_t letter) noexcept nogil:
 
 
 cdef inline bint is_of_name(uint8_t letter) noexcept nogil:
-    """Whether a database, or a version, may have it in its name."""
+    """Return True if the letter may occur in a database's or version's name."""
     return 0x61 <= lower(letter) <= 0x7A or 0x30 <= letter <= 0x39 or letter == 0x2D or letter == 0x5F
 
 
 cdef inline int hex_digit(uint8_t letter) noexcept nogil:
-    """Its value, or -1."""
+    """Return the digit's value, or -1."""
     if 0x30 <= letter <= 0x39:
         return letter - 0x30
     letter = lower(letter)
@@ -36,7 +36,7 @@ cdef inline int hex_digit(uint8_t letter) noexcept nogil:
 
 
 cdef inline bint word_is(const Blob* word, const char* name) noexcept nogil:
-    """Whether that is it, in either case.  Requires: `name` is in lower case."""
+    """Compare a word with `name`, ignoring case. Requires: `name` is in lower case."""
     cdef Py_ssize_t size = <Py_ssize_t>strlen(name)
     cdef Py_ssize_t i
     if word.size != size:
@@ -56,13 +56,13 @@ cdef inline void put_blob(Buffer* out, const Blob* blob) noexcept nogil:
 
 
 cdef inline void put_end(Buffer* out) noexcept nogil:
-    """The end of a line."""
+    """Write the end of a line."""
     memcpy(out.data + out.end, b"\r\n", 2)
     out.end += 2
 
 
 cdef inline void put_decimal(Buffer* out, uint64_t number) noexcept nogil:
-    """At most 20 digits."""
+    """Write at most 20 digits."""
     cdef uint8_t digits[20]
     cdef int at = 20
     while True:

@@ -1,4 +1,4 @@
-"""The wire: what other extensions may use."""
+"""The wire: declarations for other extensions."""
 
 include "frames.pxd"
 include "message.pxd"

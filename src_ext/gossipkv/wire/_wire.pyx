@@ -1,4 +1,4 @@
-"""The wire: frames bounded, messages taken apart and written, latencies counted."""
+"""The wire: bounds frames, reads and writes messages, counts latencies."""
 
 include "frames.pyx"
 include "message.pyx"

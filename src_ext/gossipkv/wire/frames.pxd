@@ -1,7 +1,7 @@
-"""MessagePack's heads, and the scanner that walks them: its state and its one function, inlined into who cimports it.
+"""MessagePack's heads, and the scanner that walks them: its state and its inlined function.
 
-The invariant: after `FRAME_COMPLETE`, the first `state.position` bytes are exactly one MessagePack value that keeps
-every limit, so a reader of those bytes needs no further bounds than their end.
+The invariant: after `FRAME_COMPLETE`, the first `state.position` bytes are exactly one MessagePack value within every
+limit, so a reader of those bytes needs no other bound than their end.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -32,8 +32,8 @@ cdef extern from *:
     const uint8_t gkv_heads[32]
 
 cdef enum:
-    # The first byte of a value.  Below FIX_MAP, and from NEGATIVE, it is a small number itself; in the next three forms
-    # its low bits are the length.  Behind BIN_8 follow the heads of 16 and of 32 bits, and so on in each family.
+    # The first byte of a value. Below FIX_MAP, and from NEGATIVE on, it is a small number itself; in the next three
+    # forms its low bits are the length. Behind BIN_8 follow the heads of 16 and 32 bits, and so on in each family.
     FIX_MAP = 0x80
     FIX_ARRAY = 0x90
     FIX_STR = 0xA0
@@ -49,18 +49,18 @@ cdef enum:
     NEGATIVE = 0xE0
 
 cdef enum:
-    # Requests need 4 levels and the deepest answer (status) 9; the stack of the scanner's state has room for these.
+    # Requests need 4 levels, and the deepest answer (status) 9; the scanner's stack has room for these.
     FRAME_DEPTH = GKV_FRAME_STACK
-    # A decoded element costs up to 64 bytes in Python, so 8 MiB a frame; a page of a scan has 30,000.
+    # A decoded element costs up to 64 bytes in Python, so 8 MiB per frame; a page of a scan has 30,000.
     FRAME_ELEMENTS = 131072
-    # The largest value, 16 MiB, twice over: what `max_frame` allows a node by default.
+    # Twice the largest value, 16 MiB: the default of `max_frame`.
     FRAME_BYTES = 32 * 1024 * 1024
 
 cdef enum FrameResult:
     FRAME_TOO_LARGE = -5  # the value does not end within the limit
     FRAME_TOO_MANY = -4  # more elements than the limit
     FRAME_TOO_DEEP = -3  # containers within containers beyond the limit
-    FRAME_EXTENSION = -2  # an extension type: nothing here speaks them
+    FRAME_EXTENSION = -2  # an extension type, which is not supported
     FRAME_RESERVED = -1  # 0xc1, which MessagePack never uses
     FRAME_PARTIAL = 0
     FRAME_COMPLETE = 1
@@ -71,11 +71,11 @@ cdef struct FrameLimits:
     int max_depth  # at most GKV_FRAME_STACK
 
 cdef struct FrameState:
-    Py_ssize_t position  # where the next head stands; beyond the data while a body is still on its way
-    Py_ssize_t elements  # declared so far, those not yet arrived included
+    Py_ssize_t position  # offset of the next head; beyond the data if a body is incomplete
+    Py_ssize_t elements  # declared so far, including those not yet received
     int depth
-    bint closed  # every head has been seen; complete as soon as `position` bytes are here
-    uint32_t missing[GKV_FRAME_STACK]  # elements each open container still lacks, outermost first
+    bint closed  # every head was read; complete once `position` bytes are here
+    uint32_t missing[GKV_FRAME_STACK]  # elements that each open container still lacks, outermost first
 
 
 cdef inline void frame_begin(FrameState* state) noexcept nogil:
@@ -91,7 +91,7 @@ cdef inline uint32_t big_endian_word(const uint8_t* data) noexcept nogil:
 
 
 cdef inline uint64_t big_endian(const uint8_t* data, int width) noexcept nogil:
-    """A number of 1, 2, 4 or 8 bytes."""
+    """Return a number of 1, 2, 4 or 8 bytes."""
     if width == 1:
         return data[0]
     if width == 2:
@@ -106,7 +106,7 @@ cdef inline int frame_head(
 ) noexcept nogil:
     """Read the head at `data`, of which `size` bytes (at least 1) are here and `room` are allowed.
 
-    `length` becomes the value's own bytes, body included, and `children` the elements of a container, else -1.
+    `length` is set to the value's own bytes, including its body; `children` to a container's elements, else -1.
     """
     cdef uint8_t head = data[0]
     cdef int kind
@@ -145,7 +145,7 @@ cdef inline int frame_head(
 
 
 cdef inline void frame_close(FrameState* state) noexcept nogil:
-    """A value has ended: so have all containers whose last element it was."""
+    """End a value, and all containers whose last element it was."""
     while state.depth > 0:
         state.missing[state.depth - 1] -= 1
         if state.missing[state.depth - 1] > 0:
@@ -157,10 +157,10 @@ cdef inline void frame_close(FrameState* state) noexcept nogil:
 cdef inline int frame_scan(
     FrameState* state, const uint8_t* data, Py_ssize_t size, const FrameLimits* limits
 ) noexcept nogil:
-    """Go on where the last call stopped.  `data` is the value from its first byte, `size` what has arrived of it.
+    """Continue where the last call stopped; `data` begins with the value, and `size` bytes have arrived.
 
-    Looks at each head at most twice, however the bytes arrive, so a frame costs time linear in its length.  On
-    `FRAME_COMPLETE` and on an error `state.position` is the length, or the offset of the head that is refused.
+    Each head is read at most twice, however the bytes arrive, so a frame takes time linear in its length. On
+    `FRAME_COMPLETE` `state.position` is the length; on an error it is the offset of the refused head.
     """
     cdef Py_ssize_t length
     cdef Py_ssize_t children

@@ -1,14 +1,13 @@
-"""The bounding scanner: nothing that a peer sends is decoded before this has walked it.
+"""The bounding scanner, which walks all input of peers before anything is decoded.
 
-It finds where a MessagePack value ends and refuses, at the first head that proves it, one that is too long, too
-deep, has too many elements, or uses extension types or the reserved byte.  It allocates nothing and decodes nothing:
-an untyped decode of 10 MB of empty arrays costs 690 MB, this costs a state of 160 bytes.
+It finds the end of a MessagePack value. At the first head that proves it, it refuses a value that is too long or too
+deep, has too many elements, or uses extension types or the reserved byte. It allocates and decodes nothing: an untyped
+decode of 10 MB of empty arrays costs 690 MB, the scanner a state of 160 bytes.
 
-The state resumes at any byte, so a peer that sends one byte at a time costs linear time in total.  Rejected: to
-start over with each chunk (quadratic), and a streaming decoder with limits (decodes before it knows the whole).
+The state resumes at any byte, so even a peer that sends single bytes costs linear time in total. Rejected: starting
+over with each chunk (quadratic), and a streaming decoder with limits (decodes before it knows the whole).
 
-`tests/oracle/msgpack_scanner.py` says the same in plain Python, one slow pass over the whole, and the tests hold the
-two together.
+`tests/oracle/msgpack_scanner.py` does the same in plain Python, in one slow pass, and the tests compare both.
 """
 
 cimport cython
@@ -31,7 +30,7 @@ cdef dict REASONS = {
 
 
 def refusal(int result, offset, dict limits):
-    """The error for a result of the scanner below 0; `offset` is that of the refused head in the stream."""
+    """Return the error for a negative scanner result; `offset` is that of the refused head in the stream."""
     reason, text = REASONS[result]
     message = f"refused at byte {offset} of the stream: {text.format(**limits)}"
     return ProtocolError(message, {"reason": reason, "offset": offset})
@@ -41,8 +40,8 @@ def refusal(int result, offset, dict limits):
 cdef class FrameReader:
     """Cuts a byte stream into whole, bounded MessagePack values.
 
-    Feed what arrives, then take values until there is none.  What follows a value is the next value.  After an
-    error the stream has no known boundary left: the same error is raised for ever.
+    Feed received bytes, then take values until there is none. After an error the stream has no known boundary, so every
+    later call raises the same error.
     """
 
     cdef bytearray buffer
@@ -73,18 +72,18 @@ cdef class FrameReader:
 
     @property
     def pending_bytes(self):
-        """Bytes fed and not yet returned: not 0 at the end of a stream means that it was cut."""
+        """Bytes fed and not yet returned; at the end of a stream, a value above 0 means that it was cut."""
         return PyByteArray_GET_SIZE(self.buffer) - self.start
 
     def feed(self, data):
-        """Take what arrived.  Never raises for what the bytes say; `next` does."""
+        """Add received bytes. Never raises for their content; `next` does."""
         if self.start:
             del self.buffer[:self.start]
             self.start = 0
         self.buffer += data
 
     def next(self):
-        """The next whole value, or None when more bytes are needed.
+        """Return the next whole value, or None if more bytes are needed.
 
         Raises:
             ProtocolError: the stream is not MessagePack within the limits; `details` has `reason` and `offset`.

@@ -1,4 +1,4 @@
-"""A log-linear histogram of nanoseconds: what a duration is counted as, and the two calls that need no GIL.
+"""A log-linear histogram of nanoseconds: its buckets, and the two calls that need no GIL.
 
 A bucket is a sixteenth of its power of two wide, below 32 ns one nanosecond:
 
@@ -6,15 +6,15 @@ A bucket is a sixteenth of its power of two wide, below 32 ns one nanosecond:
     width     1          2          4               2^37
     buckets   16 .. 31   32 .. 47   48 .. 63        608 .. 623
 
-The middle of a bucket is off by at most half its width, so a quantile by at most 1/32 of itself.  What took 73 minutes
-or longer (2^42 ns) is counted in the last bucket; only `maximum_ns` and `total_ns` know how long it really took.
+The middle of a bucket is off by at most half its width, so a quantile by at most 1/32 of itself. Durations of 73
+minutes or more (2^42 ns) count in the last bucket; only `maximum_ns` and `total_ns` have their true length.
 
-What others add up and compare is told in coarser steps, of which all nodes have the same: how many took less than 2^13,
-2^14, ... 2^34 ns (8 us to 17 s).  Each of these is an edge of the buckets here, so those counts are exact.
+Exported buckets are coarser, and equal on all nodes: counts of durations below 2^13, 2^14, ... 2^34 ns (8 us to 17 s).
+Each bound is an edge of the buckets here, so those counts are exact.
 
-5 KB, and no allocation: it can stand inside any struct or object, zeroed.  Rejected: HdrHistogram's three decimal
-digits (100 times the memory, none of which stays in the cache of a serving loop), and a sample of the durations (its
-p99.9 is that of the sample).
+The histogram takes 5 KB without allocation, and can be embedded, zeroed, in any struct or object. Rejected:
+HdrHistogram's three decimal digits (100 times the memory, too much for the cache of a serving loop), and a sample of
+the durations (its p99.9 is that of the sample).
 """
 
 from libc.stdint cimport uint64_t
@@ -39,19 +39,19 @@ cdef enum:
     HISTOGRAM_STEPS = 16
     HISTOGRAM_RANGE_BITS = 42
     HISTOGRAM_BUCKETS = 624  # (42 - 4) * 16 and the first sixteen
-    # The powers of two that are told.
+    # Exponents of the first and the last exported bound.
     HISTOGRAM_FIRST_BOUND_BITS = 13
     HISTOGRAM_LAST_BOUND_BITS = 34
 
 cdef struct Histogram:
     uint64_t count
     uint64_t maximum_ns
-    double total_ns  # 64 whole bits would be full after three days of 65,536 requests that all wait
+    double total_ns  # 64 bits would overflow after three days of 65,536 constantly waiting requests
     uint64_t buckets[HISTOGRAM_BUCKETS]
 
 
 cdef inline int histogram_bucket(uint64_t ns) noexcept nogil:
-    """Where a duration is counted."""
+    """Return the bucket of a duration."""
     cdef int shift
     if ns < HISTOGRAM_STEPS:
         return <int>ns
@@ -62,7 +62,7 @@ cdef inline int histogram_bucket(uint64_t ns) noexcept nogil:
 
 
 cdef inline int histogram_buckets_below(int bits) noexcept nogil:
-    """How many buckets there are for what is shorter than that power of two.  Requires: it is at least the fifth."""
+    """Return how many buckets lie below that power of two. Requires: it is at least the fifth."""
     return (bits - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS
 
 

@@ -1,6 +1,6 @@
-"""The histogram as Python sees it.  What a bucket is stands in `latency.pxd`.
+"""The histogram for Python; `latency.pxd` explains its buckets.
 
-`tests/oracle/histogram.py` keeps every duration and sorts; the tests hold the two together.
+`tests/oracle/histogram.py` keeps and sorts every duration; the tests compare both.
 """
 
 cimport cython
@@ -15,7 +15,7 @@ NS_IN_US = 1000.0
 
 
 cdef uint64_t middle_of(int bucket) noexcept nogil:
-    """What stands for all durations of a bucket."""
+    """Return the value that represents all durations of a bucket."""
     cdef int shift
     if bucket < HISTOGRAM_STEPS:
         return <uint64_t>bucket
@@ -25,7 +25,7 @@ cdef uint64_t middle_of(int bucket) noexcept nogil:
 
 @cython.final
 cdef class LatencyHistogram:
-    """How long things took: a count for each step of a sixteenth of a power of two.
+    """Counts of durations, in steps of a sixteenth of a power of two.
 
     A quantile is off by at most 1/32 of itself, for durations below `RANGE_NS`; longer ones are counted as that.
     """
@@ -37,12 +37,12 @@ cdef class LatencyHistogram:
         """Count one duration, or `count` equal ones.
 
         Raises:
-            OverflowError: one of them is negative, or has more than 64 bits.
+            OverflowError: an argument is negative, or has more than 64 bits.
         """
         histogram_record(&self.histogram, ns, count)
 
     def add(self, LatencyHistogram other not None):
-        """Count all that the other one has counted, too."""
+        """Add the counts of another histogram."""
         cdef int i
         for i in range(HISTOGRAM_BUCKETS):
             self.histogram.buckets[i] += other.histogram.buckets[i]
@@ -52,26 +52,26 @@ cdef class LatencyHistogram:
 
     @property
     def count(self):
-        """How many there were."""
+        """The number of durations."""
         return self.histogram.count
 
     @property
     def maximum(self):
-        """The longest, in nanoseconds, exactly; 0 when there was none."""
+        """The longest duration, exact, in nanoseconds; 0 if there is none."""
         return self.histogram.maximum_ns
 
     @property
     def mean(self):
-        """Nanoseconds; 0 when there was none."""
+        """The mean, in nanoseconds; 0 if there is none."""
         return self.histogram.total_ns / <double>self.histogram.count if self.histogram.count > 0 else 0.0
 
     @property
     def total(self):
-        """Nanoseconds of all of them, rounded as a float is."""
+        """The sum in nanoseconds, rounded to a float."""
         return self.histogram.total_ns
 
     def quantile(self, double share):
-        """The shortest time, in nanoseconds, in which this share of all was done; 0 when there was none.
+        """Return the shortest duration, in nanoseconds, that this share of all did not exceed; 0 if there is none.
 
         Raises:
             ValueError: the share is not from 0 to 1.
@@ -91,7 +91,7 @@ cdef class LatencyHistogram:
         return min(middle_of(i), self.histogram.maximum_ns)
 
     def buckets(self):
-        """How many were shorter than each bound: `[(microseconds, count), ...]`, the same bounds in every histogram."""
+        """Return the counts below each bound: `[(microseconds, count), ...]`; all histograms have the same bounds."""
         cdef list told = []
         cdef uint64_t below = 0
         cdef int bucket = 0
@@ -104,7 +104,7 @@ cdef class LatencyHistogram:
         return told
 
     def to_map(self):
-        """`count`, and microseconds: `mean_us`, `p50_us`, `p90_us`, `p99_us`, `p999_us`, `max_us`."""
+        """Return `count`, and microseconds: `mean_us`, `p50_us`, `p90_us`, `p99_us`, `p999_us`, `max_us`."""
         answer = {"count": self.count, "mean_us": self.mean / NS_IN_US}
         for name, share in SHARES:
             answer[name] = self.quantile(share) / NS_IN_US

@@ -1,17 +1,17 @@
-"""MessagePack in C, nothing allocated: reading values out of a frame, writing them, and the messages that they make up.
+"""MessagePack in C, without allocation: reads and writes values, and the messages that they make up.
 
     request       [0, id, method, params]
     response      [1, id, error, result]
     notification  [2, method, params]
 
-Every reader checks against the cursor's end and asks for nothing but that: in a frame that the scanner has passed the
-lengths fit, and a defect there must be a refused message and not a read beyond a buffer.  A reader that finds another
-type than it wants, or too few bytes, leaves the cursor where it was and says so.
+Every reader checks against the cursor's end only. In a scanned frame the lengths fit; a defect there must lead to a
+refused message and not to a read beyond the buffer. A reader that finds another type, or too few bytes, returns False
+and leaves the cursor unchanged.
 
 Every writer requires that the caller has reserved the room: `HEAD_BYTES` for a head, and the bytes it copies.
 
-Node, client and load generator read and write with these and nothing else; what one of them alone can say (an error's
-text, a scan's cursor) stands with it.
+Node, client and load generator read and write with these functions only; messages of one of them alone (an error's
+text, a scan's cursor) are in its own modules.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -21,7 +21,7 @@ from gossipkv.wire._buffer cimport Buffer
 
 cdef enum:
     HEAD_BYTES = 9  # The longest head of any value.
-    ENVELOPE_BYTES = 3  # An answer's beside its id and what it says: array, kind, nil.
+    ENVELOPE_BYTES = 3  # Array, kind and nil of an answer, besides its id and content.
 
 cdef enum EnvelopeKind:
     BAD_ENVELOPE = -2  # not a message, and no id to answer it under
@@ -41,14 +41,14 @@ cdef struct Blob:
 cdef struct Envelope:
     uint32_t msgid
     Blob method
-    Cursor params  # one whole array
+    Cursor params  # a whole array
 
 
 # Reading values ---------------------------------------------------------------------------------------------------
 
 
 cdef inline bint take_number(Cursor* cursor, int width, uint64_t* number) noexcept nogil:
-    """The big-endian number behind a head; the cursor stands behind it afterwards."""
+    """Read the big-endian number behind a head, and move the cursor behind it."""
     if width >= cursor.end - cursor.at:
         return False
     number[0] = big_endian(cursor.at + 1, width)
@@ -64,7 +64,7 @@ cdef inline bint take_nil(Cursor* cursor) noexcept nogil:
 
 
 cdef inline bint take_unsigned(Cursor* cursor, uint64_t* value) noexcept nogil:
-    """An integer that is not negative, in any of the forms that libraries choose."""
+    """Take a non-negative integer, in any form that libraries choose."""
     cdef uint8_t head
     if cursor.at >= cursor.end:
         return False
@@ -81,7 +81,7 @@ cdef inline bint take_unsigned(Cursor* cursor, uint64_t* value) noexcept nogil:
 
 
 cdef inline bint take_body(Cursor* cursor, int width, Blob* blob) noexcept nogil:
-    """The bytes of a value whose length stands in `width` bytes behind its head."""
+    """Take the bytes of a value whose length is in `width` bytes behind its head."""
     cdef Cursor ahead = cursor[0]
     cdef uint64_t size
     if not take_number(&ahead, width, &size) or size > <uint64_t>(ahead.end - ahead.at):
@@ -93,7 +93,7 @@ cdef inline bint take_body(Cursor* cursor, int width, Blob* blob) noexcept nogil
 
 
 cdef inline bint take_sized(Cursor* cursor, uint8_t head_8, Blob* blob) noexcept nogil:
-    """A value of the family that begins with `head_8`."""
+    """Take a value of the family that begins with `head_8`."""
     cdef uint8_t form
     if cursor.at >= cursor.end:
         return False
@@ -110,7 +110,7 @@ cdef inline bint take_bin(Cursor* cursor, Blob* blob) noexcept nogil:
 
 
 cdef inline bint take_str(Cursor* cursor, Blob* blob) noexcept nogil:
-    """The bytes of a `str`: whether they are UTF-8 is for whoever wants text."""
+    """Take the bytes of a `str`; readers that want text must check that they are UTF-8."""
     cdef Py_ssize_t size
     if cursor.at >= cursor.end or not FIX_STR <= cursor.at[0] < NIL:
         return take_sized(cursor, STR_8, blob)
@@ -124,18 +124,18 @@ cdef inline bint take_str(Cursor* cursor, Blob* blob) noexcept nogil:
 
 
 cdef inline bint take_blob(Cursor* cursor, Blob* blob) noexcept nogil:
-    """A `str` or a `bin`: both mean their bytes."""
+    """Take a `str` or a `bin`: both mean their bytes."""
     return take_bin(cursor, blob) or take_str(cursor, blob)
 
 
 cdef inline bint take_blob_or_nil(Cursor* cursor, Blob* blob, bint* given) noexcept nogil:
-    """An option that is nil counts as not given; of a name that stands there twice the later one counts."""
+    """Take an option; nil counts as not given, and of a repeated name the last value counts."""
     given[0] = not take_nil(cursor)
     return not given[0] or take_blob(cursor, blob)
 
 
 cdef inline bint take_flag_or_nil(Cursor* cursor, bint* flag) noexcept nogil:
-    """True or false; nil is false."""
+    """Take true or false; nil is false."""
     if cursor.at >= cursor.end or cursor.at[0] not in (NIL, FALSE, TRUE):
         return False
     flag[0] = cursor.at[0] == TRUE
@@ -164,12 +164,12 @@ cdef inline Py_ssize_t take_container(Cursor* cursor, uint8_t fix_head, uint8_t 
 
 
 cdef inline Py_ssize_t take_array(Cursor* cursor) noexcept nogil:
-    """The number of its elements, which follow; -1 when it is another type."""
+    """Take an array's head, and return the number of elements that follow; -1 for another type."""
     return take_container(cursor, FIX_ARRAY, ARRAY_16)
 
 
 cdef inline Py_ssize_t take_map(Cursor* cursor) noexcept nogil:
-    """The number of its pairs, which follow; -1 when it is another type."""
+    """Take a map's head, and return the number of pairs that follow; -1 for another type."""
     return take_container(cursor, FIX_MAP, MAP_16)
 
 
@@ -182,7 +182,7 @@ cdef inline void put(Buffer* out, uint8_t value) noexcept nogil:
 
 
 cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Bytes as they are."""
+    """Write bytes unchanged."""
     memcpy(out.data + out.end, data, size)
     out.end += size
 
@@ -227,7 +227,7 @@ cdef inline void put_unsigned(Buffer* out, uint64_t value) noexcept nogil:
 
 
 cdef inline int unsigned_size(uint64_t value) noexcept nogil:
-    """How many bytes `put_unsigned` writes."""
+    """Return how many bytes `put_unsigned` writes."""
     if value < FIX_MAP:
         return 1
     return 2 if value <= 0xFF else 3 if value <= 0xFFFF else 5 if value <= 0xFFFFFFFFU else 9
@@ -248,7 +248,7 @@ cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noex
 
 
 cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
-    """A short `str`: at most 255 bytes."""
+    """Write a short `str`, at most 255 bytes."""
     cdef Py_ssize_t size = <Py_ssize_t>strlen(text)
     if size < 32:
         put(out, <uint8_t>(FIX_STR | size))
@@ -258,7 +258,7 @@ cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
 
 
 cdef inline void put_str(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """A `str` of at most 65,535 bytes, as every library would write it."""
+    """Write a `str` of at most 65,535 bytes, as every library would."""
     if size < 32:
         put(out, <uint8_t>(FIX_STR | size))
     elif size <= 0xFF:
@@ -278,12 +278,12 @@ cdef inline void put_container(Buffer* out, uint8_t fix_head, uint8_t head_16, P
 
 
 cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
-    """The head of an array; so many elements follow."""
+    """Write the head of an array; `count` elements follow."""
     put_container(out, FIX_ARRAY, ARRAY_16, count)
 
 
 cdef inline void put_map(Buffer* out, Py_ssize_t count) noexcept nogil:
-    """The head of a map; so many pairs follow."""
+    """Write the head of a map; `count` pairs follow."""
     put_container(out, FIX_MAP, MAP_16, count)
 
 
@@ -291,7 +291,7 @@ cdef inline void put_map(Buffer* out, Py_ssize_t count) noexcept nogil:
 
 
 cdef inline int read_envelope(const uint8_t* data, Py_ssize_t size, Envelope* envelope) noexcept nogil:
-    """What a frame is.  It may be cut or refused by the scanner: then only the id, if it is there, can be had."""
+    """Return the kind of a frame; of a frame that is cut or refused, only the id may be readable."""
     cdef Cursor cursor = Cursor(data, data + size)
     cdef Cursor inner
     cdef Py_ssize_t count = take_array(&cursor)
@@ -313,7 +313,7 @@ cdef inline int read_envelope(const uint8_t* data, Py_ssize_t size, Envelope* en
 
 
 cdef inline bint take_response(Cursor* cursor, uint32_t* msgid) noexcept nogil:
-    """The head of an answer; error and result follow."""
+    """Take the head of an answer; error and result follow."""
     cdef Cursor ahead = cursor[0]
     cdef uint64_t number = 0
     if take_array(&ahead) != 4 or not take_unsigned(&ahead, &number) or number != IS_RESPONSE:
@@ -331,16 +331,16 @@ cdef inline void put_message(Buffer* out, uint8_t kind, uint32_t msgid) noexcept
 
 
 cdef inline void put_request(Buffer* out, uint32_t msgid) noexcept nogil:
-    """The head of a request; method and parameters follow."""
+    """Write the head of a request; method and parameters follow."""
     put_message(out, IS_REQUEST, msgid)
 
 
 cdef inline void put_response(Buffer* out, uint32_t msgid) noexcept nogil:
-    """The head of an answer; error and result follow."""
+    """Write the head of an answer; error and result follow."""
     put_message(out, IS_RESPONSE, msgid)
 
 
 cdef inline void put_answer(Buffer* out, uint32_t msgid) noexcept nogil:
-    """The envelope of a success; the result follows."""
+    """Write the envelope of a success; the result follows."""
     put_response(out, msgid)
     put_nil(out)

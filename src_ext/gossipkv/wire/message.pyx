@@ -1,7 +1,7 @@
-"""The inlined functions of `message.pxd` as a test calls them: one value of a named kind, written or read.
+"""The inlined functions of `message.pxd`, exposed to tests: write or read one value of a named kind.
 
-Node, client and load generator reach them through whole messages, in which few widths of few kinds occur;
-`tests/oracle/messagepack.py` says in plain Python what they do with any bytes, cut anywhere.
+Node, client and load generator use them in whole messages, which have few widths of few kinds.
+`tests/oracle/messagepack.py` states in plain Python how they treat any bytes, cut anywhere.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -11,7 +11,7 @@ from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_r
 
 
 def write_value(str kind not None, value):
-    """The bytes of a nil, an unsigned, a bin or a str (bytes, at most 255), or of the head of an array or a map."""
+    """Return the bytes of a nil, an unsigned, a bin or str (at most 255 bytes), or of the head of an array or map."""
     cdef bytes content = value if kind in ("bin", "str") else b""
     cdef uint64_t number = value if kind in ("unsigned", "array", "map") else 0
     cdef Buffer out
@@ -36,9 +36,9 @@ def write_value(str kind not None, value):
 
 
 def read_value(str kind not None, bytes data not None, Py_ssize_t size):
-    """The value of this kind in the first `size` bytes, and how many it takes; None if none begins there, or is whole.
+    """Read a value of this kind from the first `size` bytes, and its length; None if there is no whole one.
 
-    Bytes that were taken without a value show as (None, so many), which is right for a nil alone.
+    Bytes taken without a value give (None, length), which is right for nil only.
     """
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Cursor cursor = Cursor(start, start + min(size, PyBytes_GET_SIZE(data)))
@@ -68,5 +68,5 @@ def read_value(str kind not None, bytes data not None, Py_ssize_t size):
 
 
 def size_of_unsigned(uint64_t number):
-    """How many bytes `unsigned_size` says that a number takes."""
+    """Return the size of a number according to `unsigned_size`."""
     return unsigned_size(number)
