@@ -2,11 +2,11 @@
 
 Read in this order:
 
-    seam.py         what the program asks of the world: clock, randomness, files, sockets, threads, signals, memory
-    real_files.py   the real clock and files, also past the system's cache: all that a process which only builds needs
-    memory.py       how much memory there is for mapped files, as the kernel tells it
-    cores.py        how many processor cores there are
-    small_file.py   small files that people write: settings, keys, users; how long they may be, and who may read them
-    trio_loop.py    Trio's place of sleep, which a serving loop may take
-    trio_world.py   the real sockets, threads and signals, which wait under Trio; `cli` alone imports it
+    seam.py         the operations on the world: clock, randomness, files, sockets, threads, signals, memory
+    real_files.py   the real clock and files, also past the system's cache; enough for a process that only builds
+    memory.py       the memory available for mapped files, according to the kernel
+    cores.py        the number of processor cores
+    small_file.py   small files that people write: settings, keys, users; their size limits and permissions
+    trio_loop.py    Trio's sleep, which a serving loop may take over
+    trio_world.py   the real sockets, threads and signals, which wait under Trio; only `cli` imports it
 """

@@ -1,4 +1,4 @@
-"""How many processor cores there are for this process, as Linux grants them (sched(7), cgroups(7))."""
+"""The number of processor cores for this process, according to Linux (sched(7), cgroups(7))."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.memory import Read
 
-# Microseconds of a processor in a period of so many: `cpu.max`.
+# `cpu.max`: microseconds of processor time, in a period of so many microseconds.
 _QUOTA: Final = re.compile(r"(\d{1,18}) ([1-9]\d{0,17})\s*", re.ASCII)
 
 
 def cores(root: Path = Path("/")) -> int:
-    """How many this process may use at once: by its affinity, and by the quota of each control group around it.
+    """Return how many cores this process may use at once: by its affinity, and by the quotas of its control groups.
 
-    A quota of one and a half is two: what is over is for short bursts.  `root`: where the system's files are.
+    A quota of one and a half counts as two, since the rest helps in short bursts. `root`: parent of the system's files.
     """
 
     def read(path: PurePosixPath) -> str:
@@ -32,7 +32,7 @@ def cores(root: Path = Path("/")) -> int:
 
 
 def quotas(read: Read) -> Iterator[float]:
-    """The quotas that are set, in cores; of control groups of version 2."""
+    """Yield the quotas of version 2 control groups that are set, in cores."""
     mounts = [mount for mount in mounts_of("cpu", text_of(read, PROC / "self/mountinfo")) if mount.is_unified]
     for path, is_unified in groups_of("cpu", text_of(read, PROC / "self/cgroup")):
         for group in (group for mount in mounts if is_unified for group in mount.along(path)):

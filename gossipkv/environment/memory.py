@@ -1,14 +1,14 @@
-"""How much memory there is for the files that this process maps, as Linux tells it (proc(5), cgroups(7)).
+"""The memory available for mapped files of this process, according to Linux (proc(5), cgroups(7)).
 
-Several limits hold at once: what the machine has, and what each control group along the path of this process's may
-take, `memory.high` and `memory.max` (of version 1: `hierarchical_memory_limit`).  Each leaves a `Room`: what it allows,
-less what is there and cannot be dropped (all but the page cache), less what others have mapped, since they want it as
-much, and each of several nodes on a machine is told of the same cache.  The smallest room is the one that counts.
+Several limits hold at once: the machine's memory, and `memory.high` and `memory.max` of each control group along this
+process's path (in version 1: `hierarchical_memory_limit`). Each leaves a `Room`: the limit, less memory that cannot be
+dropped (all but the page cache), less files mapped by other processes. These need their pages as much, and several
+nodes on one machine see the same cache. The smallest room counts.
 
-What cannot be read, or not be understood, is not known and sets no limit: this never raises.  Where the kernel is vague
-the room is rather too small than too large: memory that others share and have mapped is taken off twice.  Version 1
-does not say which of the kernel's own memory could be dropped, so that is not taken off there.  A control group whose
-path leads out of what is mounted is one in a container that sees only itself: the mounted one counts.
+Unreadable or unintelligible values are unknown and set no limit: nothing here raises. If the kernel is vague the room
+is rather too small: memory that others share and have mapped is subtracted twice. Version 1 does not tell which kernel
+memory could be dropped, so none is subtracted there. If a control group's path leads out of the mount, this process is
+in a container that sees only itself, and the mounted group counts.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Read = Callable[[PurePosixPath], str]  # The text of a file.  Raises OSError.
+    Read = Callable[[PurePosixPath], str]  # Returns the text of a file. Raises OSError.
 
 PROC: Final = PurePosixPath("/proc")
 KIB: Final = 1024
 
 _NUMBER: Final = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBERS: Final = re.compile(r"^(\w+)(:?)[ \t]+(\d{1,20})\b", re.ASCII | re.MULTILINE)
-# Number, number of the parent, device; root and place; options, fields that may be; kind, source, more options.
+# Ids of the mount and its parent, device; root and place; options, optional fields; kind, source, more options.
 _MOUNT: Final = re.compile(r"^\S+ \S+ \S+ (/\S*) (/\S*) \S+ (?:\S+ )*?- (cgroup2?) \S+ (\S+)$", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Room(NamedTuple):
-    """What one limit leaves to the files that this process maps, those in memory among them; less than 0: too much."""
+    """The room that a limit leaves for files mapped by this process, including resident ones; below 0: exceeded."""
 
     limit: str
     size_bytes: int
@@ -42,14 +42,14 @@ class Room(NamedTuple):
 
 @final
 class RealMemory:
-    """The memory of this machine, as far as this process may have it."""
+    """The memory of this machine, as far as this process may use it."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root`: where the system's files are."""
+        """Read the system's files below `root`."""
         self._root = root
 
     def room(self) -> Room | None:
-        """Return the smallest room; None: nothing is known.  It reads a dozen files of the kernel."""
+        """Return the smallest room; None: unknown. Reads a dozen files of the kernel."""
         return min(rooms(self._read), key=lambda room: room.size_bytes, default=None)
 
     def _read(self, path: PurePosixPath) -> str:
@@ -57,9 +57,9 @@ class RealMemory:
 
 
 def rooms(read: Read) -> Iterator[Room]:
-    """The rooms that all known limits leave."""
+    """Yield the rooms of all known limits."""
     own = numbers(text_of(read, PROC / "self/status"))
-    # Linux before 4.5 does not tell: then nothing counts as mapped by others.
+    # Linux before 4.5 does not tell; then no page counts as mapped by others.
     mapped_bytes = own["RssFile"] + own["RssShmem"] if "RssFile" in own else 1 << 64
     machine = numbers(text_of(read, PROC / "meminfo"))
     if "MemAvailable" in machine:
@@ -73,7 +73,7 @@ def rooms(read: Read) -> Iterator[Room]:
 
 
 def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:
-    """The room that one control group leaves, if it has a limit."""
+    """Yield the room that one control group leaves, if it has a limit."""
     told = {name: text_of(read, group / name).strip() for name in ("memory.high", "memory.max", "memory.current")}
     known = {name: int(text) for name, text in told.items() if _NUMBER.fullmatch(text)}
     if "memory.current" not in known:
@@ -96,27 +96,27 @@ def _room_of_version_1(read: Read, group: PurePosixPath, mapped_bytes: int) -> I
 
 
 def text_of(read: Read, path: PurePosixPath) -> str:
-    """The text of a file; nothing, where the system refuses."""
+    """Return the text of a file; empty if the system refuses."""
     try:
         return read(path)
-    except (OSError, ValueError):  # The latter for a path that could be none.
+    except (OSError, ValueError):  # ValueError: the path is invalid.
         return ""
 
 
 def numbers(text: str) -> Counter[str]:
-    """The numbers of a file with a name and a number in each line, in bytes; those with a colon are in KiB."""
+    """Return the numbers of a file with a name and a number per line, in bytes; those with a colon are in KiB."""
     return Counter({name: int(number) * (KIB if colon else 1) for name, colon, number in _NUMBERS.findall(text)})
 
 
 class Mount(NamedTuple):
-    """Where control groups are mounted, from which on, and by which version."""
+    """A mount of control groups: its place, its root group, and its version."""
 
     place: PurePosixPath
     root: PurePosixPath
     is_unified: bool
 
     def along(self, path: PurePosixPath) -> Iterator[PurePosixPath]:
-        """The directories of a control group and of those around it, as far as they can be seen."""
+        """Yield the directories of a control group and of those around it, as far as they are visible."""
         yield self.place
         if path.is_relative_to(self.root) and ".." not in path.parts:
             beneath = path.relative_to(self.root)
@@ -124,7 +124,7 @@ class Mount(NamedTuple):
 
 
 def mounts_of(controller: str, mountinfo: str) -> Iterator[Mount]:
-    """The mounts of control groups that may have that controller."""
+    """Yield the mounts of control groups that may have that controller."""
     for root, place, kind, options in _MOUNT.findall(mountinfo):
         is_unified = kind == "cgroup2"
         if is_unified or controller in options.split(","):
@@ -140,7 +140,7 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def groups_of(controller: str, text: str) -> Iterator[tuple[PurePosixPath, bool]]:
-    """The control groups of this process that may have that controller, and whether they are of version 2."""
+    """Yield the control groups of this process that may have that controller; True: of version 2."""
     for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

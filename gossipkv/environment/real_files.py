@@ -1,4 +1,4 @@
-"""The real clock and the real files: all of the world that a process which only builds needs."""
+"""The real clock and the real files: the whole world of a process that only builds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RealFiles:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         before = os.fstat(descriptor).st_size
         status = os.fstatvfs(descriptor)
-        # The system takes all that there is before it refuses, and keeps it: others would starve meanwhile.
+        # The system would take all free room before it refuses, and starve other writers meanwhile.
         if offset + size_bytes - before > status.f_bavail * status.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
@@ -130,7 +130,7 @@ class RealFiles:
             for item in found:
                 if len(entries) == MOST_ENTRIES:
                     raise too_many_entries(path)
-                with contextlib.suppress(FileNotFoundError):  # Gone between the listing and the look.
+                with contextlib.suppress(FileNotFoundError):  # The file disappeared after the listing.
                     entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
@@ -156,7 +156,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Linux' early write-back; Python does not wrap it, and elsewhere there is none."""
+    """Return Linux' early write-back, which Python does not wrap; None on other systems."""
     if not sys.platform.startswith("linux"):
         return None
     function = ctypes.CDLL(None).sync_file_range
@@ -167,24 +167,24 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 _sync_file_range = _find_sync_file_range()
 
 
-# Of places, lengths and memory: at least a disk's blocks, whatever the disk.
+# Alignment of offsets, sizes and memory: at least the block size of any disk.
 ALIGNMENT_BYTES: Final = 4096
 BUFFER_BYTES: Final = 1 << 20
 
 
 class DirectFiles(RealFiles):
-    """Files past the system's cache, for one thread, which only reads: what is read is what lies on the disk.
+    """Files read from the disk and not from the system's cache, for one thread; read-only.
 
-    A page in the cache and its place on the disk can each be damaged while the other is whole, and a page that is often
-    read stays in the cache for months.  `O_DIRECT` asks the disk.  A file system that refuses it is asked to drop the
-    range from its cache first, which it does only with pages that nobody has mapped: so what is read then may be the
-    cache, and `bypasses_cache` says so.  A file system in memory has no disk that could differ.
+    A page in the cache and its block on the disk can be damaged independently, and a hot page stays in the cache for
+    months. `O_DIRECT` reads the disk. If a file system refuses it, the range is dropped from the cache before each
+    read. That works only for pages that are not mapped, so the cache may be read, and `bypasses_cache` is False. A file
+    system in memory has no disk that could differ.
     """
 
     def __init__(self, direct: int = getattr(os, "O_DIRECT", 0)) -> None:
-        self.bypasses_cache = direct != 0  # So far, of all that was read.
+        self.bypasses_cache = direct != 0  # True if no read so far may have used the cache.
         self._direct = direct
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # A map begins at a page: memory that the system takes.
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # A map is aligned to a page, as `O_DIRECT` requires.
 
     def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
         if self._direct:
@@ -219,14 +219,14 @@ class DirectFiles(RealFiles):
 
 @final
 class WatchedFiles:
-    """A few files by what changes with them: ctime (content, owner and mode), size and inode, or that none is there."""
+    """Detects changes of a few files by ctime (content, owner and mode), size and inode, or absence."""
 
     def __init__(self, paths: Collection[pathlib.Path], threads: Threads) -> None:
         self._paths, self._threads = paths, threads
         self._seen: list[tuple[int, int, int] | None] = []
 
     async def have_changed(self) -> bool:
-        """Whether one is another than at the last look; at the first, whether there are any."""
+        """Return True if a file changed since the last call; at the first call, if any file exists."""
         before, self._seen = self._seen, await self._threads.run(self._look)
         return self._seen != before
 

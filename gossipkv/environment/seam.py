@@ -1,11 +1,11 @@
 """The seam to the world: clock, randomness, files, sockets, threads, signals and memory.
 
-Whatever touches the world is reached through an `Environment` that the caller was given, so that a test can pass a
-world that fails, forgets, tears and lies, and replay it from one integer seed (`tests.world`).  Production
-passes `gossipkv.environment.trio_world.real()`.
+Code reaches the world only through an `Environment` that its caller passes. So a test can pass a world that fails,
+forgets, tears and lies, and replay it from one integer seed (`tests.world`). Production passes
+`gossipkv.environment.trio_world.real()`.
 
-Rules for whoever edits this file: no policy lives here, only operations, each a point at which a test may strike;
-an operation is added when storage or a shell needs it, never "for completeness".
+Rules for editors of this file: it holds operations and no policy, and each operation is a point where a test may inject
+a failure. Add an operation when storage or a shell needs it, never "for completeness".
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ READ_WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-# Four for each file that a version may have (its `.crc` and two to spare): a directory with more is a mistake, and
-# listing all of a million takes seconds and half a gigabyte.
+# Four for each file that a version may have (its `.crc` and two to spare). A larger directory is a mistake, and listing
+# a million entries takes seconds and half a gigabyte.
 MOST_ENTRIES = 65_536
 
 
 def too_many_entries(path: Path) -> OSError:
-    """What listing a directory with more than `MOST_ENTRIES` raises."""
+    """Return the error of listing a directory with more than `MOST_ENTRIES`."""
     return OSError(
         errno.E2BIG,
         f"more than {MOST_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
@@ -53,139 +53,139 @@ def too_many_entries(path: Path) -> OSError:
 
 
 class Clock(Protocol):
-    """Two clocks: one that only goes forward, one that people read."""
+    """Two clocks: a monotonic one, and one for people."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some fixed moment; never goes back."""
+        """Return nanoseconds since some fixed moment; never goes back."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970; may jump."""
+        """Return milliseconds since 1970; may jump."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory, or one path: what it is and when it last changed."""
+    """One name in a directory, or one path: its kind, size and last change."""
 
     name: str
     kind: str  # "file", "directory", "link" or "other" (a socket, a fifo, a device)
     size_bytes: int
     modified_ns: int
-    tag: str = ""  # What else changes with the content, where a store has such a thing: an ETag, a checksum.
+    tag: str = ""  # Another value that changes with the content, if a store has one: an ETag, a checksum.
 
 
 class Files(Protocol):
-    """The file operations that GossipKV performs.  Every one raises `OSError` when the system refuses.
+    """The file operations that GossipKV performs. Every one raises `OSError` when the system refuses.
 
-    Descriptors are plain integers of this `Files`, meaningful to no other.
+    Descriptors are plain integers, valid for this `Files` only.
     """
 
     def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
-        """A new descriptor.  Whoever opens it closes it."""
+        """Return a new descriptor, which the caller closes."""
         ...
 
     def close(self, descriptor: int) -> None:
-        """Gives the descriptor back; promises nothing about what was written."""
+        """Close the descriptor; promises nothing about durability."""
         ...
 
     def size(self, descriptor: int) -> int:
-        """The length in bytes of an open file."""
+        """Return the size in bytes of an open file."""
         ...
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """Up to `size_bytes` from `offset`; short only at the end of the file."""
+        """Read up to `size_bytes` from `offset`; less only at the end of the file."""
         ...
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
-        """All of `data` at `offset`; after an error any part of it may be there."""
+        """Write all of `data` at `offset`; after an error any part of it may be there."""
         ...
 
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        """The range belongs to the file: zeros where nothing was, and at least as long as its end.
+        """Reserve a range of the file: unwritten parts are zeros, and the file reaches at least to its end.
 
-        Raises ENOSPC when there is no room for all of it; writes into it have theirs.  Systems that cannot refuse.
+        Raises ENOSPC if there is no room for all of it; later writes into it need no room. Systems without support
+        refuse.
         """
         ...
 
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
-        """Copies up to `size_bytes` at `offset` of one open file to the same place of another: how many, 0 at the end.
+        """Copy up to `size_bytes` at `offset` to the same place of another file; returns how many, 0 at the end.
 
-        The bytes do not pass through here, and file systems that can let both files share them.  Others refuse.
+        The bytes do not pass through this process, and some file systems let both files share them. Others refuse.
         """
         ...
 
     def sync(self, descriptor: int) -> None:
-        """Returns when the file's data and size are on the disk; its name is `sync_directory`'s business."""
+        """Return when the file's data and size are on the disk; for its name, call `sync_directory`."""
         ...
 
     def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        """Ask for early writing of a range, so that the `sync` at the end is short.  Promises nothing."""
+        """Request early writing of a range, so that the final `sync` is short. Promises nothing."""
         ...
 
     def map(self, descriptor: int, size_bytes: int) -> Buffer:
-        """The first `size_bytes` of the file as a read-only buffer; the descriptor may be closed afterwards."""
+        """Map the first `size_bytes` of the file read-only; the descriptor may be closed afterwards."""
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Returns when the names in a directory are on the disk: creations, links, renames and removals."""
+        """Return when the names in a directory are on the disk: creations, links, renames and removals."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """One step: a file replaces a file; a directory replaces nothing, or an empty directory."""
+        """Rename in one step: a file replaces a file; a directory replaces nothing, or an empty directory."""
         ...
 
     def link(self, source: Path, target: Path) -> None:
-        """One more name for a file; raises `FileExistsError` when it is taken, EXDEV between two file systems."""
+        """Add a name to a file; raises `FileExistsError` if it is taken, EXDEV between two file systems."""
         ...
 
     def unlink(self, path: Path) -> None:
-        """Removes a name of a file, and the file with its last one."""
+        """Remove a name of a file, and the file with its last name."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """A new directory; raises `FileExistsError` when the name is taken."""
+        """Make a directory; raises `FileExistsError` if the name is taken."""
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """Removes an empty directory."""
+        """Remove an empty directory."""
         ...
 
     def list_directory(self, path: Path) -> list[Entry]:
-        """The entries, sorted by name as bytes; links are not followed.
+        """Return the entries, sorted by name as bytes; links are not followed.
 
-        Raises E2BIG, soon, when there are more than `MOST_ENTRIES`.
+        Raises E2BIG, soon, if there are more than `MOST_ENTRIES`.
         """
         ...
 
     def stat(self, path: Path) -> Entry:
-        """What a path is; a link is not followed."""
+        """Return the entry at a path; a link is not followed."""
         ...
 
     def resolve(self, path: Path) -> str:
-        """The absolute path without links that `path` leads to; raises when it leads nowhere."""
+        """Return the absolute path without links; raises if `path` leads nowhere."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """What an ordinary user may still write to the file system of `path`."""
+        """Return how many bytes an ordinary user may still write to the file system of `path`."""
         ...
 
     def lock(self, descriptor: int) -> None:
-        """An exclusive lock that ends with the descriptor; raises `BlockingIOError` when another holds it."""
+        """Take an exclusive lock that ends with the descriptor; raises `BlockingIOError` if another holds it."""
         ...
 
 
-# A datagram of gossip fits an Ethernet frame; what has more was not sent by one of us.
+# Gossip's datagrams fit an Ethernet frame, so a larger one comes from another program.
 MOST_DATAGRAM_BYTES = 4096
 
-# How long a connection that was begun here waits for the peer's kernel to confirm what was sent, until it breaks: Linux
-# alone would try for a quarter of an hour, with pauses of up to two minutes, in which a machine that is back, or to be
-# reached again, is not asked.
+# Time that an outgoing connection waits for the peer's kernel to confirm sent data before it breaks. Linux alone would
+# retry for a quarter of an hour, with pauses of up to two minutes; so a machine that is back would not be tried soon.
 UNCONFIRMED_S = 5
 
 
 def is_link_local(host: str) -> bool:
-    """Whether it is an IPv6 address that leads nowhere without its interface, which an `Address` does not have."""
+    """Return True for an IPv6 address that is unusable without its interface, which an `Address` lacks."""
     try:
         return ":" in host and ipaddress.ip_address(host).is_link_local
     except ValueError:
@@ -196,52 +196,52 @@ class Listener(Protocol):
     """A bound, listening, non-blocking TCP socket."""
 
     def fileno(self) -> int:
-        """Its descriptor, of the `Sockets` that it came from."""
+        """Return the descriptor, valid for the `Sockets` of its origin."""
         ...
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens; an IPv6 address has more behind that."""
+        """Return the listening address; for IPv6, more fields follow."""
         ...
 
     def close(self) -> None:
-        """Stop listening; again does nothing."""
+        """Stop listening; closing twice is harmless."""
         ...
 
 
 class HasFileno(Protocol):
-    """A descriptor's owner."""
+    """The owner of a descriptor."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
         ...
 
 
 class Datagrams(Protocol):
-    """A bound, non-blocking UDP socket.  Addresses are numeric; an IPv4 one stays one on an IPv6 socket."""
+    """A bound, non-blocking UDP socket. Addresses are numeric; an IPv4 address stays so on an IPv6 socket."""
 
     def fileno(self) -> int:
-        """Its descriptor, of the `Sockets` that it came from."""
+        """Return the descriptor, valid for the `Sockets` of its origin."""
         ...
 
     @property
     def lost(self) -> int:
-        """Datagrams that the system threw away because nobody had room for them, so far."""
+        """The number of datagrams that the system dropped for lack of room, so far."""
         ...
 
     def reaches(self, to: Address) -> bool:
-        """Whether it can send to addresses of that family."""
+        """Return True if the socket can send to that address family."""
         ...
 
     def send(self, packet: bytes, to: Address) -> None:
-        """Send it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
+        """Send a datagram. Raises `OSError` if the system refuses it, `BlockingIOError` if it has no room now."""
         ...
 
     def receive(self) -> tuple[bytes, Address]:
-        """The next datagram, up to `MOST_DATAGRAM_BYTES` of it; raises `BlockingIOError` when none waits."""
+        """Return the next datagram, cut at `MOST_DATAGRAM_BYTES`; raises `BlockingIOError` if none waits."""
         ...
 
     def close(self) -> None:
-        """Stop receiving; again does nothing."""
+        """Stop receiving; closing twice is harmless."""
         ...
 
 
@@ -249,72 +249,72 @@ class Stream(Protocol):
     """A connection."""
 
     async def send_all(self, data: bytes) -> None:
-        """All of it.  Raises `OSError` when it breaks."""
+        """Send all of `data`. Raises `OSError` if the connection breaks."""
         ...
 
     async def receive_some(self, most_bytes: int) -> bytes:
-        """What has come, at least one byte; nothing at its end.  Raises `OSError` when it breaks."""
+        """Return received bytes, at least one; empty at the end. Raises `OSError` if the connection breaks."""
         ...
 
     def detach(self) -> object:
-        """What a serving loop goes on with, of the same `Sockets`; this is of no use any more."""
+        """Return the socket for a serving loop of the same `Sockets`; this stream is unusable afterwards."""
         ...
 
     async def aclose(self) -> None:
-        """Ends it."""
+        """Close the connection."""
         ...
 
 
 class EventLoop(Protocol):
-    """The loop that wakes tasks, for a serving loop that sleeps in its place; it does so until `close`."""
+    """The loop that wakes tasks, for a serving loop that sleeps in its place until `close`."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable when something has come that a task waits for."""
+        """Return a descriptor that is readable when an event for a task has arrived."""
         ...
 
     def sleep_by(self, rest: Callable[[float], None]) -> None:
-        """Call `rest(seconds)` instead of sleeping so long; it returns earlier when `fileno` is readable."""
+        """Call `rest(seconds)` instead of sleeping; it returns earlier if `fileno` becomes readable."""
         ...
 
     def close(self) -> None:
-        """Have it sleep itself again."""
+        """Let the loop sleep by itself again."""
         ...
 
 
 class Sockets(Protocol):
-    """Where sockets come from, and how one waits for them."""
+    """The maker of sockets, and the means to wait for them."""
 
     def listen(self, host: str, port: int, backlog: int) -> Listener:
-        """A listener; port 0 lets the system choose."""
+        """Return a listener; port 0 lets the system choose."""
         ...
 
     def datagrams(self, host: str, port: int) -> Datagrams:
-        """A UDP socket at a numeric address."""
+        """Return a UDP socket at a numeric address."""
         ...
 
     async def wait_readable(self, source: HasFileno) -> None:
-        """Returns when there is something to accept or to receive."""
+        """Return when there is something to accept or to receive."""
         ...
 
     async def event_loop(self) -> EventLoop | None:
-        """The loop that `wait_readable` sleeps in, if a serving loop may sleep in its place."""
+        """Return the loop in which `wait_readable` sleeps, or None if a serving loop may not sleep in its place."""
         ...
 
     async def connect(self, to: Address) -> Stream:
-        """A connection to a numeric address.  Raises `OSError`."""
+        """Connect to a numeric address. Raises `OSError`."""
         ...
 
     async def resolve(self, name: Address) -> list[Address]:
-        """What a name stands for: numeric addresses.  Raises `OSError` when nobody knows."""
+        """Return the numeric addresses of a name. Raises `OSError` if they are unknown."""
         ...
 
     def source_towards(self, to: Address) -> str:
-        """This machine's own address on the way to a numeric one; nothing is sent.  Raises `OSError`: no way there."""
+        """Return this machine's address on the way to a numeric one; sends nothing. Raises `OSError`: no route."""
         ...
 
 
 class Threads(Protocol):
-    """Where work goes that blocks."""
+    """Worker threads, for blocking calls."""
 
     async def run(
         self,
@@ -323,32 +323,32 @@ class Threads(Protocol):
         limiter: trio.CapacityLimiter | None = None,
         abandon_on_cancel: bool = False,
     ) -> _Result:
-        """What `function` returns in a worker thread.
+        """Return the result of `function` in a worker thread.
 
-        A cancelled caller waits for its end, unless `abandon_on_cancel`: then the thread goes on without it.
+        A cancelled caller waits for its end, unless `abandon_on_cancel`: then the thread goes on alone.
         """
         ...
 
 
 class Memory(Protocol):
-    """What the machine has."""
+    """The memory of the machine."""
 
     def room(self) -> Room | None:
-        """The room that the narrowest limit leaves to the files that this process maps; None: nothing is known."""
+        """Return the room that the narrowest limit leaves for files mapped by this process; None: unknown."""
         ...
 
 
 class Signals(Protocol):
-    """What people and their tools tell a process."""
+    """Signals from people and their tools."""
 
     def receive(self, *numbers: signal.Signals) -> contextlib.AbstractContextManager[AsyncIterator[int]]:
-        """The signals that arrive from now on until the block ends; they do not do what they did."""
+        """Receive the signals that arrive until the block ends, instead of their usual effect."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a node is given of the world."""
+    """The world of a node: its access to clocks, files, sockets and the rest."""
 
     clock: Clock
     random: random.Random

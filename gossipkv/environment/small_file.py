@@ -1,8 +1,8 @@
-"""Small files that people write: settings, certificates, and those that their owner alone may read: keys, users.
+"""Small files that people write: settings, certificates, and private ones for their owner only (keys, users).
 
-No more of a file is read than its kind may have.  A private file is refused while anybody but its owner may read or
-write it.  A file of root with mode 0440 may be of a group of this process: so secrets are mounted for users that are
-not root.  It is replaced as a whole: beside it, synced, renamed.  Everything here blocks.
+A read takes at most the maximum size of the file's kind. A private file is refused while anybody but its owner may read
+or write it. A file of root with mode 0440 may belong to a group of this process, since secrets for users other than
+root are mounted so. Files are replaced as a whole: written beside, synced, renamed. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _SECRET: Final = 0o440
 
 
 class Kind(NamedTuple):
-    """What a file is, for messages; how long it may be; and what to do beside `chmod` if others could read it."""
+    """A kind of file: its name in messages, its maximum size, and advice besides `chmod` if others could read it."""
 
     name: str
     most_bytes: int
     advice: str = ""
-    is_private: bool = True  # Else it may be a pipe as well, and anybody may read it.
+    is_private: bool = True  # Otherwise it may also be a pipe, and readable by anybody.
 
 
 def read_text(path: Path, kind: Kind) -> str:
     """Return the text of a file of this kind.
 
     Raises:
-        ConfigError: as `read`, or it is no text.
+        ConfigError: as `read`, or the file is not text.
     """
     try:
         return read(path, kind).decode()
@@ -48,7 +48,7 @@ def read(path: Path, kind: Kind) -> bytes:
     """Return the content of a file of this kind.
 
     Raises:
-        ConfigError: it cannot be read, or is too long.  A private file: others may read it, or it is no regular file.
+        ConfigError: the file cannot be read, or is too long; or a private file is readable by others, or not regular.
     """
     try:
         with open(path, "rb", opener=_open_at_once if kind.is_private else None) as file:
@@ -73,21 +73,21 @@ def _check_private(path: Path, kind: Kind, found: os.stat_result) -> None:
 
 
 def _is_secret_of_group(found: os.stat_result) -> bool:
-    """True if root alone and a group of this process may read a file, and nobody may write it."""
+    """Return True if only root and a group of this process may read the file, and nobody may write it."""
     is_ours = found.st_uid == 0 and found.st_gid in {os.getegid(), *os.getgroups()}
     return is_ours and stat.S_IMODE(found.st_mode) == _SECRET
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """A named pipe would wait for its writer."""
+    """Open without blocking, since a named pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Puts `text` at `path`, for its owner alone, in place of what was there; the owner stays who it was.
+    """Replace the file at `path`, readable by its owner only; the owner stays the same.
 
     Raises:
-        OSError: the system refused; the old file stands.
+        OSError: the system refused; the old file remains.
     """
     target = path.resolve()  # A link stays a link.
     beside = target.with_name(f"{target.name}.tmp")
@@ -107,7 +107,7 @@ def write_text(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def _keep_owner(descriptor: int, before: os.stat_result) -> None:
-    """What the superuser edits, the node must still be able to read: as its owner, or as its group."""
+    """Keep the owner, or root's group, so that the node can still read a file that the superuser edits."""
     if before.st_uid != os.geteuid():
         os.fchown(descriptor, before.st_uid, before.st_gid)
     elif before.st_uid == 0 and stat.S_IMODE(before.st_mode) == _SECRET:
@@ -116,18 +116,18 @@ def _keep_owner(descriptor: int, before: os.stat_result) -> None:
 
 
 def edit(path: Path, kind: Kind, change: Callable[[str], str], *, makes: bool = False) -> bool:
-    """Replace the file by what `change` makes of its text; whether that differs.  `makes`: where none is, of no text.
+    """Replace a file by `change` of its text; returns True if it differs. `makes`: a missing file counts as empty.
 
-    Two who edit at once do so one after the other.
+    Concurrent edits run one after the other.
 
     Raises:
-        ConfigError: see `read_text`; and whatever `change` raises: the old file stands.
-        OSError: the system refused; the old file stands.
+        ConfigError: see `read_text`; and any error of `change`: the old file remains.
+        OSError: the system refused; the old file remains.
     """
     target = path.resolve()
     directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)  # And not the file, which another one is about to replace.
+        fcntl.flock(directory, fcntl.LOCK_EX)  # The file itself is about to be replaced, so its lock would not help.
         before = "" if makes and not target.exists() else read_text(target, kind)
         after = change(before)
         if after != before:

@@ -1,11 +1,10 @@
-"""Trio's loop, as one sees it that sleeps in its place.
+"""Trio's loop, for a serving loop that sleeps in its place.
 
-A serving loop that waits for its own connections saves a request Trio's way to sleep and back, half of its processor
-time, if it sleeps itself, beside the descriptor that Trio would sleep at, exactly where and as long as Trio would.  For
-that it stands where Trio has its epoll object, of which Trio knows nothing; so this is the one place that knows the
-private names.  If they are gone, or of another kind, or Trio does not sleep by them, or is a guest of another loop,
-`find_loop` finds none and leaves everything as it was.  What else stands on it is shown by
-`tests/unit/environment/test_trio_loop_slow.py` and by the tests of the pump.
+A serving loop that sleeps by itself, with Trio's descriptor among its own, spares each request the way through Trio's
+sleep, half of its processor time. It sleeps exactly where and as long as Trio would. For that it replaces Trio's epoll
+object, without Trio's knowledge; only this module knows the private names. `find_loop` returns None and changes nothing
+if they are missing or of another kind, if Trio does not sleep by them, or if Trio is a guest of another loop. The
+assumptions are tested in `tests/unit/environment/test_trio_loop_slow.py` and the tests of the pump.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EPOLL: Final = "_epoll"  # Trio's own object, which what manages its descriptors asks by this name.
+_EPOLL: Final = "_epoll"  # Trio's manager of descriptors finds its epoll object by this name.
 
 _Events = list[tuple[int, int]]
 
 
 class _Epoll(Protocol):
-    """What Trio asks, and what it does with the rest of it."""
+    """The methods that Trio calls; all other attributes are delegated."""
 
     def fileno(self) -> int: ...
     def poll(self, timeout: float, most: int, /) -> _Events: ...
@@ -34,7 +33,7 @@ class _Epoll(Protocol):
 
 @final
 class TrioLoop:
-    """The loop that this thread runs; it is asked through this one from its making until `close`."""
+    """The loop of this thread, which calls this object instead of epoll from its creation until `close`."""
 
     def __init__(self, manager: object) -> None:
         self._manager = manager
@@ -44,19 +43,19 @@ class TrioLoop:
         setattr(manager, _EPOLL, self)
 
     def sleep_by(self, rest: Callable[[float], None]) -> None:
-        """Call `rest(seconds)` instead of sleeping so long; it returns earlier when `fileno` is readable."""
+        """Call `rest(seconds)` instead of sleeping; it returns earlier if `fileno` becomes readable."""
         self._rest = rest
 
     def close(self) -> None:
-        """Have Trio sleep itself again."""
+        """Let Trio sleep by itself again."""
         setattr(self._manager, _EPOLL, self._epoll)
 
     def fileno(self) -> int:
-        """The descriptor that Trio sleeps at: it tells of signals and of the ends of threads, too."""
+        """Return the descriptor at which Trio sleeps; it also signals signals and the ends of threads."""
         return self._epoll.fileno()
 
     def poll(self, timeout: float, most: int, /) -> _Events:
-        """What Trio asks for: what has come, after `timeout` seconds at most."""
+        """Return the events of the descriptors, after `timeout` seconds at most; Trio calls this."""
         self.was_asked = True
         if self._rest is None:
             return self._epoll.poll(timeout, most)
@@ -73,7 +72,7 @@ class TrioLoop:
 
 
 async def find_loop(name: str = "trio._core._run") -> TrioLoop | None:
-    """The loop of this thread, by Trio's module of that name; None: it is none that one could sleep for."""
+    """Return the loop of this thread, by the name of Trio's module; None if it cannot be replaced."""
     try:
         runner = import_module(name).GLOBAL_RUN_CONTEXT.runner
         if runner.is_guest or not isinstance(getattr(runner.io_manager, _EPOLL), select.epoll):
@@ -82,7 +81,7 @@ async def find_loop(name: str = "trio._core._run") -> TrioLoop | None:
     except (ImportError, AttributeError):
         return None
     try:
-        await trio.lowlevel.checkpoint()  # Trio looks at what has come.
+        await trio.lowlevel.checkpoint()  # Trio polls here.
     except BaseException:
         found.close()
         raise

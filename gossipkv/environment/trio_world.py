@@ -1,4 +1,4 @@
-"""The world as it is: what production has behind the seam (`gossipkv.environment.seam`), Trio's part of it included."""
+"""The real world behind the seam (`gossipkv.environment.seam`), including Trio's part."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
-_SO_RCVBUFFORCE: Final = 33  # Linux' beyond net.core.rmem_max, for whoever may administer the network.
-_SO_MEMINFO: Final = 55  # Linux' nine counters of a socket, of which the last is of what was thrown away.
+_SO_RCVBUFFORCE: Final = 33  # Linux: exceeds net.core.rmem_max, for processes that may administer the network.
+_SO_MEMINFO: Final = 55  # Linux: nine counters of a socket; the last one counts dropped datagrams.
 _MEMINFO: Final = struct.Struct("9I")
 
-# All of a cluster of a thousand may speak in one moment; a small packet takes up to 800 bytes of a buffer.
+# All nodes of a cluster of a thousand may send at once; a small packet takes up to 800 bytes of the buffer.
 RECEIVE_BUFFER_BYTES: Final = 2 << 20
 
-# Names looked up at once.  While a name service hangs, each keeps a thread, whoever has ceased to wait for it: a few of
-# their own, not those that files are read in.
+# Concurrent name lookups. While a name service hangs, each keeps a thread, even without a waiter; so lookups have a few
+# threads of their own, separate from those that read files.
 MOST_LOOKUPS: Final = 16
 
-_MAPPED: Final = "::ffff:"  # Before an IPv4 address on an IPv6 socket.
+_MAPPED: Final = "::ffff:"  # Prefix of an IPv4 address on an IPv6 socket.
 
 
 class RealDatagrams:
@@ -50,7 +50,8 @@ class RealDatagrams:
 
     def __init__(self, host: str, port: int) -> None:
         self._has_ipv6 = ":" in host
-        self._families = (not self._has_ipv6 or ipaddress.ip_address(host).is_unspecified, self._has_ipv6)  # IPv4, 6.
+        # IPv4, IPv6.
+        self._families = (not self._has_ipv6 or ipaddress.ip_address(host).is_unspecified, self._has_ipv6)
         self._socket = socket.socket(socket.AF_INET6 if self._has_ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._enlarge()
@@ -122,7 +123,7 @@ class RealSockets:
 
     def __init__(self) -> None:
         self._lookups = trio.CapacityLimiter(MOST_LOOKUPS)
-        self._looked_up: set[Address] = set()  # Right now, in threads.
+        self._looked_up: set[Address] = set()  # Lookups running in threads.
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
         deadline = monotonic() + name_service.LISTEN_TIMEOUT_S
@@ -166,17 +167,17 @@ class RealSockets:
             raise OSError(errno.EALREADY, "the name service has not answered yet")
         try:
             try:
-                found = _addresses(name, socket.AI_NUMERICHOST)  # It asks nobody.
+                found = _addresses(name, socket.AI_NUMERICHOST)  # A numeric host needs no name service.
             except socket.gaierror:
                 found = await trio.to_thread.run_sync(
                     self._look_up, name, abandon_on_cancel=True, limiter=self._lookups
                 )
-        except UnicodeError as error:  # A name that no name service could know.
+        except UnicodeError as error:  # No name service could know this name.
             raise OSError(str(error)) from error
         return list(dict.fromkeys(address for address in found if not is_link_local(address.host)))
 
     def _look_up(self, name: Address) -> list[Address]:
-        """Look it up in a thread; until that has ended, nobody starts another for the name."""
+        """Look a name up in a thread; until the thread ends, no other lookup of the name starts."""
         self._looked_up.add(name)
         try:
             return _addresses(name)
@@ -196,7 +197,7 @@ def _addresses(name: Address, flags: int = 0) -> list[Address]:
 
 
 def _unmapped(host: str) -> str:
-    """An IPv4 address as one, also when an IPv6 socket shows it: nodes know each other by one form."""
+    """Return an IPv4 address in its own form, even if an IPv6 socket shows it: nodes use one form."""
     return host.removeprefix(_MAPPED) if "." in host else host
 
 
@@ -221,7 +222,7 @@ class RealSignals:
 
 
 def real() -> Environment:
-    """The world as it is."""
+    """Return the real world."""
     return Environment(
         RealClock(), random.SystemRandom(), RealFiles(), RealSockets(), RealThreads(), RealSignals(), RealMemory()
     )

@@ -1,14 +1,14 @@
-"""Processes: the children of a node and of the launcher, and what each process says of itself.
+"""Processes: children of a node and of the launcher, and a process's own reports.
 
 Read in this order:
 
-    leash.py        a process on it dies with whoever started it; work in a copy of a process that has imported already
-    program.py      how a program of ours is started, speaks over pipes, and how it ended
-    passing.py      descriptors that one passes to another
-    child.py        a program of ours that a node runs: started, heard, ended
-    pace.py         how fast it may read
-    niceness.py     others come first
-    usage.py        what this process takes of the machine, and what another does, seen from outside
-    logs.py         what it says: lines with fields on standard error
+    leash.py        kills a process when its starter dies; runs work in a fork of a process that has imported already
+    program.py      starts a program of ours, speaks over pipes, describes its end
+    passing.py      passes descriptors to another process
+    child.py        a program of ours that a node runs: started, read, ended
+    pace.py         a rate limit
+    niceness.py     low priority
+    usage.py        resources used by this process, and by another one seen from outside
+    logs.py         log lines with fields on standard error
     streams.py      standard output and error that never wait for their reader
 """

@@ -1,7 +1,7 @@
-"""A child of a node, under Trio: a program of ours that is told what to do on standard input.
+"""A child of a node, under Trio: a program of ours with its orders on standard input.
 
-However the block ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
-for before that, and its leash is cut when the node itself dies.
+However the block ends (success, an error, a killed child, cancellation), no process is left: the child is killed and
+awaited first, and its leash is cut if the node itself dies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gossipkv.processes.program import command, environment
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-# Of what a child says on standard error, enough for a traceback.
+# Kept end of a child's standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
 
-# A fixed threshold: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks
-# of a SequenceFile or as values, up to two and a half times what is in use.
+# The threshold is fixed, since glibc raises it after each large buffer that is freed. It then keeps holes as large as
+# the blocks of a SequenceFile or as values, up to two and a half times the memory in use.
 #
-# So fixed, it would give back what lies free at the end of its memory after nearly each buffer, and have it anew: that
-# is where the pages are that a child should keep.
+# With the fixed threshold alone, glibc would return the free end of its memory after nearly each buffer, and request it
+# again: those are the pages that a child should keep.
 MMAP_THRESHOLD_BYTES = 1 << 20
 TRIM_THRESHOLD_BYTES = 4 << 20
 ALLOCATION: Final = {
@@ -35,9 +35,9 @@ ALLOCATION: Final = {
 
 @contextlib.asynccontextmanager
 async def running(module: str, *, descriptors: Sequence[int] = ()) -> AsyncIterator[tuple[trio.Process, int]]:
-    """Run a module as a program as long as the block lasts; yields it, and the leash that it is to wear.
+    """Run a module as a program for the duration of the block; yields its process and the leash it must wear.
 
-    It has these `descriptors` by their numbers, beside those of its streams.
+    The program has these `descriptors`, by their numbers, besides those of its streams.
 
     Raises:
         OSError: no process can be started.
@@ -50,7 +50,7 @@ async def running(module: str, *, descriptors: Sequence[int] = ()) -> AsyncItera
             stderr=subprocess.PIPE,
             env={**environment(), **ALLOCATION},
             pass_fds=(worn, *descriptors),
-            start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its children itself.
+            start_new_session=True,  # A Ctrl-C in the terminal goes to the node only, which ends its children itself.
         )
         started()
         try:
@@ -60,25 +60,25 @@ async def running(module: str, *, descriptors: Sequence[int] = ()) -> AsyncItera
 
 
 async def collect_errors(process: trio.Process, errors: list[bytes]) -> None:
-    """Keep the end of what it says on standard error."""
+    """Keep the end of the child's standard error."""
     assert process.stderr is not None
     async for part in process.stderr:
         errors[:] = [(b"".join(errors) + part)[-STDERR_TAIL_BYTES:]]
 
 
 def last_line(errors: list[bytes]) -> str:
-    """Return a colon and the last line of what was collected, or nothing."""
+    """Return a colon and the last collected line, or an empty string."""
     said = b"".join(errors).decode("utf-8", "replace").strip().rpartition("\n")[2]
     return f": {said}" if said else ""
 
 
 async def _end(process: trio.Process) -> None:
     with trio.CancelScope(shield=True):
-        process.kill()  # Does nothing to one that has ended.
+        process.kill()  # Does nothing to an ended process.
         await process.wait()
         assert process.stdout is not None
         with contextlib.suppress(trio.ClosedResourceError):
-            while await process.stdout.receive_some():  # Until what it has forked is gone as well.
+            while await process.stdout.receive_some():  # Wait until its forks are gone as well.
                 pass
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:

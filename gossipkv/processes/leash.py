@@ -1,11 +1,11 @@
-"""A leash: a process on it is killed by the kernel when whoever holds the other end is gone, however that ended.
+"""A leash: the kernel kills the process on it when the holder of the other end is gone, however that ended.
 
-The leash is a pipe that nobody writes to.  Its reading end, which only the process on the leash keeps, is set to send
-SIGKILL when the last writer goes, and only the holder has the writing end.  Three other ways were looked at:
+The leash is a pipe that nobody writes to. Only the process on the leash keeps the reading end, which sends SIGKILL when
+the last writer goes; only the holder has the writing end. Three alternatives were rejected:
 
-* PR_SET_PDEATHSIG follows the *thread* that started the process: a worker thread that ends takes the child with it.
+* PR_SET_PDEATHSIG follows the *thread* that started the process: the end of a worker thread kills the child.
 * A handler at exit does not run when the holder is killed.
-* SIGIO, the signal that a pipe sends if nothing else is asked for, does not end a process that is stopped (SIGSTOP).
+* SIGIO, the pipe's default signal, does not end a stopped process (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Leash(NamedTuple):
-    """The two ends of one leash: descriptors."""
+    """The two ends of a leash, as descriptors."""
 
     worn: int  # For the process that is to die.
-    held: int  # Closed by the kernel when the holder ends; nobody else may have it.
+    held: int  # Closed by the kernel when the holder ends; no other process may have it.
 
 
 def braid() -> Leash:
-    """A new leash; programs that this process starts get neither end unless it passes one on."""
+    """Return a new leash; programs that this process starts inherit neither end unless it is passed on."""
     leash = Leash(*os.pipe2(os.O_CLOEXEC))
     _held.add(leash.held)
     return leash
@@ -46,7 +46,7 @@ def let_go(held: int) -> None:
 
 @contextmanager
 def held() -> Iterator[tuple[int, Callable[[], None]]]:
-    """Hold a leash as long as the block lasts: the end to pass to a process, and what to call when that has started."""
+    """Hold a leash for the duration of the block; yields the end for a process, and a callback for its start."""
     leash = braid()
     with ExitStack() as stack:
         stack.callback(let_go, leash.held)
@@ -56,7 +56,7 @@ def held() -> Iterator[tuple[int, Callable[[], None]]]:
 
 
 def _forget() -> None:
-    """Let go of all in the child of a fork, which may live longer than the holder."""
+    """Release all leashes in a forked child, which may live longer than the holder."""
     for held in tuple(_held):
         let_go(held)
 
@@ -66,26 +66,26 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def wear(worn: int) -> None:
-    """Have this process, and the program it may become, killed when the other end is closed."""
+    """Make the kernel kill this process, and the program it may become, when the other end is closed."""
     fcntl.fcntl(worn, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(worn, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(worn, fcntl.F_SETFL, fcntl.fcntl(worn, fcntl.F_GETFL) | os.O_ASYNC)
-    if is_cut(worn):  # It was cut before the kernel was told.
+    if is_cut(worn):  # The leash was cut before the kernel was told.
         signal.raise_signal(signal.SIGKILL)
 
 
 def is_cut(worn: int) -> bool:
-    """Whether the holder is gone."""
+    """Return True if the holder is gone."""
     poll = select.poll()
     poll.register(worn, 0)
     return bool(poll.poll(0))
 
 
 def run_apart(work: Callable[[], int]) -> int:
-    """Do this in a copy of this process, which has one thread and has imported already, and wait for its end.
+    """Run `work` in a fork of this process, which must have one thread, and wait for its end.
 
-    Returns what `work` did, which is the copy's exit status: 1 if it raised; below zero, the signal that killed it.  It
-    leads a session, so that its priority is its own, and dies with this process.
+    Returns the result of `work` as the fork's exit status: 1 if it raised; below zero, the signal that killed it. The
+    fork leads a session, so its priority is its own, and dies with this process.
     """
     with held() as (worn, started):
         copy = os.fork()
@@ -102,7 +102,7 @@ def _run(work: Callable[[], int], worn: int) -> NoReturn:
         os.setsid()
         wear(worn)
         status = work()
-    except BaseException:  # noqa: BLE001  Whatever it is, it must not run on into what the other does.
+    except BaseException:  # noqa: BLE001  # Any error must not let the fork run on into the caller's code.
         traceback.print_exc()
     finally:
         sys.stderr.flush()

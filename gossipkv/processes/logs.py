@@ -1,7 +1,7 @@
 """Logging: lines with fields on standard error, as text for people or JSON for a collector.
 
-A node does its work whatever becomes of its log.  A line goes into a queue (`streams`), and is lost if its reader takes
-too few (`log_lost`).  Lines of one event are limited (`log_limited`), and so are tracebacks of one place.
+A node works regardless of its log. Lines go into a queue (`streams`), and are lost if its reader takes too few
+(`log_lost`). Lines per event are limited (`log_limited`), and so are tracebacks per place.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ RESET, BOLD, DIM, CYAN, MAGENTA = "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[36m", "
 LEVEL_COLOURS: Final = {"debug": "\x1b[1;32m", "info": "\x1b[1;32m", "warning": "\x1b[1;33m"}
 ERROR_COLOUR: Final = "\x1b[1;31m"
 LEVEL_WIDTH: Final = len("critical")
-QUOTED: Final = frozenset(" =\"'")  # A value with one of these would not be told from its neighbours.
-BELOW: Final = "exception"  # The field whose lines stand below the line.
+QUOTED: Final = frozenset(" =\"'")  # A value with one of these could not be told from its neighbours.
+BELOW: Final = "exception"  # The field that is printed below the line.
 
 
 @final
 class _Lines(logging.Handler):
-    """Writes lines to a descriptor, as many as the limits let through."""
+    """Writes lines to a descriptor, within the limits."""
 
     def __init__(self, descriptor: int, form: Callable[[logging.LogRecord], str]) -> None:
         super().__init__()
         self._form = form
         self._limits = Limits()
-        self._guard = threading.Lock()  # Of the limits: threads log, too.
+        self._guard = threading.Lock()  # Guards the limits, since threads log, too.
         self._log = Log(f"{ROOT}.log")
         self.stream = Stream(descriptor, self._tell_left_out)
         self.addFilter(self._lets)
@@ -68,7 +68,7 @@ class _Lines(logging.Handler):
 
 
 def configure(level: str, form: str) -> None:
-    """Let this process never wait for the readers of its standard streams; its loggers write lines to standard error.
+    """Make writes to standard streams never wait for a reader, and send the loggers' lines to standard error.
 
     Lines of `level` and above are written, in `form` (`text` or `json`).
     """
@@ -78,7 +78,7 @@ def configure(level: str, form: str) -> None:
 
 
 def write_to(descriptor: int, form: Callable[[logging.LogRecord], str], level: str = "debug") -> Stream:
-    """Send the lines of all loggers of this process, of `level` and above, to a descriptor and nowhere else."""
+    """Send the lines of all loggers of this process, of `level` and above, to a descriptor only."""
     root = logging.getLogger(ROOT)
     handler = _Lines(descriptor, form)
     root.handlers = [handler]
@@ -88,7 +88,7 @@ def write_to(descriptor: int, form: Callable[[logging.LogRecord], str], level: s
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file, the line and the kind of an error, as one word for where it was raised."""
+    """Return file, line and type of an error as one word for the place where it was raised."""
     trace, where = error.__traceback__, "nowhere"
     while trace is not None:
         where, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
@@ -96,7 +96,7 @@ def place_of(error: BaseException) -> str:
 
 
 def told(record: logging.LogRecord) -> dict[str, object]:
-    """Return the fields of a record, its traceback as text among them."""
+    """Return the fields of a record, including its traceback as text."""
     fields = dict(fields_of(record))
     if record.exc_info is not None and record.exc_info[1] is not None:
         fields[BELOW] = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
@@ -104,13 +104,13 @@ def told(record: logging.LogRecord) -> dict[str, object]:
 
 
 def as_json(record: logging.LogRecord) -> str:
-    """Return a line for a collector: an object."""
+    """Return a line for a collector: a JSON object."""
     line = {"timestamp": _time(record), "level": record.levelname.lower(), "event": record.msg, **told(record)}
     return json.dumps(line, default=repr, ensure_ascii=False)
 
 
 def as_text(record: logging.LogRecord, paint: Callable[[str, str], str] = lambda _, text: text) -> str:
-    """Return a line for people, and below it a traceback if there is one."""
+    """Return a line for people, with the traceback below, if there is one."""
     fields = told(record)
     below = fields.pop(BELOW, None)
     level = record.levelname.lower()
@@ -125,7 +125,7 @@ def as_text(record: logging.LogRecord, paint: Callable[[str, str], str] = lambda
 
 
 def coloured(record: logging.LogRecord) -> str:
-    """Return the same for a terminal that has colours."""
+    """Return the line for people with colours for a terminal."""
     return as_text(record, lambda colour, text: f"{colour}{text}{RESET}")
 
 
@@ -135,5 +135,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str:
-    """Return a value as it is, if that is one word and nothing in it commands a terminal."""
+    """Return a value unchanged if it is one word without control characters, else its repr."""
     return value if isinstance(value, str) and value.isprintable() and not QUOTED & set(value) else repr(value)

@@ -1,9 +1,9 @@
-"""Low priority: a child process that works beside a serving node, and how far it can be taken back.
+"""Low priority for a child process beside a serving node, and how far it can be raised again.
 
-Without privileges a process that has become nice stays so, and one of SCHED_IDLE stays idle (RLIMIT_NICE is 0 where
-nobody has set it).  What can be taken back by anybody is the niceness of a session, on a kernel that schedules session
-against session (sched(7), autogroup): most desktops and laptops, and no process in a control group of its own, as
-services and containers are.  A kernel of that kind heeds a process's niceness only within its session.
+Without privileges a process cannot lower its niceness or leave SCHED_IDLE (RLIMIT_NICE is 0 by default). Anybody can
+reset the niceness of a session, if the kernel schedules sessions against each other (sched(7), autogroup). This holds
+on most desktops and laptops, but not in a control group of its own, as services and containers have. Such a kernel
+applies a process's niceness only within its session.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import os
 from pathlib import Path
 from typing import Final
 
-# Others come first: beside a busy one, a process of this niceness gets about a thirtieth of a core.
+# Beside a busy process, a process of this niceness gets about a thirtieth of a core.
 NICENESS: Final = 15
 
 
 def give_way(process: int) -> bool:
-    """Let others come before this process from now on.
+    """Give this process low priority from now on.
 
-    The niceness of its session follows if it leads one: each build runs in a session of its own.  Returns
-    whether all is done; if not, ask again a moment later: the kernel changes sessions one by one, with pauses between.
+    The niceness of its session follows if it leads one: each build runs in a session of its own. Returns True if done;
+    if not, ask again a moment later: the kernel changes sessions one by one, with pauses between.
     """
     with contextlib.suppress(ProcessLookupError):
         os.setpriority(_whole(process), process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
@@ -29,24 +29,24 @@ def give_way(process: int) -> bool:
 
 
 def take_back(process: int) -> bool:
-    """Undo `give_way` as far as the system lets us; returns as that does."""
+    """Undo `give_way` as far as the system allows; returns True as that does."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.setpriority(_whole(process), process, os.getpriority(os.PRIO_PROCESS, 0))
     return _set_session(process, 0)
 
 
 def _whole(process: int) -> int:
-    """What names all of its threads: its group, if it leads one; else there is only the one that began."""
+    """Return the selector of all threads: the process's group if it leads one; otherwise only the first thread."""
     return os.PRIO_PGRP if os.getpgid(process) == process else os.PRIO_PROCESS
 
 
 def _set_session(process: int, niceness: int) -> bool:
-    """Whether it is so, or never can be."""
+    """Set a session's niceness; returns False if it must be tried again."""
     try:
         if os.getsid(process) == process:
             Path(f"/proc/{process}/autogroup").write_text(str(niceness))
     except BlockingIOError:
         return False
-    except OSError:  # Such a kernel is not this one, or the process has ended.
+    except OSError:  # The kernel has no autogroup, or the process has ended.
         pass
     return True

@@ -1,4 +1,4 @@
-"""A rate at which something may be read, in bytes a second."""
+"""A rate limit for reads, in bytes a second."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import final
 
 @final
 class Pace:
-    """Says how long to wait so that no more than so many bytes a second are read; a burst is one chunk."""
+    """Returns delays that keep reads within a rate; a burst is one chunk."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self.bytes_per_second = bytes_per_second
         self._free_at = 0.0
 
     def take(self, size_bytes: int, now: float) -> float:
-        """Seconds to wait before `size_bytes` are used."""
+        """Return the seconds to wait before `size_bytes` are used."""
         if self.bytes_per_second <= 0:
             self._free_at = now
             return 0.0

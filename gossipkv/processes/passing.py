@@ -1,10 +1,10 @@
-"""Descriptors that one process passes to another, each with bytes that belong to it, over a socket pair.
+"""Passing of descriptors to another process, each with some bytes, over a socket pair.
 
     data         the bytes, MOST_BYTES at most; may be none
     SCM_RIGHTS   one descriptor
 
-A message is whole or is not there (SOCK_SEQPACKET).  What has been sent waits in the socket, where whoever has either
-end finds it: a sender that keeps the other end takes back what nobody has received.
+A message is whole or absent (SOCK_SEQPACKET). Sent messages wait in the socket, where the holder of either end finds
+them: a sender that keeps the receiving end can take back messages that nobody has received.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Final, NamedTuple
 
 MOST_BYTES: Final = 128 << 10
 
-# A message must fit whole, with what the kernel adds; it takes twice what is asked for, of net.core.wmem_max.
+# A message must fit whole, with the kernel's overhead; the kernel doubles this size, within net.core.wmem_max.
 _BUFFER_BYTES: Final = 2 * MOST_BYTES
 
 _DESCRIPTOR: Final = struct.Struct("i")
 
 
 class Passed(NamedTuple):
-    """What was received."""
+    """A received message."""
 
-    descriptor: int | None  # Whoever receives it closes it.  None: no further one was free, and the kernel closed it.
+    descriptor: int | None  # The receiver closes it. None: no descriptor was free, and the kernel closed it.
     data: bytes
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Where to send and where to receive; neither waits, and programs that are started inherit neither.
+    """Return the sending and the receiving end; neither blocks, and started programs inherit neither.
 
     Raises:
         OSError: no descriptors are free.
@@ -42,18 +42,18 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(sender: socket.socket, descriptor: int, data: bytes) -> None:
-    """Pass it on; the sender's own descriptor stays open.
+    """Pass a descriptor on; the sender's own stays open.
 
     Raises:
-        BlockingIOError: too much waits to be received.
-        OSError: the system does not pass it on: too many descriptors are on their way, memory is short.
+        BlockingIOError: too many messages wait to be received.
+        OSError: the system refuses: too many descriptors are in transit, or memory is short.
     """
     assert len(data) <= MOST_BYTES, len(data)
     socket.send_fds(sender, [data], [descriptor])
 
 
 def receive(receiver: socket.socket) -> Passed | None:
-    """Return what has waited for longest; None: the sender is gone.
+    """Return the message that has waited longest; None: the sender is gone.
 
     Raises:
         BlockingIOError: nothing waits.

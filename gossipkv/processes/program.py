@@ -1,4 +1,4 @@
-"""Programs of ours: how one is started by this interpreter, how it speaks over pipes, and how it ended, in words."""
+"""Programs of ours: starting one by this interpreter, speaking over pipes, and describing its end."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 def command(module: str) -> list[str]:
-    """Return the command that runs a module as a program, and imports nothing from where it happens to stand."""
+    """Return the command that runs a module as a program, and imports nothing from the working directory."""
     return [sys.executable, "-P", "-m", module]
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return `environ`, in which it imports from where this process does, however this one was started."""
+    """Return `environ` with the import path of this process, however this process was started."""
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return {**environ, "PYTHONPATH": path}
 
 
 def how_it_ended(status: int | None) -> str:
-    """Return the end of a process in words, from its exit status: below zero, the signal that killed it."""
+    """Describe the end of a process from its exit status; below zero it is the signal that killed it."""
     return f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
 
 
 @final
 class Lines:
-    """Bytes as they come, cut into whole lines."""
+    """Received bytes, cut into whole lines."""
 
     __slots__ = ("_waiting",)
 
@@ -37,7 +37,7 @@ class Lines:
         self._waiting = b""
 
     def feed(self, part: bytes) -> list[bytes]:
-        """Return the lines that `part` makes whole, without their ends."""
+        """Return the lines that `part` completes, without their ends."""
         *lines, self._waiting = (self._waiting + part).split(b"\n")
         assert b"\n" not in self._waiting, self._waiting
         return lines

@@ -1,8 +1,8 @@
-"""Streams for standard output and standard error of a process that serves: a write never waits for the reader.
+"""Streams for standard output and error of a serving process: a write never waits for the reader.
 
-A pipe that nobody reads, a terminal stopped with Ctrl-S and a file system that hangs hold up a write for as long as
-they like.  So each stream has a queue of limited size and a thread that alone writes to the descriptor.  A full queue
-loses further lines, and so does a descriptor that takes none; the lost lines are counted.
+An unread pipe, a terminal stopped with Ctrl-S or a hung file system block a write indefinitely. So each stream has a
+bounded queue and a thread that alone writes to the descriptor. Further lines are lost if the queue is full, or if the
+descriptor accepts none; lost lines are counted.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TextIO, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_QUEUED_BYTES: Final = 1 << 20  # Some 5,000 lines: more than a node says in a day that is quiet.
+MAX_QUEUED_BYTES: Final = 1 << 20  # Some 5,000 lines: more than a node writes on a quiet day.
 LOOK_PERIOD_S: Final = 60.0
-LAST_WAIT_S: Final = 1.0  # The end of a process waits so long for its last lines; a full pipe does not hold it up.
+LAST_WAIT_S: Final = 1.0  # A process waits this long at its end for its last lines, even if a pipe is full.
 
 
 def mend_standard() -> None:
-    """Open standard descriptors that are closed, and let text of any language be written.
+    """Open closed standard descriptors, and let text of any language be written.
 
-    A file or a connection that got the number of a closed one would be written into.  Standard output then fails as it
-    does for other programs, and what is said on standard error goes nowhere.
+    Otherwise a file or connection that got the number of a closed one would be written into. Standard output then fails
+    like in other programs, and standard error discards its text.
     """
     for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         stream = getattr(sys, name)
-        if stream is None:  # The lowest number that is free is its own, since those before it are open.
+        if stream is None:  # The lowest free number is its own, since those before are open.
             descriptor = os.open(os.devnull, flags)
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # As long as the process.
@@ -41,7 +41,7 @@ def mend_standard() -> None:
 
 
 def flush_or_drop(stream: TextIO) -> None:
-    """Write what a stream has kept; if it cannot be written, that and all to come is dropped without an error."""
+    """Write a stream's buffer; if that fails, this and all later text is dropped without an error."""
     try:
         stream.flush()
     except OSError:
@@ -51,7 +51,7 @@ def flush_or_drop(stream: TextIO) -> None:
 
 
 class Batch(NamedTuple):
-    """Text that was queued, and how many lines were lost before it was taken."""
+    """Text taken from a queue, and the number of lines lost before."""
 
     data: bytes
     lost: int
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 
 @final
 class Backlog:
-    """A queue of text, MAX_QUEUED_BYTES at most."""
+    """A queue of text, at most MAX_QUEUED_BYTES."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -83,7 +83,7 @@ class Backlog:
         self._lost += lines
 
     def take(self) -> Batch:
-        """Return all that is queued and the number of lost lines; both are empty afterwards."""
+        """Return all queued text and the number of lost lines; both are reset."""
         batch = Batch(b"".join(self._parts), self._lost)
         self._parts, self._size_bytes, self._lost = [], 0, 0
         return batch
@@ -97,8 +97,9 @@ def _say_nothing(_lost: int, _now: float) -> None:
 class Stream(io.TextIOBase):
     """Text for a descriptor, written by a thread of its own.
 
-    `on_look` is called by that thread at least once in LOOK_PERIOD_S, at each write and before the end, with the number
-    of lines that were lost since the last call, and the time in seconds: inf at the end.  It may write to the stream.
+    That thread calls `on_look` at least once in LOOK_PERIOD_S, at each write and before the end. The arguments are the
+    number of lines lost since the last call, and the time in seconds, inf at the end. The callback may write to the
+    stream.
     """
 
     encoding = "utf-8"
@@ -131,7 +132,7 @@ class Stream(io.TextIOBase):
         return os.isatty(self._descriptor)
 
     def end(self) -> None:
-        """Wait until what is queued is written, LAST_WAIT_S at most."""
+        """Wait until queued text is written, at most LAST_WAIT_S."""
         with self._changed:
             self._is_over = True
             self._changed.notify()

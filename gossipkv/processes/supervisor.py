@@ -1,14 +1,14 @@
-"""What a supervisor is told: systemd's notification protocol, as `sd_notify(3)` has it.
+"""Messages to a supervisor: systemd's notification protocol, as in `sd_notify(3)`.
 
-A message is one datagram of lines `NAME=VALUE`, sent to the socket that NOTIFY_SOCKET names.  That is all, so it stands
-here: the packages that speak it are either bindings to libsystemd, which need a compiler, or have had no release for
-years, and none takes the variables from what child processes inherit.
+A message is one datagram of lines `NAME=VALUE`, sent to the socket named by NOTIFY_SOCKET. Existing packages are either
+bindings to libsystemd, which need a compiler, or had no release for years; and none removes the variables from the
+environment of child processes.
 
     READY=1     it does what it was started for            STOPPING=1  it has begun to end
     WATCHDOG=1  it lives; due each WATCHDOG_USEC            STATUS=...  what it does, in words
 
-A message that cannot be sent at once is not waited for: a supervisor that takes nothing must not hold up those who are
-served.  That the process is ready, or ends, is said again with the next one, or it would be killed for not being ready.
+Sending never blocks, since a supervisor that reads nothing must not delay clients. An unsent READY or STOPPING is
+repeated with the next message; otherwise the supervisor would kill the process as not ready.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# Between two looks at what the status has to say, where no watchdog wants to hear sooner.
+# Period of status messages, unless a watchdog needs them sooner.
 STATUS_PERIOD_S: Final = 10.0
 
-# Of the watchdog's time: `sd_watchdog_enabled(3)` asks for half, so that one message may come late.
+# Fraction of the watchdog's time: `sd_watchdog_enabled(3)` asks for half, so that one message may be late.
 _PART: Final = 0.5
 
 
 @final
 class Supervisor:
-    """Whoever watches this process; nobody, where no socket is named."""
+    """The process that watches this one; without an address there is none."""
 
     def __init__(self, address: str | None = None, watchdog_us: int | None = None) -> None:
-        """`address`: an absolute path, or `@` and the name of an abstract socket.
+        """Set the address: an absolute path, or `@` and the name of an abstract socket.
 
-        `watchdog_us`: how long it waits for a word that this process lives; None: for ever.
+        `watchdog_us`: the supervisor's maximum wait for a sign of life; None: unlimited.
         """
         self._address = address
         self._status = ""
-        self._owed = ""  # What is yet to be told of the state.
+        self._owed = ""  # Change of state that is not sent yet.
         self._failure = ""
         self._log = Log("gossipkv.node")
         self.is_there: Final = address is not None
@@ -51,9 +51,9 @@ class Supervisor:
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str] = os.environ) -> Supervisor:
-        """The one that started this process, taken out of `environ`: children are none of its business.
+        """Return this process's supervisor, and remove it from `environ`, since it does not watch children.
 
-        What it says wrongly is told in the log, and the process goes on without: it can serve all the same.
+        Invalid values are logged, and the process goes on without a supervisor, since it can serve anyway.
         """
         address, watchdog, process = (environ.pop(name, "") for name in _NAMES)
         if not address:
@@ -70,22 +70,22 @@ class Supervisor:
         return cls(address, int(watchdog))
 
     def ready(self, status: str) -> None:
-        """It does what it was started for."""
+        """Report that the process is ready."""
         self._owed = "READY=1"
         self._send(status)
 
     def stopping(self, status: str) -> None:
-        """It has begun to end."""
+        """Report that the process has begun to end."""
         self._owed = "STOPPING=1"
         self._send(status)
 
     def lives(self, status: str) -> None:
-        """It has gone through a round of its work since the last time."""
+        """Report that the process has completed a round of its work since the last call."""
         if self.watches or self._owed or status != self._status:
             self._send(status, "WATCHDOG=1" if self.watches else "")
 
     def doing(self, status: str) -> None:
-        """What it does now."""
+        """Report the current status."""
         self._send(status)
 
     def _send(self, status: str, sign: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What processes take of the machine, as the kernel counts it (proc(5)): this one, and another seen from outside."""
+"""Resources used by processes, as the kernel counts them (proc(5)): this one, and another seen from outside."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# A field of `/proc/self/stat`, counted from the state on: what stands before is the command's name, which may hold
-# anything.  When it began, in ticks since the boot.
+# Index in `/proc/self/stat` of the start in ticks since the boot, counted from the state: the command's name before may
+# contain anything.
 STARTED_TICKS: Final = 19
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 KIB: Final = 1024
@@ -24,11 +24,11 @@ OPEN_FILES: Final = Path("/proc/self/fd")
 
 
 def usage() -> dict[str, float]:
-    """Return what this process takes, by name; what the kernel does not tell is left out.
+    """Return the resources of this process, by name; those that the kernel does not tell are left out.
 
-    `cpu_s`: the processor time that it had, without its children; `resident_bytes`, `peak_bytes`: its memory now and
-    at most; `descriptors`, of which it may have `descriptor_limit` (left out: any number); `threads`; `started_ms`:
-    when it began, since 1970.
+    `cpu_s`: its processor time, without its children; `resident_bytes`, `peak_bytes`: its memory now and at most;
+    `descriptors`, with their maximum `descriptor_limit` (left out: unlimited); `threads`; `started_ms`: its start,
+    since 1970.
     """
     taken: dict[str, float] = {}
     for read in (_processor, _memory, _descriptors, _limit, _start):
@@ -53,7 +53,7 @@ def _memory() -> dict[str, float]:
 
 
 def _descriptors() -> dict[str, float]:
-    """The directory's size says how many, since Linux 6.2; before, they are listed, and the listing has one itself."""
+    """Count descriptors by the directory's size since Linux 6.2; earlier by a listing, which itself uses one."""
     return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir()) - 1}
 
 
@@ -63,7 +63,7 @@ def _limit() -> dict[str, float]:
 
 
 def _start() -> dict[str, float]:
-    """It is looked up once: seen through a clock that is set meanwhile, the same moment would not stay the same."""
+    """Determine the start once, since it would change with a clock that is set later."""
     if not _started_ms:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[STARTED_TICKS]) / TICKS_PER_S
@@ -75,10 +75,10 @@ _started_ms: list[int] = []
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had (VmHWM).
+    """Return the peak memory of this process (VmHWM).
 
     Raises:
-        ConfigError: the system does not say.
+        ConfigError: the system does not tell.
     """
     with Path("/proc/self/status").open("rb") as status:
         for line in status:
@@ -87,24 +87,24 @@ def peak_bytes() -> int:
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
 
 
-# Runnable, whether it has a processor or not; stopped by a signal or a debugger.
+# Runnable, with or without a processor; stopped by a signal or a debugger.
 HELD_UP: Final = frozenset("RTt")
-# Fields of `stat`, from the state on: what stands before is the command's name, which may hold anything.
+# Indices in `stat`, counted from the state: the command's name before may contain anything.
 STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
 
 
 class Activity(NamedTuple):
     """A process at one moment."""
 
-    processor_s: float  # What it had so far; when it has ended, nothing.
-    is_held_up: bool  # One of its threads would go on if it had a processor, or were not stopped.
+    processor_s: float  # Processor time so far; 0 if it has ended.
+    is_held_up: bool  # One of its threads would run if it had a processor, or were not stopped.
 
 
 def activity_of(process: int) -> Activity:
-    """Return what another process does now; nothing if it has ended.
+    """Return the activity of another process; zero if it has ended.
 
-    One that had no processor time and is not held up waits for something outside (a source that hangs).  One that is
-    held up is not let: it is stopped, or others have the processors.  Only the state of its threads tells these apart.
+    A process without processor time that is not held up waits for something outside (a source that hangs). A process
+    that is held up is stopped, or others have the processors. Only the state of its threads distinguishes these.
     """
     ticks = sum(int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS]) for stat in _stats(Path(f"/proc/{process}")))
     held_up = any(stat[STATE] in HELD_UP for task in _tasks(process) for stat in _stats(task))
@@ -118,6 +118,6 @@ def _tasks(process: int) -> list[Path]:
 
 
 def _stats(place: Path) -> Iterator[list[str]]:
-    """Yield the fields of `stat`, unless that has ended."""
+    """Yield the fields of `stat`, unless the process has ended."""
     with contextlib.suppress(OSError):
         yield (place / "stat").read_text().rpartition(")")[2].split()
