@@ -230,7 +230,7 @@ class Deciding:
             )
 
             def knows() -> None:
-                works.holding.wake()
+                works.wake()
                 self._hear()
 
             metadata.heads.on_known = knows

@@ -33,6 +33,7 @@ from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.table.pause import Pause
 from gossipkv.table.planning import ASK_S, Planning
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.planning import Hosts
 
-LOOK_S: Final = 1.0
+LOOK_S: Final = 1.0  # Between two looks, where no map changes.
 DONE_S: Final = 5.0  # For a transaction.
 FAILURES: Final = 2
 PASSED_OVER_S: Final = 3600.0
@@ -175,6 +176,7 @@ class Moving:
         self._failures: Counter[bytes] = Counter()
         self._failed_at: dict[bytes, float] = {}  # What fails soon after is of the same cause.
         self.passed_over: dict[bytes, float] = {}  # Until when, by node.
+        self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
@@ -182,9 +184,10 @@ class Moving:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._measure)
             while True:
+                began = trio.current_time()
                 with contextlib.suppress(GossipKVError):  # The next time.
                     await self.look()
-                await trio.sleep(LOOK_S)
+                await self.pause.rest(began)
 
     async def _measure(self) -> None:
         """Ask now and then what partitions of range tables have."""
@@ -195,8 +198,11 @@ class Moving:
                 if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
                     continue
                 nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
-                planning.takes(await hosts.measures(table, nodes & {*self._alive()}), hosts.limits, trio.current_time())
+                began = trio.current_time()
+                said = await hosts.measures(table, nodes & {*self._alive()})
+                planning.takes(said, hosts.limits, trio.current_time(), asked=began)
                 planning.ask_at = trio.current_time() + ASK_S
+                self.pause.end()
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:

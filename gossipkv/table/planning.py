@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.partitions import Table
 
 ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
-NEW_S: Final = 5.0  # Until they are asked of ranges that nobody has measured yet: more may come.
-PAUSE: Final = 10.0  # Times what a plan takes, until the next one.
+NEW_S: Final = 1.0  # Until they are asked of ranges that nobody has measured yet: more may come.
+PAUSE: Final = 10.0  # Times what a plan, or an answer of all hosts, takes, until the next one.
 AGAIN_S: Final = 60.0  # Until another host is asked to divide what was not divided.
 DIVIDE_S: Final = 6.0  # For a host to have one done.
 MOST_ASKED: Final = 16  # Divisions in one look.
@@ -62,6 +62,7 @@ class Planning:
         self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # Where a range begins, and its children are to.
         self.measured = 0  # How often they have come.
         self.ask_at = -inf
+        self._rests_until = -inf  # Hosts are not asked before.
         self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
         self._splits: Collection[int] = ()  # and the ids of what it divides.
         self._nodes: object = None
@@ -73,10 +74,11 @@ class Planning:
         """The map is so by now."""
         self.lately.read(partitions, now)
         if any(one.id not in self.said.measures for one in partitions.values()):
-            self.ask_at = min(self.ask_at, now + NEW_S)
+            self.ask_at = min(self.ask_at, max(now + NEW_S, self._rests_until))
 
-    def takes(self, said: Said, limits: Limits, now: float) -> None:
-        """Hosts have answered."""
+    def takes(self, said: Said, limits: Limits, now: float, *, asked: float) -> None:
+        """Hosts have answered what they were asked then."""
+        self._rests_until = now + PAUSE * (now - asked)
         self.said, self.measures, self.measured = said, said.measures, self.measured + 1
         self.lately.measured(said.measures, limits, now)
 

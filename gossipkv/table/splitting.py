@@ -21,6 +21,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
 from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, Child, range_of
+from gossipkv.table.pause import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 DIVIDE: Final = "divide"  # The operation.
 
-LOOK_S: Final = 2.0
+LOOK_S: Final = 2.0  # Between two looks, where no map changes.
 MOST_MEASURED: Final = 512  # Copies in one look: of ten thousand each has its turn in forty seconds,
 FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: about a millisecond.
 TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
-AGAIN_S: Final = 10.0  # Until a range is looked at again that was not divided.
+AGAIN_S: Final = 10.0  # Until a range is looked at again that cannot be divided, or was asked to be.
 DONE_S: Final = 5.0  # For a transaction.
 
 
@@ -94,12 +95,14 @@ class Splitting:
         self._round: list[Copy] = []  # Copies that are measured next, from the end.
         self._large: dict[Copy, float] = {}  # When each that is too large is to be divided.
         self._said: dict[Copy, str] = {}  # Why each was not, as was told last.
+        self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
         """Divide, until cancelled."""
         why = ""
         while any(self._limits):
+            began = trio.current_time()
             try:
                 await self.look()
                 why = ""
@@ -107,7 +110,7 @@ class Splitting:
                 if error.message != why:  # It may stay so for days.
                     self._log.warning("division_waits", partition=None, reason=error.message)
                 why = error.message
-            await trio.sleep(LOOK_S)
+            await self.pause.rest(began)
 
     async def look(self) -> None:
         """Measure some copies, and have those divided whose time it is.
@@ -129,6 +132,8 @@ class Splitting:
             with self._told(copy):
                 if (operation := self._operation(copy)) is not None:
                     asked[copy.partition[0]].append((copy, operation))
+                elif copy not in self._said:
+                    self._large[copy] = now  # It moves: divide it as soon as that is over.
         for table, some in asked.items():
             for at in range(0, len(some), MOST_JUDGED):
                 with contextlib.suppress(GossipKVError):  # It is asked for again.

@@ -27,6 +27,7 @@ from gossipkv.register.metadata.partitions import RANGE, decode_partition, decod
 from gossipkv.replication.messages import unpacked
 from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
 from gossipkv.table.holding import FEW, parts_of
+from gossipkv.table.pause import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     Reports = Mapping[bytes, Report]  # By node.
     Place = tuple[bytes, int]  # A partition of a table.
 
-STEP_S: Final = 1.0  # Between two rounds: what is to be done by then is one transaction.
+STEP_S: Final = 1.0  # Between two rounds, where no map changes.
 ASK_S: Final = 2.0
 AGAIN_S: Final = 2.0  # Until the same step is asked for again, while the map has not changed here.
 MOST_ASKED: Final = 1024  # Partitions in one question.
@@ -80,17 +81,19 @@ class Stepping:
         self._sent: dict[Copy, tuple[int, float]] = {}  # Under which config, and when, a step was asked for last.
         self._since: dict[tuple[Copy, object], float] = {}  # Since when it is so that somebody is silent or stalls.
         self._gone: tuple[object, list[Copy]] = None, []  # Copies with a host that is gone, and by which maps.
+        self.pause = Pause(STEP_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
         """Step, until cancelled."""
         while True:
+            began = trio.current_time()
             try:
                 await self._round()
                 await self._drop_departed()
             except GossipKVError as error:
                 self._log.info("steps_wait", reason=error.message)
-            await trio.sleep(STEP_S)
+            await self.pause.rest(began)
 
     async def _round(self) -> None:
         replicas = self._replication.replicas

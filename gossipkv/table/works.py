@@ -100,6 +100,12 @@ class Works:
         smearing = Smearing(random, is_on=settings.smear == "on")
         self.accepting = Accepting(replication, smearing, forward, store=metadata.me.store)
 
+    def wake(self) -> None:
+        """Let them look soon: more is known of a map."""
+        self.holding.wake()
+        for pause in (self._stepping.pause, self.moving.pause, self.splitting.pause):
+            pause.end()
+
     async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
         """Have a node divide a partition that it holds.  Raises GossipKVError."""
         if node == self._metadata.me.node:

@@ -88,7 +88,9 @@ async def test_a_founder_that_begins_again_is_awaited(cluster):
     founder.kill()
     await trio.sleep(60)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(cluster.ask, other, "create_table", "t", ONE_COPY, timeout_s=30))
+        nursery.start_soon(
+            partial(cluster.ask, other, "create_table", "t", {**ONE_COPY, "timeout_ms": 25_000}, timeout_s=30)
+        )
         await trio.sleep(4.5)
         await founder.start()
     for machine in cluster.machines:

@@ -1,0 +1,36 @@
+"""When a task looks again: of news, of none, and after a look that took long."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.table.pause import REST_FACTOR, Pause
+
+
+@pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [
+    (0, None, [0.1, 0.2, 0.4, 0.8, 1, 1]),
+    (0, 0.05, [0.1, 0.1, 0.1]),
+    (0, 0.15, [0.1, 0.15, 0.1]),  # The first pause is over before there is news.
+    (0.05, None, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.8, 1]),
+    (0.05, 0.15, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR]),
+    (5, 0.15, [1, 1]),  # A look that waited for others is no reason to rest for longer than usual.
+])  # fmt: skip
+async def test_a_pause(took_s, news_at_s, expected_s, autojump_clock):
+    pause = Pause(longest_s=1)
+    rests_s = []
+
+    async def bring_news():
+        await trio.sleep(news_at_s)
+        pause.end()
+
+    for _ in expected_s:
+        began = trio.current_time()
+        await trio.sleep(took_s)
+        async with trio.open_nursery() as nursery:
+            if news_at_s is not None:
+                nursery.start_soon(bring_news)
+            await pause.rest(began)
+            rests_s.append(trio.current_time() - began - took_s)
+            nursery.cancel_scope.cancel()
+    assert rests_s == pytest.approx(expected_s)
