@@ -139,13 +139,15 @@ class Plan:
         return [*node.wrapper, *command("gossipkv"), "serve", *flags]
 
     def _seeds(self, index: int) -> list[NodePlan]:
-        """Whom a node joins: at first all the first one, which forms the cluster; later any of a few.
+        """Return the nodes to join: at first the first one, which forms the cluster; later any of a few.
 
-        The first one is told of the others as well: who is to join nobody does not wait for them before it takes its
-        share of the partitions.
+        The first one waits for the number of nodes that it is told.  If it is told none, it joins the others, so that
+        it does not take all partitions.
         """
         if not self.formed and index > 1:
             return self.nodes[:1]
+        if not self.formed and self.settings_of(self.node(index))["expected_members"] != "unknown":
+            return []
         return [node for node in self.nodes if node.index != index and node.port][:SEEDS]
 
     def save(self, directory: Path) -> None:

@@ -52,8 +52,9 @@ PORTION: Final = 250
 LEAVE_ROUNDS: Final = 3
 LEAVE_MOST_MS: Final = 1000
 
-# Who joins looks around before it claims a place: what it would take blindly, everybody else has.  And who hears from
-# nobody looks so often whether that is over, for its claim has to stand before those who might object.
+# A node that joins others claims no place before it hears of their claims, or for so long: what it would take blindly,
+# everybody else has.  If it hears from nobody, it looks so often whether that is over: its claim has to stand before
+# those who might object.
 LOOK_MS: Final = 1000
 
 
@@ -410,8 +411,8 @@ class ShardIdTimer:
             self._claim.leave()
 
     def _wake(self) -> None:
-        if self._claim.shard_id is not None:
-            self.wakes_at_ms = 0
+        if not self._core.silent:
+            self.wakes_at_ms = 0  # A node that hears of claims has looked around.
 
     def step(self, *, now_ms: int) -> int | None:
         """Claim, make way or confirm; a place to be remembered."""
@@ -437,7 +438,7 @@ def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]
     """The members, as datasets see them, at the start of a node that has `known` others."""
     return dataset.Membership(
         gossiping.own_member(),
-        expects_others=bool(config.join or known),
+        expects_others=bool(config.join or known or config.expected_members > 1),
         retire_max_ms=config.retire_max,
         now_ms=int(trio.current_time() * 1000),
     )

@@ -62,8 +62,8 @@ class Membership:
     def __init__(self, own: Member, *, expects_others: bool, retire_max_ms: int, now_ms: int) -> None:
         """Begin at `now_ms`.
 
-        `expects_others`: this node was told to join a member, or remembers one from its last run.  `retire_max_ms`: the
-        longest wait for dead members, and of an isolated node to be heard.
+        `expects_others`: this node was told to join or to expect members, or remembers one from its last run.
+        `retire_max_ms`: the longest wait for dead members, and of an isolated node to be heard.
         """
         self._own = own.name
         self._members = {own.name: own}
@@ -163,7 +163,7 @@ class Membership:
 
     @property
     def expects_others(self) -> bool:
-        """True if this node was told to join a member, or remembers one."""
+        """True if this node was told to join or to expect members, or remembers one."""
         return self._expects_others
 
     @property

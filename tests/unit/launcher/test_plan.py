@@ -28,14 +28,17 @@ THREE = Plan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
 
 
 def test_command_lines():
-    """Each node has its place and name, and joins the first; the first is told of the others, so that it waits."""
+    """Each node has its place and name, and joins the first; that joins the others if it does not know how many."""
     assert THREE.command(Path("/c"), 1)[:5] == [sys.executable, "-P", "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
         "--profile": "local", "--time-to-converge": "3s", "--advertise": "as listen", "--data": "/c/n1/data",
         "--expected-members": "3",
-        "--listen": "127.0.0.1:7001", "--http-listen": "off", "--node": "n1", "--join": "127.0.0.1:7002,127.0.0.1:7003",
+        "--listen": "127.0.0.1:7001", "--http-listen": "off", "--node": "n1", "--join": "none",
     }  # fmt: skip
-    assert flags(Plan([NodePlan(1, 7001), NodePlan(2, 0)]), 1)["--join"] == "none"  # Where that will be, nobody knows.
+    untold = dataclasses.replace(THREE, settings={"expected_members": "unknown"})
+    assert flags(untold, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
+    untold = dataclasses.replace(untold, nodes=[NodePlan(1, 7001), NodePlan(2, 0)])
+    assert flags(untold, 1)["--join"] == "none"  # Where that will be, nobody knows.
     assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
     formed = dataclasses.replace(THREE, formed=True)
     assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
@@ -74,7 +77,7 @@ def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeyp
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
     monkeypatch.setenv("GOSSIPKV_ADVERTISE", "192.0.2.2:7")
     for count in (1, 3):
-        plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=count == 1)
+        plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=True)
         said = {flag.removeprefix("--").replace("-", "_"): value for flag, value in flags(plan, 1).items()}
         told = config.load(environ=os.environ, flags=said)
         assert told.join == tuple(node.address for node in THREE.nodes[1:count])
