@@ -6,9 +6,9 @@ the character and its properties in that version.  Ideographs and syllables that
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.keyspace.partitioner import partition
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FILES: Final = 8  # Files of a version, and so its partitions.
+PLANES: Final = range(0x20000), range(0x2F800, 0x30000), range(0xE0000, 0xE1000)  # All else is named by rule.
 NAMED_BY_RULE: Final = ("CJK UNIFIED IDEOGRAPH-", "HANGUL SYLLABLE ", "TANGUT IDEOGRAPH-")
 
 Records = dict[bytes, bytes]
@@ -60,7 +61,7 @@ def editions() -> tuple[Edition, Edition]:
 
 def _records(database: unicodedata.UCD | ModuleType) -> Records:
     """Return by name: character, category, bidirectional class, mirrored, width; separated by tabs."""
-    named = ((database.name(character, ""), character) for character in map(chr, range(sys.maxunicode + 1)))
+    named = ((database.name(character, ""), character) for character in map(chr, chain(*PLANES)))
     return {
         name.encode(): "\t".join(
             (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TABLE: Final = "characters"
 PARTITIONS: Final = 16
 REPLICAS: Final = 3  # One on each node.
-WRITES: Final = 300  # Acknowledged before a node is killed, and again after.
+WRITES: Final = 100  # Acknowledged before a node is killed, and again after.
 BATCH: Final = 500  # Values that are read again at once.
 MIN_ASKED: Final = 100  # Requests of a session about the moves: it goes on until there were so many.
 COUNTERS: Final = 100  # Keys that a session writes and reads while the table moves.
@@ -73,7 +73,7 @@ class _Act:
         self._records = iter(stage.editions[-1].records.items())
         self._written: dict[bytes, bytes] = {}
         self._clients: dict[str, blocking.Client] = {}
-        self._doomed, self._asked, _ = nodes = stage.cluster.status()[:REPLICAS]
+        self._doomed, self._asked, _ = nodes = stage.cluster.wait_ready(1, 2, 3)
         for node in nodes:
             self._connect(node)
         self._client = self._clients[self._asked.name]
@@ -86,13 +86,13 @@ class _Act:
         self._client.call("create_table", TABLE, options)
         stage.say(f"table    {TABLE}: {PARTITIONS} partitions, each with a replica on all {REPLICAS} nodes")
         self._await_known()
+        self._comer, self._successor = (stage.cluster.add(wait=False) for _ in range(2))  # They start meanwhile.
         self._write(WRITES)
         stage.cluster.kill(doomed.index)
         stage.say(f"killed   {doomed.name}, after {counts['writes']:,} writes; the writer goes on")
         self._write(WRITES)
         counts["writes_after_kill"] = counts["writes"] - WRITES
         stage.cluster.start(doomed.index, wait=False)
-        self._comer, self._successor = (stage.cluster.add(wait=False) for _ in range(2))
         stage.cluster.wait_ready()
         self._connect(doomed)
         stage.say(f"started  {doomed.name} again: the others send the records that it missed")

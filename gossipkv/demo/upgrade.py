@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DATABASE: Final = "unicode"
 REPLICATION: Final = 2  # Any one node may be lost.
 IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills at half of it.
-READS_BEFORE: Final = 10_000  # Answers before the second version appears: enough for a p99.
-READS_AFTER: Final = 10_000  # Answers after it was switched to and a node was killed.
+READS_BEFORE: Final = 5_000  # Answers before the second version appears: enough for a p99.
+READS_AFTER: Final = 5_000  # Answers after it was switched to and a node was killed.
 SAMPLE: Final = 1_459  # Characters read besides those that the versions describe differently: 2,000 in all.
 MAX_FAILURES: Final = 100  # With more there is no use in going on.
 LOOK_PERIOD_S: Final = 5.0  # Between two looks at the state of the second version.
@@ -78,7 +78,7 @@ def play(stage: Stage) -> None:
             kill=lambda: aside.submit(cluster.kill, doomed.index),  # The kill waits, and the reader does not.
         )
         _show(dataset, say)
-    cluster.start(doomed.index)
+    cluster.start(doomed.index, wait=False)
 
 
 def write_sources(root: Path, both: tuple[Edition, Edition], outcome: Outcome, say: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ from gossipkv.demo import table, upgrade
 from gossipkv.demo.editions import Edition, editions
 from gossipkv.demo.outcome import Outcome
 from gossipkv.demo.upgrade import IN_FLIGHT, PHASES, READS_AFTER, READS_BEFORE, Reader
-from gossipkv.launcher import Cluster, NodeStatus
+from gossipkv.launcher import NodeStatus
 
 COMMAND = [sys.executable, "-m", "gossipkv", "demo"]
 PATIENCE_S = 120
@@ -108,7 +108,9 @@ def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
     """It is told, though no read fails: the reader goes on through another node."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.kill", crash)
-    monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.start", Cluster.node)  # It runs.
+    monkeypatch.setattr(
+        "gossipkv.launcher.local_cluster.Cluster.start", lambda cluster, index, **_: cluster.node(index)
+    )
     monkeypatch.setattr(demo, "ACTS", (upgrade,))
     outcome = demo.run(lambda _: None)
     assert not outcome.is_success

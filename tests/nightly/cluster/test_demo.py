@@ -41,7 +41,7 @@ def test_for_people(tmp_path):
         "reads after a node was killed",
         "p99",
         "until the switch and the kill",
-        "n1, after 300 writes; the writer goes on",
+        "n1, after 100 writes; the writer goes on",
         "values read again, by each node",
         "moved    12 of 48 replicas to n4; ",
         "moved    12 of 48 replicas to n5; ",
