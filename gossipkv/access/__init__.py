@@ -1,8 +1,8 @@
-"""Who may do what.
+"""Access control: users, their rights, and certificates.
 
 Read in this order:
 
-    rights.py       what there is to be allowed, and what each method, command and path needs of it
-    users.py        who has which rights, by token or by certificate: the users file; which wrong tokens wait
-    certificates.py an authority of one's own, and what it signs; it alone loads `cryptography`
+    rights.py       the rights, and those that each method, command and path needs
+    users.py        the users file: rights by token or by certificate; throttling of wrong tokens
+    certificates.py a private authority, and the certificates it signs; only this module loads `cryptography`
 """

@@ -1,15 +1,15 @@
-"""A certificate authority of one's own, and the certificates of nodes and clients that it signs.
+"""A private certificate authority, and the certificates of nodes and clients that it signs.
 
     authority   10 years; signs certificates, and no further authority
-    node        a year; serves and asks; the hosts by which it is reached, and its uuid as `urn:uuid:…`
+    node        a year; serves and asks; has the hosts by which it is reached, and its uuid as `urn:uuid:…`
     client      a year; asks, and cannot serve; its name is that of a user
 
-One authority may sign both kinds: a node is told from a client by the uuid, which no certificate of a client has.
+One authority may sign both kinds: only a node's certificate has a uuid.
 
-Keys are ECDSA's on P-256, which every library knows, and whose handshake costs a node a tenth of RSA's.  There is no
-list of those that were revoked: a user is taken out of the users file, and an authority whose key is lost is replaced.
+Keys are ECDSA on P-256, which every library supports, and whose handshake costs a node a tenth of RSA's. There is no
+revocation list: remove a user from the users file, and replace an authority if its key is lost.
 
-Whoever imports this module loads `cryptography`, which the extra `secure` brings.
+Importing this module loads `cryptography`, which the extra `secure` installs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 365
-# A machine whose clock is behind takes a certificate that was made just now.
+# A machine whose clock lags accepts a new certificate.
 _BEFORE: Final = timedelta(hours=1)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A certificate and its key, as PEM, and until when it holds."""
+    """A certificate and its key, as PEM, and its expiry."""
 
     certificate: str
     key: str = field(repr=False)
@@ -50,11 +50,11 @@ class Signed:
 @final
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose certificate it is.
+    """The subject of a certificate.
 
     Attributes:
-        hosts: Names and addresses by which a node is reached; of a client there are none.
-        uuid: Of a node, by which others know it.
+        hosts: Names and addresses by which a node is reached; empty for a client.
+        uuid: The node's, by which others know it; None for a client.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Subject:
 
 
 def new_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Signed:
-    """An authority that signs itself."""
+    """Make a self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     unsigned = _begun(name, key, now, now + timedelta(days=days), signs=True)
     return _signed(unsigned.issuer_name(_called(name)), key, key)
@@ -72,10 +72,10 @@ def new_authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Signe
 def new_certificate(
     authority: tuple[str, str], subject: Subject, now: datetime, days: int = CERTIFICATE_DAYS
 ) -> Signed:
-    """A certificate that the authority signs, given as PEM: its certificate, its key.  It ends with that at the latest.
+    """Make a certificate signed by the authority, which is its certificate and key as PEM; it ends no later than that.
 
     Raises:
-        ConfigError: that is no certificate with its key, or has ended.
+        ConfigError: the authority is no certificate with its key, or has expired.
     """
     issuer, signer = _read(authority, now)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -120,7 +120,7 @@ def _read(authority: tuple[str, str], now: datetime) -> tuple[x509.Certificate, 
 def _begun(
     name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime, *, signs: bool
 ) -> x509.CertificateBuilder:
-    """What all certificates have; `signs`: certificates, and no other authority."""
+    """Return the common part of all certificates; `signs`: it may sign certificates, but no other authority."""
     usage = x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,

@@ -1,18 +1,17 @@
-"""What there is to be allowed, and what each method, command and path needs of it.
+"""The rights, and those that each method, command and path needs.
 
     read:PATTERN, write:PATTERN   records of the databases whose names fit the pattern
-    operate                       tables, nodes, who decides, the source, holds, backups
-    see                           what nodes tell of themselves and of each other
+    operate                       tables, nodes, deciding nodes, the source, holds, backups
+    see                           reports of nodes on themselves and on each other
 
-None of them is in another: who may write `carts` may not read it, and who operates does not see unless both are given.
-Methods between nodes need `PEER`, which nobody can be given: whoever has proved to be a node may call every method, and
-is not looked up here.
+No right includes another: `write:carts` does not allow reading, and `operate` does not include `see`. Methods between
+nodes need `PEER`, which cannot be granted; a proven node may call every method, and is not checked here.
 
-A request needs *one* of the rights in its line, of the database that it names, if it names one.  What has no line needs
-`PEER`: a method that is added and forgotten here is refused to clients, and a test fails.
+A request needs *one* of the rights in its line, for the database that it names, if it names one. A method without a
+line needs `PEER`: a new method that is forgotten here is refused to clients, and a test fails.
 
-Rejected: rights by prefix of a key (a batch or a scan would be judged key by key), and a denial beside the grants (then
-their order would count).
+Rejected: rights by key prefix (each key of a batch or scan would be checked), and denials beside grants (then their
+order would count).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PATTERN: Final = re.compile(rf"[-_a-zA-Z0-9*]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 class Right(Flag):
-    """One right, or several of which one is enough; none: nothing is needed."""
+    """One right, or several of which one is enough; NONE: no right is needed."""
 
     NONE = 0
     READ = auto()
@@ -47,26 +46,26 @@ _GRANTED: Final = {"read": Right.READ, "write": Right.WRITE, "operate": Right.OP
 
 
 class Grant(NamedTuple):
-    """A right that somebody was given."""
+    """A granted right."""
 
     right: Right
-    pattern: str = ""  # Of names of databases; empty: it is about none.
+    pattern: str = ""  # Matches names of databases; empty: the right concerns none.
 
     def __str__(self) -> str:
-        """Return how people write it: `read:geo*`, `see`."""
+        """Return the form for people: `read:geo*`, `see`."""
         word = next(word for word, right in _GRANTED.items() if right == self.right)
         return f"{word}:{self.pattern}" if self.pattern else word
 
     def holds(self, database: str | None) -> bool:
-        """Whether it holds for what names this database, or names none."""
+        """Return True if the grant covers a request for this database, or for none."""
         return not self.pattern or (database is not None and fnmatchcase(database, self.pattern))
 
 
 def parse_grant(text: str) -> Grant:
-    """`read:geo*`, `write:carts`, `operate`, `see`.
+    """Parse a grant: `read:geo*`, `write:carts`, `operate`, `see`.
 
     Raises:
-        ValueError: what is wrong, and what there is.
+        ValueError: names the error, and the valid forms.
     """
     word, colon, pattern = text.partition(":")
     right = _GRANTED.get(word)
@@ -90,16 +89,16 @@ def _lines(table: Mapping[Right, str]) -> Mapping[bytes, Right]:
     return lines
 
 
-# Of the wire.  The first parameter names the database or the table, where it is READ or WRITE that is needed.
+# Methods of the wire. For READ and WRITE, the first parameter names the database or the table.
 METHODS: Final = _lines({
-    # `hello` is how a node says who it is, and proves it; a `gossip` is judged by its seal, as a datagram is.
+    # A node proves its identity by `hello`; a `gossip` is checked by its seal, like a datagram.
     Right.NONE: "ping auth hello gossip",
     Right.READ: "get get_many scan",
     Right.WRITE: "put delete put_many",
-    Right.READ | Right.WRITE | Right.SEE: "partition_map",  # By which clients find the owner of a key.
+    Right.READ | Right.WRITE | Right.SEE: "partition_map",  # Clients find a key's owner by it.
     Right.SEE: "info databases status verdict members children entries metadata_status plan placement_nodes "
     "partitions quarantine_list",
-    # `verify_table` changes nothing, but has all hosts read all of a partition.
+    # `verify_table` changes nothing, but makes all hosts read a whole partition.
     Right.OPERATE: "refresh hold release backup create_table drop_table add_node remove_node replace_node set_weight "
     "reshard split join leave force_join verify_table quarantine_drop metadata_join metadata_leave metadata_replace "
     "metadata_force",
@@ -107,10 +106,10 @@ METHODS: Final = _lines({
     "metadata_known metadata_head metadata_invite metadata_describe metadata_discover table_sizes table_kept "
     "table_divide table_write table_accepted table_get table_scan table_settled table_digest replica_tell "
     "replica_feed replica_load replica_report replica_digest "
-    "resp",  # By the command in it; who forgets to look there lets nobody through.
+    "resp",  # Checked by its command; without that check nobody is allowed.
 })  # fmt: skip
 
-# Of RESP.  `scan` and `dbsize` without a selected database are about all those that the user may read.
+# Commands of RESP. Without a selected database, `scan` and `dbsize` cover all that the user may read.
 COMMANDS: Final = _lines({
     Right.NONE: "auth hello ping echo select client command reset quit",
     Right.READ: "get mget exists strlen getrange substr type ttl pttl scan dbsize",
@@ -118,28 +117,27 @@ COMMANDS: Final = _lines({
     Right.SEE: "info",
 })  # fmt: skip
 
-# Of HTTP, what needs none: how the node is, and the form in which a token is shown.
+# HTTP paths that need no right: the node's health, and the form for a token.
 HEALTH: Final = frozenset({b"/healthz", b"/livez", b"/readyz"})
 LOGIN: Final = b"/login"
 
-# What a refusal says, whoever says it: neither who there is nor what is lacking.
+# Refusals are the same everywhere, and reveal neither users nor missing rights.
 NOT_ANONYMOUS: Final = "not allowed to whoever has shown no token"
 NOT_THIS_USER: Final = "not allowed to this user"
-REFUSAL_PAUSE_S: Final = 1.0  # Between two lines of one address in the log.
+REFUSAL_PAUSE_S: Final = 1.0  # Pause between two log lines for one address.
 
 
 def of_method(method: bytes, command: bytes = b"") -> Right:
-    """What a request of the wire needs; `command` is the first word of a `resp`."""
+    """Return the right that a request of the wire needs; `command` is the first word of a `resp`."""
     if method == b"resp":
         return COMMANDS.get(command.lower(), Right.PEER)
     return METHODS.get(method, Right.PEER)
 
 
 def of_path(path: bytes, key: bytes | None, *, is_asset: bool = False) -> Right:
-    """What a request of HTTP needs: of its path as it was sent, and the key that stands behind the database, if any.
+    """Return the right that an HTTP request needs, by its raw path, and the key behind the database, if any.
 
-    `is_asset`: what is there is a part of the page.  The gateway's own paths come first, as they do where they are
-    answered.
+    `is_asset`: the path is a part of the page. The gateway's own paths take precedence, as they do when answered.
     """
     if path in HEALTH or path == LOGIN:
         return Right.NONE

@@ -1,20 +1,20 @@
-"""Who there is, and what each may do, as the users file says it.
+"""The users, and their rights, as read from the users file.
 
-    [ana]                                   # also whoever has a certificate of that name
-    token = "sha256:9f86d081…"              # 64 digits; without it: by a certificate alone
+    [ana]                                   # also for certificates with that name
+    token = "sha256:9f86d081…"              # 64 digits; without it: by a certificate only
     may = ["read:geo*", "write:carts"]
 
-    [anonymous]                             # whoever has shown nothing
+    [anonymous]                             # connections without a token or certificate
     may = ["read:public"]
 
-What is not right is refused as a whole, in one sentence, and whoever reads the file again keeps the users that it has.
+An invalid file is refused as a whole, with one sentence; a reload then keeps the old users.
 
-The file has a token's SHA-256, unsalted and in one pass, and that is enough: a token is 32 random bytes, so there is
-nothing to guess, and no table of hashes to be made.  Slow hashes are for words that people choose; here each would be
-tens of milliseconds of a node for whoever sends anything.
+The file has a token's SHA-256, unsalted and in one pass. That is enough: a token is 32 random bytes, so neither
+guessing nor tables of hashes help. Slow hashes are for passwords that people choose; here each would cost a node tens
+of milliseconds for any sender.
 
-A user may do what its own lines say, and not what `anonymous` may beside it: who shows a token that may read `geo` is
-known to read nothing else.  No message, and no `repr`, has a token or its hash.
+A user has the rights of its own lines only, without those of `anonymous`: a token that may read `geo` reads nothing
+else. No message, and no `repr`, contains a token or its hash.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ ANONYMOUS: Final = "anonymous"
 USERS_FILE: Final = small_file.Kind("users file", 1024 * 1024)
 
 TOKEN_BYTES: Final = 32
-# A token has 47; what is longer is none, and is not hashed to find that out.
+# A token has 47 bytes; longer input is refused without hashing it.
 MAX_TOKEN_BYTES: Final = 256
 
-# Users are looked up by so much of their digest, which tells nothing; the rest is compared in constant time.
+# Users are looked up by a digest prefix, which reveals nothing; the rest is compared in constant time.
 _LOOKED_UP_BYTES: Final = 8
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 
@@ -58,22 +58,22 @@ _TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 def token_of(secret: bytes) -> str:
-    """A token as text, which begins so that whoever looks through logs and repositories for secrets knows it."""
+    """Return a token as text, with a prefix by which secret scanners of logs and repositories recognize it."""
     return f"gkv-{urlsafe_b64encode(secret).decode().rstrip('=')}"
 
 
 def digest_of(token: bytes) -> bytes:
-    """What is kept of a token."""
+    """Return the digest that is stored for a token."""
     return sha256(token).digest()
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class User:
-    """One of them.
+    """One user.
 
     Attributes:
-        digest: Of the token; None: there is none.
+        digest: Of the token; None: there is no token.
     """
 
     name: str
@@ -81,13 +81,13 @@ class User:
     digest: bytes | None = field(default=None, repr=False)
 
     def may(self, needed: Right, database: str | None = None) -> bool:
-        """Whether one of the needed rights is there, on what names this database or none; or none is needed."""
+        """Return True if one of the needed rights is granted for this database or none, or if no right is needed."""
         return not needed or any(grant.right & needed and grant.holds(database) for grant in self.grants)
 
 
 @final
 class Users:
-    """All of them."""
+    """All users."""
 
     def __init__(self, users: Iterable[User] = ()) -> None:
         self.named = MappingProxyType({user.name: user for user in users})
@@ -95,7 +95,7 @@ class Users:
         self._by_digest = {user.digest[:_LOOKED_UP_BYTES]: user for user in self.named.values() if user.digest}
 
     def by_token(self, token: bytes) -> User | None:
-        """Whose token it is; how long that takes says nothing about those that there are."""
+        """Return the user of a token; the time taken reveals nothing about existing tokens."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         digest = digest_of(token)
@@ -104,11 +104,11 @@ class Users:
         return user if hmac.compare_digest(digest, expected) else None
 
     def by_certificate(self, name: str) -> User | None:
-        """Who is called as a certificate that was checked; nobody is known as `anonymous`."""
+        """Return the user with the name of a verified certificate; `anonymous` never matches."""
         return None if name == ANONYMOUS else self.named.get(name)
 
     def unmatched(self, databases: Collection[str]) -> list[str]:
-        """A sentence for each pattern that matches none of the databases: it may be misspelt."""
+        """Return a sentence for each pattern that matches none of the databases, since it may be misspelt."""
         return [
             f"{user.name}: {grant} matches no database"
             for user in self.named.values()
@@ -118,14 +118,14 @@ class Users:
 
 
 def parse(text: str, file: str) -> Users:
-    """The users of a file, which errors call `file`.
+    """Parse the users of a file, which errors call `file`.
 
     Raises:
-        ConfigError: it is no TOML, has no user, or has of one what is not known, not right or not there.
+        ConfigError: not TOML, no user, or an entry with an unknown, invalid or missing field.
     """
     try:
         tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # Its own, and what it lets through of numbers and brackets.
+    except (ValueError, RecursionError) as error:  # tomllib lets some errors of numbers and brackets through.
         raise ConfigError(f"{file}: not TOML: {error}") from None
     if not tables:
         raise ConfigError(f"{file}: there is no user in it; `gossipkv users new` adds one")
@@ -149,12 +149,12 @@ class _Entry:
         self._name = name
 
     def where(self, *fields: str) -> str:
-        """The place of a field, or of the whole."""
+        """Return the place of a field, or of the entry."""
         line = line_of(self._text, self._name, *fields)
         return self._file if line is None else f"{self._file}:{line}"
 
     def read(self, table: object) -> User:
-        """The user."""
+        """Return the user."""
         try:
             read_name(self._name)
         except ValueError:
@@ -177,7 +177,7 @@ class _Entry:
             raise self._wrong(str(error), "may") from None
 
     def _digest(self, value: object) -> bytes | None:
-        """The digest; what stands there is told to nobody: it might be a token."""
+        """Return the digest; errors never show the value, which might be a token."""
         if value is None:
             return None
         if self._name == ANONYMOUS:
@@ -193,14 +193,14 @@ class _Entry:
         return ConfigError(f"{self.where(*fields)}: {path}: {what}")
 
 
-# Changes of the text.  Other lines stay as they are: people write comments.
+# Changes keep all other lines, since people write comments.
 
 
 def added(text: str, user: User, file: str) -> str:
-    """The text with one user more.
+    """Return the text with one more user.
 
     Raises:
-        ConfigError: the text is not right, or there is one of that name.
+        ConfigError: the text is invalid, or the user exists already.
     """
     if text.strip() and user.name in parse(text, file).named:
         raise ConfigError(f"{file}: there is a user {user.name}; remove it first, or choose another name")
@@ -216,10 +216,10 @@ def _entry(user: User) -> str:
 
 
 def removed(text: str, name: str, file: str) -> str:
-    """The text without one user: its header, and what follows up to the next one's, but for comments before that.
+    """Return the text without one user: without its header and lines up to the comments before the next header.
 
     Raises:
-        ConfigError: the text is not right, there is no such user, nobody else is there, or it is no table of its own.
+        ConfigError: the text is invalid, the user is missing, the only one, or no table of its own.
     """
     before = dict(parse(text, file).named)
     if name not in before:
@@ -241,29 +241,30 @@ def removed(text: str, name: str, file: str) -> str:
 
 FREE: Final = 5
 EACH_S: Final = 1.0
-# At 200 bytes each about a megabyte; beyond that whoever was wrong longest ago is forgotten.
+# About a megabyte at 200 bytes each; beyond that the oldest failure is forgotten.
 MAX_ADDRESSES: Final = 4096
-# Of IPv6 whoever has one address has 2^64.
+# The owner of one IPv6 address has 2^64 of them.
 _IPV6_PREFIX: Final = 64
 
 
 @final
 class Throttle:
-    """Which wrong tokens of an address are refused at once.  Times are seconds of one clock that does not go back.
+    """Limits wrong tokens per address. Times are seconds of a monotonic clock.
 
-    Five are, and each second one more is: a token bucket, kept as the one moment at which it is full again (GCRA).
+    Five wrong tokens are answered at once, and one more each second: a token bucket, stored as the moment at which it
+    is full again (GCRA).
 
-    Whoever has a right one never waits, also not beside others of its address that are wrong all the time: behind a
-    balancer, or a network's one address, a client that was forgotten when tokens changed would else shut all of them
-    out.  The pause slows whoever tries again in a loop, which spares the node's time.  Tokens are kept by their length:
-    nobody finds one of 2^256 at any speed, so it does no harm that addresses are forgotten once there are too many.
+    A right token is never delayed, even beside constant failures of its address. Otherwise a client with an old token
+    would lock out all others behind the same balancer or network address. The delay slows clients that retry in a loop,
+    which saves the node's time. Tokens are safe by their length: nobody finds one of 2^256 at any speed, so addresses
+    may be forgotten when there are too many.
     """
 
     def __init__(self) -> None:
-        self._clear_at: OrderedDict[str, float] = OrderedDict()  # By address; who was wrong last stands last.
+        self._clear_at: OrderedDict[str, float] = OrderedDict()  # By address; the latest failure is last.
 
     def wrong(self, address: str, now: float) -> bool:
-        """Note a wrong one; whether it is one too many."""
+        """Record a wrong token; returns True if that is one too many."""
         group = _group(address)
         most = now + FREE * EACH_S
         clear_at = max(self._clear_at.pop(group, now), now) + EACH_S
@@ -274,7 +275,7 @@ class Throttle:
 
 
 def _group(address: str) -> str:
-    """Who counts as one: an address of IPv4, a network of IPv6."""
+    """Return the unit of counting: an IPv4 address, or an IPv6 network."""
     parsed = ipaddress.ip_address(address)
     if parsed.version == 4:  # noqa: PLR2004  # The protocol's number.
         return address

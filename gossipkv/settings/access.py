@@ -1,4 +1,4 @@
-"""The settings of who may do what: the users, and the certificates by which nodes and clients are known."""
+"""The settings of access: users, and the certificates that identify nodes and clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTENERS_FORM: Final = f"all, or some of {', '.join(LISTENERS)} with commas be
 
 
 def read_listeners(text: str) -> tuple[str, ...]:
-    """Names of settings that say where to listen, with commas between them."""
+    """Parse names of listener settings, separated by commas."""
     names = LISTENERS if text.strip() == "all" else tuple(part.strip() for part in text.split(","))
     if not set(names) <= set(LISTENERS):
         raise ValueError(f"expected {_LISTENERS_FORM}")
@@ -24,7 +24,7 @@ def read_listeners(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings:
-    """Whom a node knows, and what it shows of itself."""
+    """The users and peers that a node knows, and its own certificate."""
 
     users: Path | None = field(
         default=None,

@@ -1,23 +1,17 @@
-"""All settings in one, and the one way to load them.
+"""All settings together, and the one way to load them.
 
-The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`NodeSettings` here, then `http`, `access`, `gossip`, `datasets`, `tables`, `serving`.  A field's type is what the
-program sees (durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see
-(`10m`, `64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all
-derived from it, so nothing is said twice.
+The fields of `Config` are the list. Each has its default, unit, range, meaning and reason in its section:
+`NodeSettings` here, then `http`, `access`, `gossip`, `datasets`, `tables`, `serving`. A field has the program's type
+(ms, bytes, bytes per second); its `Setting` has the form for people (`10m`, `64KiB`, `20MiB/s`). Flags, environment
+names, `gossipkv config` and `docs/operators/settings.md` are derived from it.
 
-Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
-An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
-that silently is not there.
+There are three sources, and the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag
+(`--refresh-period`). An unknown name is an error that names the nearest known one, since a misspelt limit would
+silently not apply. `GOSSIPKV_NODE` tells client commands which node to ask, so this node's name is `GOSSIPKV_NODE_NAME`
+in the environment. Only the file has `[storage_options]`, for the store of the source, and tables `[databases.NAME]`.
 
-One name needs care: `GOSSIPKV_NODE` tells the client commands which node to ask, so this node's own name is
-`GOSSIPKV_NODE_NAME` in the environment (and plainly `node` in a file, `--node` as a flag of `serve`).
-
-Two things stand in the file alone: `[storage_options]`, how the store of the source is reached, and the tables
-`[databases.NAME]` (`gossipkv.settings.databases`).
-
-Rules for whoever edits a section: a setting exists only while it has an effect; its `why` says why the default is
-what it is; zero is allowed only where it has a name (`off`).
+Rules for editors of a section: a setting exists only while it has an effect; its `why` gives the reason for the
+default; zero is allowed only if it has a name (`off`).
 """
 
 from __future__ import annotations
@@ -55,27 +49,27 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 SETTINGS_FILE: Final = small_file.Kind("settings file", 1 << 20, is_private=False)
-# Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
+# Read elsewhere than in `load`: the file's name, the client commands' node, and the build's own switches.
 RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
-# Kubernetes tells each pod of the services in its namespace, of one called gossipkv or gossipkv-http by such names.
+# Kubernetes describes services named gossipkv or gossipkv-http to each pod of the namespace by such variables.
 KUBERNETES: Final = re.compile(
     rf"{PREFIX}(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)=.*"
-    rf"|{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://.*"  # And `PORT=7070` is a setting that does not exist.
+    rf"|{PREFIX}(?:\w+_)?PORT=(?:tcp|udp|sctp)://.*"  # `PORT=7070`, however, is an unknown setting.
 )
 
 
 def _default_data() -> Path:
-    from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
+    from platformdirs import user_data_path  # noqa: PLC0415  # Imported only for the default, so clients do not pay.
 
-    with contextlib.suppress(RuntimeError):  # There is no home directory, which `load` refuses where it is needed.
+    with contextlib.suppress(RuntimeError):  # Without a home directory, `load` refuses the default if it is needed.
         return user_data_path("gossipkv", appauthor=False)
     return Path("~")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """Where a node is: on the disk and in the network."""
+    """The place of a node: on the disk and in the network."""
 
     data: Path = field(
         default_factory=_default_data,
@@ -105,7 +99,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """What a node says on standard error."""
+    """The log of a node on standard error."""
 
     log_level: str = choice(
         "info", ("debug", "info", "warning", "error"),
@@ -136,14 +130,14 @@ class Config(
 ):
     """The effective settings of one node; durations in ms, sizes in bytes, rates in bytes per second.
 
-    A part of a node asks for its section and is given this.  A dataclass takes the fields of its bases from the last
-    to the first: that is the order in which people see the settings.
+    A part of a node declares its section as parameter type and is passed this. A dataclass takes the fields of its
+    bases from the last to the first, which is the order of settings for people.
     """
 
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
 
     def origin(self, name: str) -> str:
-        """Where the value of setting `name` came from; `default` if from nowhere."""
+        """Return the source of the value of setting `name`, or `default`."""
         return self.origins.get(name, "default")
 
 
@@ -160,7 +154,7 @@ _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 
 
 def _unknown(what: str, where: str, known: Iterable[str]) -> ConfigError:
-    # Compared without the prefix that all variables share: it would make everything look near.
+    # The common prefix of all variables would make every name look similar.
     bare = {name.removeprefix(PREFIX): name for name in known}
     meant = bare[nearest(what.removeprefix(PREFIX), bare)]
     return ConfigError(
@@ -181,7 +175,7 @@ def _value(setting: Setting, text: str, where: str) -> Value:
 
 @final
 class _File:
-    """A settings file, read."""
+    """A parsed settings file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -195,12 +189,12 @@ class _File:
         self.origins: dict[str, str] = {}
 
     def where(self, *names: str) -> str:
-        """The place of a name, for messages."""
+        """Return the place of a name, for messages."""
         line = line_of(self._text, *names)
         return str(self.path) if line is None else f"{self.path}:{line}"
 
     def settings(self) -> Iterable[tuple[Setting, str, str]]:
-        """What stands at the top, as text."""
+        """Yield the top-level settings, as text."""
         for name, value in self._table.items():
             if name in _TABLES:
                 continue
@@ -211,7 +205,7 @@ class _File:
             yield setting, _text_of(setting, value, where), where
 
     def databases(self) -> Mapping[str, DatabaseSettings]:
-        """The tables `[databases.NAME]`."""
+        """Return the tables `[databases.NAME]`."""
         table = self._table.get("databases", {})
         found = read_databases(table, lambda *names: self.where("databases", *names))
         for name in found:
@@ -220,7 +214,7 @@ class _File:
         return found
 
     def storage_options(self) -> Mapping[str, Option]:
-        """The table `[storage_options]`."""
+        """Return the table `[storage_options]`."""
         if "storage_options" in self._table:
             self.origins["storage_options"] = self.where("storage_options")
         return read_options(
@@ -231,14 +225,14 @@ class _File:
 
 
 def _text_of(setting: Setting, value: object, where: str) -> str:
-    """A TOML value as the text that the environment would hold; TOML's own types must fit the kind."""
+    """Return a TOML value as the text that the environment would hold; TOML's own types must fit the kind."""
     if isinstance(value, bool):
         fits = setting.kind == "bool"
         text = say(value)
     elif isinstance(value, list):
         fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
         text = ",".join(map(str, value))
-    elif isinstance(value, int | float):  # Without the unit that a quantity has: said where it is read.
+    elif isinstance(value, int | float):  # A missing unit is reported when the text is parsed.
         fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")
         text = str(value)
     else:
@@ -288,10 +282,10 @@ def load(
     environ: Mapping[str, str] = _NOTHING,
     flags: Mapping[str, str] = _NOTHING,
 ) -> Config:
-    """The effective settings; `flags` are named like settings, and `file` falls back to `GOSSIPKV_CONFIG`.
+    """Load the effective settings; `flags` are named like settings, and `file` falls back to `GOSSIPKV_CONFIG`.
 
     Raises:
-        ConfigError: a name is unknown, or a value malformed or out of its range; says what, where, and what is allowed.
+        ConfigError: a name is unknown, or a value is malformed or out of range; names the place and the allowed values.
     """
     named = file if file is not None else environ.get(FILE_VARIABLE) or None
     found: list[tuple[Setting, str, str]] = []
@@ -305,18 +299,18 @@ def load(
     found += _from_environment(environ)
     found += _from_flags(flags)
     values: dict[str, Value] = {}
-    for setting, text, where in found:  # Every value is checked, also one that a later source overrides.
+    for setting, text, where in found:  # Every value is checked, even if a later source overrides it.
         values[setting.name] = _value(setting, text, where)
         origins[setting.name] = where
     config = Config(origins=MappingProxyType(origins))
     for name, value in (values | tables).items():
-        object.__setattr__(config, name, value)  # Frozen for everybody else: nobody has seen it yet.
+        object.__setattr__(config, name, value)  # The dataclass is frozen, but this object is still private.
     _refuse_contradictions(config)
     return config
 
 
 def _refuse_contradictions(config: Config) -> None:
-    """Whether settings fit each other, each of which is right alone."""
+    """Refuse settings that contradict each other, though each is valid alone."""
 
     def refuse(name: str, other: str, why: str) -> ConfigError:
         where = config.origin(name if config.origin(name) != "default" else other)

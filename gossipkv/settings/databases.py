@@ -1,9 +1,9 @@
-"""What can be said of one database: the tables `[databases.NAME]` of the settings file.
+"""Settings of one database: the tables `[databases.NAME]` of the settings file.
 
-They stand in the file alone: a database's name is data, and names of data make no good flags or variables.  What a
-table leaves out is told from the data, or is the node's setting of that name.
+Only the file has them, since a database's name is data, and makes no good flag or variable. A setting that a table
+omits is detected from the data, or is the node's setting of that name.
 
-`hold` pins a version: the way back from a bad one, since versions never go back by themselves.  The tables are read
+`hold` pins a version: the way back from a bad version, since versions never go back by themselves. The tables are read
 again on SIGHUP.
 """
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 FORMATS: Final = ("sequence", "tsv", "json", "parquet", "sorted")
 PRESHARDED: Final = ("probe", "declared", "never")
 
-# Room for a suffix below the 255 bytes that file systems allow.
+# Leaves room for a suffix below the 255 bytes that file systems allow.
 MAX_NAME_CHARACTERS: Final = 200
-# Of a column or a field; longer is a mistake.
+# A longer name of a column or field is a mistake.
 MAX_FIELD_CHARACTERS: Final = 1_000
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")
-# What messages say of names.
+# The rule for names, in messages.
 NAMES: Final = f"those match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} characters"
 
 
 def is_name(name: str) -> bool:
-    """Whether a database or version may be called that."""
+    """Return True if a database or version may have this name."""
     return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumSettings:
-    """The records that a new version needs to become active; each may be said of one database, too."""
+    """The records that a new version needs to become active; a database's table may override each setting."""
 
     min_records: int = count(
         0, 0, 1_000_000_000_000,
@@ -64,9 +64,9 @@ class MinimumSettings:
     )  # fmt: skip
 
     def shortage(self, records: int, before: str | None, records_before: int | None) -> str | None:
-        """Return why a version of so many records is not to become active; None: it may.
+        """Return the reason for which a version of so many records must not become active; None: it may.
 
-        `before`: the version that is active, and how many records that has.
+        `before`: the active version; `records_before`: its number of records.
         """
         if records == 0 and not self.allow_empty:
             return "it has no record, and `allow_empty` is false"
@@ -80,14 +80,14 @@ class MinimumSettings:
         return None
 
 
-# The settings of a node that a table may have too.
+# The node's settings that a table may override.
 _MINIMUM: Final[Mapping[str, Setting]] = MappingProxyType(
     {each.name: each.metadata["setting"] for each in fields(MinimumSettings)}
 )
 
 
 def minimum_of(node: MinimumSettings, database: DatabaseSettings) -> MinimumSettings:
-    """Return what holds for a database: what its table says, else the node's setting."""
+    """Return the settings of a database: its table's, else the node's."""
     said = {name: getattr(node, name) for name in _MINIMUM} | dict(database.minimum)
     return MinimumSettings(**said)
 
@@ -97,20 +97,20 @@ def minimum_of(node: MinimumSettings, database: DatabaseSettings) -> MinimumSett
 class DatabaseSettings:
     """The settings of one database."""
 
-    format: str | None = None  # None: told from the data
+    format: str | None = None  # None: detected from the data
     key: str = "key"
     value: str = "value"
     hold: str | None = None
     presharded: str | None = None  # None: the node's
     content_type: str | None = None  # None: the node's
     storage_options: Mapping[str, Option] | None = field(default=None, repr=False)  # None: the root's
-    minimum: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # Not there: the node's
+    minimum: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # Missing: the node's
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DatabaseSetting:
-    """One of them as people see it."""
+    """A database's setting as shown to people."""
 
     name: str
     default: str
@@ -150,21 +150,21 @@ _ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTING
 
 
 class Where(Protocol):
-    """Says where a name stands: `where("geo", "format")` is `FILE:12`."""
+    """Returns the place of a name: `where("geo", "format")` is `FILE:12`."""
 
     def __call__(self, *names: str) -> str: ...
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant."""
+    """Return the known name that was probably meant."""
     return difflib.get_close_matches(name, list(known), n=1, cutoff=0)[0]
 
 
 def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings]:
-    """The settings in the TOML table `databases`; `where("geo", "format")` says where a part of it stands.
+    """Return the settings in the TOML table `databases`; `where("geo", "format")` is the place of a part.
 
     Raises:
-        ConfigError: names what is wrong, where, and what is allowed.
+        ConfigError: names the error, its place, and the allowed values.
     """
     if not isinstance(table, dict):
         raise _wrong("databases", where(), "expected tables [databases.NAME]")
@@ -183,10 +183,10 @@ def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings
 
 
 def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]:
-    """The table of a store's options called `name`; messages show no value of it.
+    """Return the table of a store's options called `name`; messages show none of its values.
 
     Raises:
-        ConfigError: something that is no string, number, true, false or table of those.
+        ConfigError: a value is no string, number, true, false or table of those.
     """
     if not isinstance(table, dict):
         raise _wrong(name, where(), "expected a table of the store's options")

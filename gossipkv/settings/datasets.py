@@ -1,4 +1,4 @@
-"""The settings of datasets: where they come from, when they are looked for, built and let go, and on how many nodes."""
+"""The settings of datasets: their source, scans, builds, removal, and number of copies."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BUILD_PRIORITIES = ("auto", "low", "normal")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """Where versions come from, and how it is reached."""
+    """The source of versions, and its options."""
 
     source: str | None = field(
         default=None,
-        repr=False,  # It may hold a password.
+        repr=False,  # The URL may hold a password.
         metadata=plain(
             "path", "none", "a directory or an fsspec URL", read_source,
             meaning="source root; below it DATABASE/VERSION/FILES",
@@ -36,7 +36,7 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(MinimumSettings, SourceSettings):
-    """What is done with versions; durations in ms, sizes in bytes, rates in bytes per second."""
+    """The handling of versions; durations in ms, sizes in bytes, rates in bytes per second."""
 
     refresh_period: int = duration(
         "1m", "100ms", "7d", zero="off",
@@ -103,7 +103,7 @@ class DatasetSettings(MinimumSettings, SourceSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationSettings:
-    """Who holds what, and for how long one waits for another; durations in ms."""
+    """The copies of partitions, and the timeouts between nodes; durations in ms."""
 
     replication: int = count(
         2, 1, 64,
@@ -143,5 +143,5 @@ class ReplicationSettings:
 
     @property
     def stage_timeout(self) -> int:
-        """How long one node may be silent, in ms."""
+        """The maximum silence of one node, in ms."""
         return self.proxy_stage_timeout or max(1, self.proxy_timeout // (self.replication + 1))

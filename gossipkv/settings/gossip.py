@@ -1,4 +1,4 @@
-"""The settings of a node's part in the cluster: its name, whom it joins, its place in the ring, how much it holds."""
+"""The settings of a node in the cluster: its name, the nodes it joins, its place in the ring, and its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipSettings:
-    """Who a node is among others; durations in ms, sizes in bytes."""
+    """The identity of a node in its cluster; durations in ms, sizes in bytes."""
 
     cluster: str = field(
         default="gossipkv",

@@ -1,4 +1,4 @@
-"""The settings of HTTP: where a node answers it, what values are said to be, how many connections its gateway has."""
+"""The settings of HTTP: its listener, the media type of values, and the gateway's connections."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from gossipkv.settings.setting import count, plain, read_listen
 if TYPE_CHECKING:
     from gossipkv.address import Address
 
-# A media type by RFC 9110, its parameters included; nothing that would begin another header.
+# A media type of RFC 9110, including parameters; it cannot contain the start of another header.
 _MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
 MEDIA_TYPE_FORM: Final = "TYPE/SUBTYPE, parameters behind a semicolon"
 USUAL_MEDIA_TYPE: Final = "application/octet-stream"
 
 
 def is_media_type(text: str) -> bool:
-    """Whether it may stand in a `Content-Type`."""
+    """Return True if the text is valid in a `Content-Type`."""
     return _MEDIA_TYPE.fullmatch(text) is not None
 
 
 def read_media_type(text: str) -> str:
-    """What values are said to be.
+    """Check the media type of values.
 
     Raises:
-        ValueError: it is no media type.
+        ValueError: the text is no media type.
     """
     if not is_media_type(text.strip()):
         raise ValueError("expected a media type, such as text/plain; charset=utf-8")
@@ -35,10 +35,10 @@ def read_media_type(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
-    """How a node answers by HTTP.
+    """The answers of a node by HTTP.
 
     Times are those of serving: `frame_timeout` for a request to arrive whole, `output_timeout`, `idle_timeout`,
-    `drain_timeout`; and so is `max_queued_total`, for what the gateway holds of all its connections.
+    `drain_timeout`; and so is `max_queued_total`, for the data that the gateway holds for all its connections.
     """
 
     http_listen: Address | None = field(

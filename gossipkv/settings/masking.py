@@ -1,7 +1,7 @@
-"""Texts without their secrets: what a URL or a store's options may show in a message, a log line or a table.
+"""Removal of secrets from text: the parts of a URL or a store's options that messages, logs and tables may show.
 
-Which option of a store is secret only its own package knows (`secret`, `password`, `token`, `account_key`, `sas_token`
-and so on), so every option's value is taken for one, and its name alone is shown.
+Only a store's own package knows which options are secret (`secret`, `password`, `token`, `account_key`, `sas_token` and
+so on). So every option's value counts as secret, and only its name is shown.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ Option = str | bool | int | float | Mapping[str, "Option"]
 
 MASK: Final = "***"
 
-# What stands between `//` and the last `@` before the path: `user:password`.
+# Text between `//` and the last `@` before the path: `user:password`.
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 
-# What stands behind `?`: the signature of a presigned URL, a token.
+# Text behind `?`: the signature of a presigned URL, a token.
 _QUERY: Final = re.compile(r"(://[^\s?\"'<>]*\?)([^\s\"'<>]+)")
 
-# As fsspec writes them, chains (`simplecache::s3://`) included.
+# A URL as fsspec writes it, including chains (`simplecache::s3://`).
 _URL: Final = re.compile(r"[a-zA-Z][-+.:a-zA-Z0-9]*://")
 
-# A shorter one would be found in every second word, and tell nothing.
+# A shorter secret would occur in many words by chance, and reveals nothing.
 _SHORTEST_SECRET: Final = 4
-# These say where, and what is not reached is to be named.
+# These options name a place, and messages about an unreachable store must show it.
 _PLACES: Final = frozenset({"endpoint_url", "region_name", "host", "port", "protocol", "anon", "addressing_style"})
 
 
 def is_url(text: str) -> bool:
-    """Whether it is a URL and not a path."""
+    """Return True for a URL, False for a path."""
     return _URL.match(text) is not None
 
 
 def mask_url(text: str) -> str:
-    """A URL, or a message that has some, without the users, passwords and queries in them."""
+    """Return a URL, or a message with URLs, without users, passwords and queries."""
     return _QUERY.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
 
 
 def scrub(text: str, url: str, options: Mapping[str, Option]) -> str:
-    """A message of somebody else's package without what is secret in the URL and the options that it was given."""
+    """Remove the secrets of a URL and of options from another package's message about them."""
     secrets = {value for name, value in leaves(options) if isinstance(value, str) and not is_place(name)}
     for found in _USER.findall(url):
         secrets.update(found.removesuffix("@").split(":", 1))
@@ -57,7 +57,7 @@ def scrub(text: str, url: str, options: Mapping[str, Option]) -> str:
 
 
 def leaves(options: Mapping[str, Option], above: str = "") -> Iterator[tuple[str, str | bool | float]]:
-    """Every option that is no table, as `name.of.it` and value."""
+    """Yield every option that is no table, as `name.of.it` and value."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -66,5 +66,5 @@ def leaves(options: Mapping[str, Option], above: str = "") -> Iterator[tuple[str
 
 
 def is_place(name: str) -> bool:
-    """Whether an option, named as by `leaves`, says where a store is and nothing else."""
+    """Return True if an option, named as by `leaves`, only names the place of a store."""
     return name.rpartition(".")[2] in _PLACES

@@ -1,4 +1,4 @@
-"""What the environment tells commands that ask; of it, whom they ask is taken for what a node is called."""
+"""Environment variables of client commands; the node to ask is easily confused with the node's own name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ APART: Final = (
 
 
 def asked_nodes(environ: Mapping[str, str]) -> list[Address]:
-    """Return the nodes that commands ask where they are told none; nothing, if the environment names none either.
+    """Return the nodes that commands ask by default; empty if the environment names none.
 
     Raises:
-        ValueError: one of the two variables has what the other is for.
+        ValueError: one of the two variables has a value for the other.
     """
     try:
         asked = [parse_address(text) for text in environ.get(NODE_VARIABLE, "").replace(",", " ").split()]
     except ValueError as error:
         raise ValueError(f"{NODE_VARIABLE}: {error}; {APART}") from None
-    if not asked and ":" in (own := environ.get(OWN_NAME, "")):  # No name has it, and every address.
+    if not asked and ":" in (own := environ.get(OWN_NAME, "")):  # A name never contains a colon, an address always.
         raise ValueError(f"{OWN_NAME}: {own!r} is an address, not a name; {APART}")
     return asked

@@ -1,8 +1,8 @@
 """Durations, sizes and rates as people write them: `500ms`, `64KiB`, `20MiB/s`.
 
-A quantity is a whole number of its smallest unit: milliseconds, bytes, bytes per second.  What cannot be said so
-exactly (`0.5ms`) is refused rather than rounded, and `show` picks the largest unit that says a value exactly, so
-`parse(show(value)) == value`.
+A quantity is a whole number of its smallest unit: milliseconds, bytes, bytes per second. A fraction of that (`0.5ms`)
+is refused and not rounded. `show` picks the largest unit that expresses a value exactly, so `parse(show(value)) ==
+value`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORM = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z
 
 
 def parse(text: str, units: dict[str, int]) -> int:
-    """The value of `text` in the smallest of `units`.
+    """Return the value of `text` in the smallest of `units`.
 
     Raises:
         ValueError: `text` is not a number with one of the units, or is a fraction of the smallest one.
@@ -36,7 +36,7 @@ def parse(text: str, units: dict[str, int]) -> int:
 
 
 def _as_meant(text: str, units: dict[str, int]) -> str:
-    """An example of the form, made of a number without a unit: what people mean by one are seconds, or bytes."""
+    """Return an example of the form for a number without a unit, which people mean as seconds or bytes."""
     if _BARE.fullmatch(text) is None:
         return ""
     smallest, next_one, *_ = units
@@ -44,6 +44,6 @@ def _as_meant(text: str, units: dict[str, int]) -> str:
 
 
 def show(value: int, units: dict[str, int]) -> str:
-    """The shortest exact form of `value`, in the largest unit that divides it."""
+    """Return the shortest exact form of `value`, in the largest unit that divides it."""
     unit, factor = next((unit, factor) for unit, factor in reversed(units.items()) if value % factor == 0)
     return f"0{next(iter(units))}" if value == 0 else f"{value // factor}{unit}"

@@ -1,4 +1,4 @@
-"""The settings of serving: what a request, a connection and all of them may take; where RESP is spoken."""
+"""The settings of serving: limits for a request, a connection and all connections; RESP listeners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _HALF: Final = -1
 _AUTO: Final = -1
-MOST_PUMPS: Final = 8  # Unless somebody wants more.
+MOST_PUMPS: Final = 8  # The maximum for `auto`.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +113,12 @@ class ServingSettings:
     )  # fmt: skip
 
     def pumps_for(self, cores: int) -> int:
-        """How many threads serve where so many cores are granted."""
+        """Return how many threads serve with so many granted cores."""
         return min(MOST_PUMPS, max(1, cores)) if self.pumps == _AUTO else self.pumps
 
     @property
     def connections_per_address(self) -> int:
-        """How many connections one address may have; 0 is no limit."""
+        """The maximum number of connections from one address; 0: unlimited."""
         if self.max_connections_per_address == _HALF:
             return max(1, self.max_connections // 2)
         return self.max_connections_per_address
@@ -129,7 +129,7 @@ _FORM: Final = "names of databases, several with commas between"
 
 
 def read_databases(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse names separated by commas."""
     if text.strip() in {"", "none"}:
         return ()
     names = tuple(part.strip() for part in text.split(","))
@@ -140,7 +140,7 @@ def read_databases(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RespSettings:
-    """How a node answers clients of Redis; limits are those of serving."""
+    """The answers of a node to Redis clients; limits are those of serving."""
 
     resp_listen: Address | None = field(
         default=None,

@@ -1,6 +1,6 @@
-"""One setting as people see it, and how its text becomes what the program sees.
+"""A setting: its description for people, and the parsing of its text.
 
-A function for each kind (`duration`, `size`, `count`, …) makes a field of a section, whose metadata is its `Setting`.
+Functions for each kind (`duration`, `size`, `count`, …) make a section's field, whose metadata is its `Setting`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as people see it; the list gives each the name of its field."""
+    """One setting as shown to people; the list of settings sets `name` from its field."""
 
     name: str
     kind: str
@@ -51,24 +51,24 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """The name in the environment."""
         return OWN_NAME if self.name == "node" else PREFIX + self.name.upper()
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def off_flag(self) -> str:
-        """What turns it off on the command line, if it is on or off."""
+        """The flag that turns an on-off setting off."""
         return "--no-" + self.name.replace("_", "-")
 
     def arguments(self, text: str) -> list[str]:
-        """Return what gives it this value on a command line; one that is on or off takes no value there.
+        """Return command-line arguments for this value; an on-off setting takes no value there.
 
         Raises:
-            ValueError: it is on or off, and this is neither.
+            ValueError: the setting is on or off, and the text is neither.
         """
         if self.kind != "bool":
             return [self.flag, text]
@@ -76,7 +76,7 @@ class Setting:
 
 
 def say(value: Value) -> str:
-    """A value as people write it; nothing for none."""
+    """Return a value as people write it; empty for None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple) and not isinstance(value, Address):
@@ -87,7 +87,7 @@ def say(value: Value) -> str:
 def plain(
     kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
 ) -> dict[str, Setting]:
-    """The metadata of a field whose values are text with a rule."""
+    """Return the metadata of a field whose values are text with a rule."""
     return {"setting": Setting("", kind, default, allowed, meaning, why, read, lambda value: mask_url(say(value)))}
 
 
@@ -111,22 +111,22 @@ def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why
 
 
 def duration(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting in milliseconds; `zero` is the word for 0 where that is allowed."""
+    """Make a setting in milliseconds; `zero` is the word for 0, if 0 is allowed."""
     return _quantity("duration", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
 def size(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting in bytes."""
+    """Make a setting in bytes."""
     return _quantity("size", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
 def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting in bytes per second."""
+    """Make a setting in bytes per second."""
     return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
 def count(default: int, low: int, high: int, *, meaning: str, why: str, words: Mapping[str, int] = _NO_WORDS) -> int:
-    """A setting that is a plain number; `words` say what no number does."""
+    """Make a setting that is a plain number; `words` are names for special numbers."""
 
     def read(text: str) -> int:
         digits = text.strip()
@@ -149,7 +149,7 @@ def count(default: int, low: int, high: int, *, meaning: str, why: str, words: M
 
 
 def ratio(default: str, *, meaning: str, why: str) -> int:
-    """A setting that is a part of something, in thousandths; `off` is 0."""
+    """Make a setting that is a fraction, in thousandths; `off` is 0."""
 
     def read(text: str) -> int:
         if text.strip() in {"off", "0"}:
@@ -169,7 +169,7 @@ def ratio(default: str, *, meaning: str, why: str) -> int:
 
 
 def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) -> int:
-    """A setting that is one of a few numbers."""
+    """Make a setting that is one of a few numbers."""
     words = {str(number): number for number in allowed}
 
     def read(text: str) -> int:
@@ -182,7 +182,7 @@ def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) ->
 
 
 def switch(*, default: bool, meaning: str, why: str) -> bool:
-    """A setting that is on or off."""
+    """Make a setting that is on or off."""
 
     def read(text: str) -> bool:
         word = text.strip().lower()
@@ -194,7 +194,7 @@ def switch(*, default: bool, meaning: str, why: str) -> bool:
 
 
 def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) -> str:
-    """A setting that is one of a few words."""
+    """Make a setting that is one of a few words."""
 
     def read(text: str) -> str:
         if text.strip() not in options:
@@ -207,36 +207,36 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
 
 
 def read_name(text: str) -> str:
-    """A name of a node or a cluster."""
+    """Check the name of a node or a cluster."""
     if _NAME.fullmatch(text) is None:
         raise ValueError("not a name")
     return text
 
 
 def read_node_name(text: str) -> str:
-    """A name of a node, which an address is none: that is what commands are told."""
+    """Check the name of a node; refuses an address, which is for commands."""
     if ":" in text:
         raise ValueError(f"an address, not a name; {APART}")
     return read_name(text)
 
 
 def read_isolation_group(text: str) -> str:
-    """A name of what fails together, or `none`: empty."""
+    """Return the name of an isolation group, or an empty string for `none`."""
     return "" if text in {"", "none"} else read_name(text)
 
 
 def read_path(text: str) -> Path:
-    """A path, its `~` expanded."""
+    """Return a path, with `~` expanded."""
     if not text or "\0" in text:
         raise ValueError("expected a path")
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # Python's word for a `~name` whose home is not known.
+    except RuntimeError as error:  # Python's error for a `~name` with an unknown home.
         raise ValueError(str(error)) from None
 
 
 def read_source(text: str) -> str:
-    """A URL as it is; a path with its home."""
+    """Return a URL unchanged; a path with `~` expanded."""
     local = text.removeprefix("file://").removeprefix("local://")
     if not is_url(local):
         return str(read_path(local))
@@ -246,12 +246,12 @@ def read_source(text: str) -> str:
 
 
 def read_listen(text: str) -> Address | None:
-    """Where to listen, if anywhere."""
+    """Return the listening address, or None for `off`."""
     return None if text.strip() == "off" else parse_address(text)
 
 
 def read_addresses(text: str) -> tuple[Address, ...]:
-    """Addresses with commas between them."""
+    """Parse addresses separated by commas."""
     if text.strip() in {"", "none"}:
         return ()
     found = tuple(parse_address(part) for part in text.split(",") if part.strip())
@@ -261,7 +261,7 @@ def read_addresses(text: str) -> tuple[Address, ...]:
 
 
 def read_advertised(text: str) -> Address | None:
-    """An address that others can reach, so not a wildcard."""
+    """Parse an address that others can reach, so no wildcard."""
     if text.strip() == "as listen":
         return None
     address = parse_address(text)

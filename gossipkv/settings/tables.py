@@ -1,4 +1,4 @@
-"""The settings of tables: what their store keeps, how much memory and disk that takes, who decides which there are."""
+"""The settings of tables: their store's log, memory and disk use, and the nodes that decide on tables."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
-MOST_WEIGHT: Final = 1000  # Times the least.
-MAX_KEY_BYTES: Final = 65_522  # Of a record; `table.records` says why, of the next as well.
+MOST_WEIGHT: Final = 1000  # Relative to the minimum.
+MAX_KEY_BYTES: Final = 65_522  # Of a record; `table.records` explains this and the next limit.
 MAX_VALUE_BYTES: Final = 16_711_616
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """How large the parts of a store are, in bytes, and on how many nodes it is decided what tables there are."""
+    """The sizes of a store's parts, in bytes, and the number of nodes that decide which tables exist."""
 
     table_log: int = size(
         "1GiB", "1MiB", "1TiB",

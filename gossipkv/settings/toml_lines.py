@@ -1,7 +1,7 @@
-"""Where a name stands in a TOML file, for messages: the standard library's parser keeps no positions.
+"""The line of a name in a TOML file, for messages: the standard library's parser keeps no positions.
 
-A file that parses is read again by line, for headers (`[databases.geo]`) and assignments (`format = ...`).  What is
-inside a string of several lines may look like either; then a message names a wrong line, and nothing else happens.
+A file that parses is read again by line, for headers (`[databases.geo]`) and assignments (`format = ...`). Text inside
+a string of several lines may look like either; then a message names a wrong line, which is harmless.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _ASSIGNMENT: Final = re.compile(rf"\s*({_KEY})\s*=")
 
 
 def line_of(text: str, *path: str) -> int | None:
-    """The line of `path` (`"databases", "geo", "format"`): where it is assigned, else where what holds it begins.
+    """Return the line of `path` (`"databases", "geo", "format"`): its assignment, else the start of its container.
 
-    Raises nothing: None when no line can be told.
+    Raises nothing; returns None if no line is found.
     """
     best, depth = None, 0
     table: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def line_of(text: str, *path: str) -> int | None:
 
 
 def _parts(key: str) -> tuple[str, ...]:
-    """A dotted key in parts; the parser knows how quotes and escapes are read."""
+    """Split a dotted key; the parser handles quotes and escapes."""
     table: object
     try:
         table = tomllib.loads(f"{key} = 0")

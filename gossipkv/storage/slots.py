@@ -2,7 +2,7 @@
 
     offset size field
     0      4096 slot 0: a document, then line feeds to the end of the slot
-    4096   4096 slot 1: the same document, padded the same way
+    4096   4096 slot 1: likewise
 
 The first undamaged slot counts. A write goes to both slots, one after the other, each synced, and starts with a damaged
 one. So at any moment, across crashes too, one slot holds the old or the new document undamaged. If a disk later damages
