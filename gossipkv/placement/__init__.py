@@ -1,20 +1,14 @@
-"""Which nodes hold a partition?  Pure: what is told the ids, the time, and what others have published.
+"""Placement: which nodes hold a partition. All modules are pure: they are given ids, times and published statements.
 
 Read in this order:
 
-    partition.py      a table's partition: its assignments, how far each is, what no partition breaks
-    spread.py         which nodes are to hold which of a table's partitions
-    measures.py       how much is in a partition and asked of it
-    lately.py         what has become of a range table's map in the last minutes
-    ranges.py         what is moved of a range table, and what is divided
-    moves.py          what is begun next, so that they do
-    shard_claim.py    a place in the ring that nobody gave out: the shard id
-    identity.py       what makes two copies of a version the same version
-    partition_set.py  some of a version's partitions
-    seals.py          what tells two files of one partition apart
-    ring.py           which of them fall to a shard id: who builds what
-    statement.py      what a node says that it holds and builds, and its bytes
-    orders.py         on which version operators have pinned a database
-    holders.py        the statements of all members: who holds what
-    candidates.py     whom to ask, in which order
+    partition.py      a table's partition: assignments, their states, invariants
+    spread.py         the wanted map of a hash table
+    measures.py       sizes and request rates of partitions; lately.py: recent changes of a range table's map
+    ranges.py         moves and splits of a range table; ahead.py: splits before a time series grows
+    moves.py          the next steps towards the wanted map
+    shard_claim.py    a shard id for the ring, without a coordinator; ring.py: the partitions of a shard id
+    identity.py       the identity of a version; seals.py: checksums of its files; partition_set.py
+    statement.py      a node's statements about datasets, and their bytes; orders.py: pinned versions
+    holders.py        the statements of all members; ownership.py; candidates.py: the order in which to ask
 """

@@ -1,12 +1,11 @@
-"""Where a time series is to be divided before its next period is written to.
+"""Splits of a time series before its next period is written.
 
-Pure: from what the last hour's writes covered and where the ranges begin to keys at which others are to.  A *period* is
-the stretch of time that the last hour's writes covered, whatever hour it was: a series that is loaded from an archive
-has long ones.  The next one is to have as many ranges as its records take, of the usual size; they are there before it
-is written to, so that other nodes have them by then.
+A *period* is the span of time that the last hour's writes covered, whichever hour that was: a series loaded from an
+archive has long periods. The next period gets as many ranges of the usual size as its records need. They are made
+before it is written, so that other nodes hold them by then.
 
-Where keys begin with something else than their time, each beginning is a series of its own.  What is written once far
-ahead of all else, by a clock that is wrong, moves nothing: of the last hour's writes the next newest time counts too.
+If keys have a prefix before their time, each prefix is a series of its own. A single write far in the future, from a
+wrong clock, moves nothing: the next newest time of the last hour's writes counts, too.
 """
 
 from __future__ import annotations
@@ -19,56 +18,56 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.measures import Measure, Written
 
-MOST_AHEAD: Final = 64  # Ranges of a table that nobody has written to yet.
-LEAD_S: Final = 300  # Before a period ends the next one is planned: it is measured, divided and moved by then.
-FEWEST: Final = 2  # Ranges of a period.
-MOST_SERIES: Final = 16  # Of one table: what has more is spread by itself.
+MOST_AHEAD: Final = 64  # Ranges of a table without writes so far.
+LEAD_S: Final = 300  # The next period is planned this long before its start, to be measured, divided and moved by then.
+FEWEST: Final = 2  # Least ranges of a period; fewer are divided as they grow.
+MOST_SERIES: Final = 16  # Series of one table; more of them spread by themselves.
 
 
 class TimeKey(Protocol):
-    """Where the time stands in each key of a table."""
+    """The place of the time in each key of a table."""
 
     @property
     def offset(self) -> int:
-        """The bytes before it."""
+        """Bytes before the time."""
         ...
 
     @property
     def most(self) -> int:
-        """The time that no key reaches."""
+        """Upper bound of times, which no key reaches."""
         ...
 
     def key_time(self, time: int, /) -> bytes:
-        """Return the bytes of a time below that."""
+        """Return the bytes of a time below `most`."""
         ...
 
     def time_of(self, key: bytes, /) -> int:
-        """The time of a key, or of where a range begins."""
+        """Return the time of a key, or of the start of a range."""
         ...
 
 
 class Cut(NamedTuple):
-    """A range that is to be divided."""
+    """A range to divide."""
 
-    number: int  # Of the range, in the map.
-    keys: tuple[bytes, ...]  # Where its children begin, but the first.
+    number: int  # Number of the range in the map.
+    keys: tuple[bytes, ...]  # Starts of its children, except the first.
 
 
 class Ahead(NamedTuple):
-    """What the next period asks for."""
+    """Changes for the next period."""
 
     cuts: Sequence[Cut]
-    coming: Mapping[int, Measure]  # By number: ranges that nobody has written to yet, as what they are to become.
+    coming: Mapping[int, Measure]  # Ranges without writes so far, by number, with their expected measure.
 
 
 def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usual: Measure) -> Ahead:
-    """What is to be done by now; `firsts`: where each range begins, `series`: what was written to each.
+    """Return the changes that are due; `firsts`: starts of the ranges, `series`: writes to each series.
 
-    `usual`: what a range has that is full, and all requests to the table.
+    `usual`: the size of a full range, and all requests to the table.
     """
     if len(series) > MOST_SERIES:
         return Ahead((), {})
-    # Other nodes have said what was written: what no key can have is not believed.
+    # Other nodes report the writes, so ignore values that no key can have.
     series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < key.most]
     begun = [_begun(key, firsts, one) for one in series]
     room = MOST_AHEAD - sum(map(len, begun))
@@ -84,7 +83,7 @@ def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usua
 
 
 def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
-    """The ranges of a series that nobody has written to yet, by their numbers."""
+    """Return the numbers of a series' ranges without writes so far."""
     at = end = bisect_right(firsts, _key_at(key, written, written.high))
     while end < len(firsts) and firsts[end].startswith(written.prefix):
         end += 1
@@ -93,7 +92,7 @@ def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
 
 def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, count: int) -> Cut | None:
     period = written.high - written.low
-    # Else one is divided as it grows, like any other.
+    # Otherwise the range is divided as it grows, like any other.
     if count < FEWEST or period < count or written.seconds < LEAD_S:
         return None
     soon, step = written.high + period * LEAD_S // written.seconds, period // count
@@ -103,7 +102,7 @@ def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, 
     at = begun.stop - 1
     end = firsts[begun.stop] if begun.stop < len(firsts) else None
     times = [last + step * number for number in range(bool(begun), count + bool(begun))]
-    # Times that differ by less than keys tell are one key.
+    # Times that differ by less than the unit of keys give one key.
     keys = dict.fromkeys(_key_at(key, written, time) for time in times if time < key.most)
     inside = tuple(one for one in keys if firsts[at] < one and (end is None or one < end))
     return Cut(at, inside[: MOST_AHEAD - 1]) if inside else None

@@ -1,11 +1,9 @@
-"""Whom to ask for a partition that is not here, in which order.
+"""Candidates: the nodes to ask for a partition that is not here, in order.
 
-Everybody who has said that it holds it and has not withdrawn that, whatever gossip thinks of it: a member that is
-wrongly taken for dead may be the last one that has it.  First those that are ALIVE, then SUSPECT, then DEAD, each group
-shuffled, so that the load of one that is lost spreads over all others.  Who was slow goes last, whatever its state: it
-let a stage pass, or said that it is busy, and has not answered since.
-
-The serving loop goes by the same rule; this is its statement.
+Every node counts that has claimed the partition and not withdrawn the claim, whatever its state in gossip: a member
+wrongly taken for dead may be the last one that has it. ALIVE nodes come first, then SUSPECT, then DEAD. Each group is
+shuffled, so that the load of a lost node spreads over all others. A slow node goes last, whatever its state: it missed
+a stage or was busy, and has not answered since. The serving loop implements the same rule.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ class Random(Protocol):
     """A `random.Random`, seeded in tests."""
 
     def shuffle(self, x: list[str], /) -> None:
-        """Put a list into any order, in place."""
+        """Shuffle a list in place."""
 
 
 def candidates(holders: Mapping[str, HolderState], slow: Collection[str], random: Random) -> list[str]:
-    """Return the holders of a partition, named by their members, in the order in which they are asked."""
-    names = sorted(holders)  # Or a seed would not say what it draws.
+    """Return the holders of a partition, by names of members, in the order in which they are asked."""
+    names = sorted(holders)  # Sorted, so that a seed determines the order.
     random.shuffle(names)
     return sorted(names, key=lambda name: (name in slow, holders[name]))

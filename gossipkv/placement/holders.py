@@ -1,7 +1,7 @@
-"""Who holds which partition of one identity: a map of what members have said and of how they are known.
+"""Holders of the partitions of one identity, from members' statements and states.
 
-Pure: it is made anew when either changes.  A statement about another identity is not in it, whatever its name; nor is
-one of a member that has left, or that nobody knows, unless the caller says in which state it is to be taken.
+The map is made anew when either changes. It has no statement about another identity, whatever its name. It also has
+none of a member that left or is unknown, unless the caller provides a state for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HolderState(enum.IntEnum):
-    """How the member is known that holds something; whom to ask goes by this order."""
+    """State of a member that holds partitions, in the order in which members are asked."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -30,7 +30,7 @@ LIVE = frozenset({HolderState.ALIVE, HolderState.SUSPECT})
 
 
 class Holder(NamedTuple):
-    """One member, and what it has said of the version."""
+    """One member, and its statement about the version."""
 
     name: str
     state: HolderState
@@ -40,12 +40,12 @@ class Holder(NamedTuple):
 
 @final
 class Holders:
-    """The holders of one identity; in the order of their states, then of their names."""
+    """The holders of one identity, ordered by state, then by name."""
 
     def __init__(
         self, identity: Identity, statements: Mapping[str, Statement], states: Mapping[str, HolderState]
     ) -> None:
-        """`statements` and `states` by the names of members."""
+        """`statements` and `states` are by names of members."""
         self.identity = identity
         self.all = sorted(
             (
@@ -55,15 +55,15 @@ class Holders:
             ),
             key=lambda holder: (holder.state, holder.name),
         )
-        self._under_replicated: dict[int, PartitionSet] = {}  # Asked again and again, and the same each time.
+        self._under_replicated: dict[int, PartitionSet] = {}  # A cache, since the same question is repeated.
 
     def at_least(self, count: int, who: Collection[str]) -> PartitionSet:
-        """Return the partitions that at least so many of the members `who` have ready."""
+        """Return the partitions that at least `count` of the members `who` have ready."""
         ready = (holder.ready for holder in self.all if holder.name in who)
         return in_at_least(count, self.identity.partitions, ready)
 
     def under_replicated(self, replication: int) -> PartitionSet:
-        """Return the partitions that fewer members have ready that live; those that none has are among them."""
+        """Return the partitions that fewer than `replication` live members, or none, have ready."""
         found = self._under_replicated.get(replication)
         if found is None:
             ready = (holder.ready for holder in self.all if holder.state in LIVE)
@@ -74,12 +74,12 @@ class Holders:
 
     @property
     def missing(self) -> PartitionSet:
-        """The partitions that nobody has ready who lives."""
+        """Partitions that no live member has ready."""
         return self.under_replicated(1)
 
     @property
     def building(self) -> PartitionSet:
-        """The partitions that somebody builds who lives."""
+        """Partitions that a live member builds."""
         return self.building_at({holder.name for holder in self.all if holder.state in LIVE})
 
     def building_at(self, who: Collection[str]) -> PartitionSet:

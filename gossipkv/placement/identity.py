@@ -1,16 +1,14 @@
-"""What makes two copies of a version the same version.
+"""The identity of a version: two copies are the same version if their identities are equal.
 
-The identity of a version is (database, name, digest of the sorted list of file names and sizes, number of
-partitions, partition function, relied on or regrouped).  Nodes that read the same source compute the same identity
-without speaking to each other, and data of another identity under the same name is never mistaken for it.
+The identity is (database, name, digest of the sorted list of file names and sizes, number of partitions, partition
+function, relied on or regrouped). Nodes that read the same source compute the same identity without communication.
 
-Relied on: each file was taken to hold one partition, as the function that was recognised puts it, and files of unwanted
-partitions were skipped.  Regrouped: all files were read and every record put where the function puts it.  The two
-differ, with one function and one source, where a stray record stands in a file that some nodes skip: those that have
-met it have regrouped, and what the others hold lacks it.
+Relied on: each file was taken to hold one partition by the recognised function, and files of unwanted partitions were
+skipped. Regrouped: all files were read, and every record was placed by the function. With one source and function, the
+two differ if a stray record is in a file that some nodes skip: nodes that met it regrouped, and others lack it.
 
-Times of modification are left out: two copies of a source made by `cp` are the same version.  Whether a file changed
-*while it was read* is another question, and there times count (`SourceVersion.fingerprint`).
+Times of modification are left out: two copies of a source made by `cp` are the same version. Changes of a file *while
+it is read* are detected by times (`SourceVersion.fingerprint`).
 """
 
 from __future__ import annotations
@@ -36,19 +34,20 @@ class Identity:
     digest: str
     partitions: int
     function: str
-    regrouped: bool  # All files were read and grouped anew; else they were relied on.
+    regrouped: bool  # True if all files were read and regrouped; False if they were relied on.
 
     @property
     def wire_id(self) -> bytes:
-        """Sixteen bytes that stand for it between nodes.
+        """Sixteen bytes that stand for the identity between nodes.
 
-        The first of the SHA-256 of its fields in their order, each as the length in bytes in decimal digits, a colon,
-        the bytes (text as UTF-8, the number in decimal digits, `regrouped` as `relied` or `regrouped`), a line feed.
+        They are the first of the SHA-256 of the fields in order. Each field is the length in bytes in decimal digits, a
+        colon, the bytes (text as UTF-8, the number in decimal digits, `regrouped` as `relied` or `regrouped`), and a
+        line feed.
         """
         return _wire_id(self)
 
 
-@lru_cache(maxsize=1024)  # Each page of a scan over nodes asks.
+@lru_cache(maxsize=1024)  # Each page of a scan over nodes needs the id.
 def _wire_id(identity: Identity) -> bytes:
     grouped = "regrouped" if identity.regrouped else "relied"
     total = hashlib.sha256()
@@ -60,10 +59,10 @@ def _wire_id(identity: Identity) -> bytes:
 
 
 def digest(entries: Iterable[tuple[str, int]]) -> str:
-    """The digest of (file name, numbers...) pairs: 64 hexadecimal digits.
+    """Return the digest of (file name, number) pairs: 64 hexadecimal digits.
 
-    Each entry is the name's length as decimal digits, a colon, the name's bytes, the size as decimal digits, a line
-    feed; entries are sorted by name as bytes; SHA-256 of all.
+    Each entry is the name's length as decimal digits, a colon, the name's bytes, the size as decimal digits, and a line
+    feed. Entries are sorted by name as bytes; the digest is the SHA-256 of all.
     """
     total = hashlib.sha256()
     for name, number in sorted((os.fsencode(name), number) for name, number in entries):

@@ -1,7 +1,7 @@
-"""What has become of a range table's map in the last minutes: for `ranges`, which undoes nothing of it.
+"""Recent changes of a range table's map, which `ranges` does not undo for some minutes.
 
-It is read from the maps that follow each other, so it is the same whoever has begun a move or a division.  Who begins
-without it takes what there is for old.
+They are derived from consecutive maps, so they do not depend on the node that began a move or a split. A node that
+starts without them takes everything for old.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from gossipkv.placement.measures import Limits, Measure
     from gossipkv.placement.partition import Assignment, Partition
 
-LATELY_S: Final = 600.0  # What was moved rests so long; the rates are smoothed over half of it.
+LATELY_S: Final = 600.0  # Moved slots rest for this time; rates are smoothed over half of it.
 
 
 @final
 class Lately:
-    """What is remembered of one table, by the time at which it was seen."""
+    """Recent changes of one table, with the times at which they were seen."""
 
     def __init__(self) -> None:
-        # Slots, by their partition's id, that went to another node; children of that have not, and do not rest.
+        # Slots that moved, by partition id; children of the partition did not move, and do not rest.
         self.moved: dict[tuple[int, int], float] = {}
-        self.passed: dict[tuple[bytes, bytes], float] = {}  # From which node something went to which.
-        self.divided: dict[int, float] = {}  # The children.
-        self.large: dict[int, float] = {}  # Partitions over the limit, since then.
-        self.asked: dict[int, tuple[float, float]] = {}  # When a division was asked for, first and last.
+        self.passed: dict[tuple[bytes, bytes], float] = {}  # Pairs of source and target nodes.
+        self.divided: dict[int, float] = {}  # Children of split partitions.
+        self.large: dict[int, float] = {}  # Partitions over the limit, and since when.
+        self.asked: dict[int, tuple[float, float]] = {}  # First and last time at which a split was requested.
         self._seen: Mapping[bytes, Partition] | None = None
 
     def read(self, partitions: Mapping[bytes, Partition], now: float) -> None:
-        """Take in a map: partitions by their first keys, in order."""
+        """Process a map: partitions by their first keys, in order."""
         before, self._seen = self._seen, partitions
         for key, partition in partitions.items() if before is not None else ():
             assert before is not None
@@ -48,20 +48,20 @@ class Lately:
         self._forget(now)
 
     def measured(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
-        """Take in what partitions have."""
+        """Process the measures of partitions."""
         large = (id_ for id_, one in measures.items() if limits.are_exceeded((one.size_bytes, one.rows)))
         self.large = {id_: self.large.get(id_, now) for id_ in large}
 
     def asks(self, partition: int, now: float) -> None:
-        """A division is asked for."""
+        """Note a request for a split."""
         self.asked[partition] = self.asked.get(partition, (now, now))[0], now
 
     def resting(self, now: float) -> list[tuple[int, int, int]]:
-        """What is not moved now: partitions by their ids, slots, and for how many seconds yet."""
+        """Return the slots that rest: partition id, slot, and remaining seconds."""
         return [(*slot, ceil(at + LATELY_S - now)) for slot, at in sorted(self.moved.items()) if at + LATELY_S > now]
 
     def rests(self) -> None:
-        """Forget what was moved: people want something else."""
+        """Forget all moves, since an operator wants other ones."""
         self.moved, self.passed = {}, {}
 
     def _compare(self, before: Partition, partition: Partition, now: float) -> None:

@@ -1,10 +1,8 @@
-"""What is to be begun next, so that the map of a table becomes the one that is wanted.
+"""The next steps that turn a table's map into the wanted one.
 
-Pure: from the assignments as they are and the slots that are wanted to steps, each of them one transaction.  Only the
-beginning of a move, and taking back one whose target is not yet AVAILABLE, are steps: all else the nodes do themselves.
-
-No order of steps is a deadlock: who stays in a partition stays in its slot (`spread`), so a move waits for others only
-where they are too many at a node, or where its target is still on its way out; and both end.
+A step is one transaction: it begins a move, or cancels one whose target is not AVAILABLE yet. The nodes do all else. No
+order of steps is a deadlock: a node that stays in a partition keeps its slot (`spread`). So a move waits for others
+only if a node has too many, or if its target is still leaving, and both conditions end.
 """
 
 from __future__ import annotations
@@ -24,18 +22,18 @@ _COMING = frozenset({State.PROPOSED, State.INITIALIZING})
 
 
 class Step(NamedTuple):
-    """A move that begins, or one that is not wanted any more and is taken back."""
+    """A move that begins, or an unwanted one that is cancelled."""
 
-    partition: int  # Its number in the map.
+    partition: int  # Number of the partition in the map.
     slot: int
     target: bytes
-    unassign: int | None  # The id of the target's assignment, which is taken back; None: it is to be assigned.
+    unassign: int | None  # The id of the target's assignment to cancel; None to assign the target.
 
 
 def standing(partition: Partition) -> Slots:
-    """Return who is in each slot when the moves that are under way are done: for `spread`, the map now."""
+    """Return the nodes of the slots after the running moves: the present map for `spread`."""
     if all(one.slot == at and one.state is State.AVAILABLE for at, one in enumerate(partition.assignments)):
-        return tuple(one.node for one in partition.assignments)  # It is at rest, as most are.
+        return tuple(one.node for one in partition.assignments)  # The partition is at rest, as most are.
     slots: list[bytes | None] = [None] * (1 + max((one.slot for one in partition.assignments), default=-1))
     for one in sorted(partition.assignments, key=lambda one: one.state in _COMING):
         if one.state != State.LEAVING:
@@ -44,18 +42,18 @@ def standing(partition: Partition) -> Slots:
 
 
 def _may_move(partition: Partition) -> bool:
-    """Whether a move of a partition may begin: none is under way, and not too many of before have to settle."""
+    """Return True if a move may begin: none is running, and not too many earlier ones have to settle."""
     return not partition.moves and len(partition.former) < MOST_TO_MOVE
 
 
 def next_moves(
     now: Sequence[Partition], wanted: Sequence[Slots], most: int, *, able: Callable[[bytes], bool] = lambda _: True
 ) -> list[Step]:
-    """Return the steps that may be taken at once, in their order.
+    """Return the steps that may be taken at once, in order.
 
-    A node has `most` moves under way at most, as target and as the AVAILABLE host of a slot to which another comes; a
-    target that is not `able` is not begun.  Partitions that have an empty slot come first.  A move that is not wanted
-    is taken back; what is wanted in its place begins when that is done.
+    A node has at most `most` running moves, as a target or as the AVAILABLE host of a slot that gets a new node. A
+    target that is not `able` gets no move. Partitions with an empty slot come first. An unwanted move is cancelled; the
+    wanted one begins afterwards.
     """
     moves: Counter[bytes] = Counter()
     steps, resting = [], []

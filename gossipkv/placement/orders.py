@@ -1,35 +1,34 @@
-"""The orders to hold a database on a version that a node knows: to the whole cluster, and to this node alone.
+"""Orders to pin a database to a version: the latest order to the whole cluster, and to this node alone.
 
-An order is given at any node (`hold`, `release`), which writes it down and says it beside what else it says of the
-database.  Whoever hears of a later one than it knows writes that down, obeys it and says it too.  So an order outlives
-the node that it was given at, and reaches nodes that come later.  Orders that are given at two nodes at the same time
-are told apart by their stamps: one counts everywhere.
+Any node takes an order (`hold`, `release`), writes it down, and publishes it with its statement about the database. A
+node that hears of a later order than its own writes that down, obeys and publishes it. So an order outlives the node
+that took it, and reaches nodes that come later. Of orders given at two nodes at the same time the stamps decide.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-MAX_STAMP: Final = 1 << 62  # No clock comes near it.
-MAX_AHEAD_MS: Final = 600_000  # No order from further ahead is obeyed: nobody could give one after it.
+MAX_STAMP: Final = 1 << 62  # No clock comes near this.
+MAX_AHEAD_MS: Final = 600_000  # Orders from further in the future are ignored, since no order could follow them.
 
 
 class Order(NamedTuple):
-    """An operator's word on which version a database is held; of two the later one counts."""
+    """An operator's order on a database's version; the later of two orders counts."""
 
-    stamp: int  # Milliseconds since 1970, and more than of any that was known where it was given.
-    version: str | None  # None: it is released.
+    stamp: int  # Milliseconds since 1970, and more than any stamp known to the node that took the order.
+    version: str | None  # None releases the database.
 
     def is_after(self, other: Order | None) -> bool:
-        """Return True if this one counts beside the other."""
+        """Return True if this order counts beside the other."""
         return other is None or (self.stamp, self.version or "") > (other.stamp, other.version or "")
 
 
 class Orders(NamedTuple):
     """The latest orders."""
 
-    cluster: Order | None = None  # To all nodes.
-    here: Order | None = None  # To this node alone; counts while it is later.
+    cluster: Order | None = None  # The order to all nodes.
+    here: Order | None = None  # The order to this node alone, which counts if it is later.
 
     @property
     def newest(self) -> Order | None:
@@ -37,14 +36,14 @@ class Orders(NamedTuple):
         return self.here if self.here is not None and self.here.is_after(self.cluster) else self.cluster
 
     def heard(self, order: Order, *, wall_ms: int) -> Orders:
-        """Return the orders once another node has said its latest one, which counts unless it is from far ahead."""
+        """Return the orders after another node's order, which counts unless its stamp is far in the future."""
         counts = order.stamp <= wall_ms + MAX_AHEAD_MS and order.is_after(self.cluster)
         return self._replace(cluster=order) if counts else self
 
     def given(self, version: str | None, *, here: bool, wall_ms: int) -> Orders:
-        """Return the orders once an operator has given one; a release of this node alone has it follow the others."""
+        """Return the orders after an operator's order here; releasing this node alone makes it follow the cluster."""
         latest = max((each.stamp for each in self if each is not None), default=0)
-        order = Order(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Others read none beyond.
+        order = Order(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Other nodes reject higher stamps.
         if here:
             return self._replace(here=None if version is None else order)
         return Orders(order)

@@ -1,4 +1,4 @@
-"""Which node has which partitions of a version: what one is asked for, and what is remembered over a restart."""
+"""Ownership: the partitions of a version that a node has, as asked from it and kept over a restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """A node that has partitions of something, and where it is reached."""
+    """A node that has partitions, and its address."""
 
     name: str
     uuid: bytes

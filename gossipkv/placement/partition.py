@@ -1,15 +1,15 @@
-"""A partition of a table: who is assigned to it, in which slot, and how far each is.
+"""A partition of a table: its assignments, with their slots and states.
 
-A slot is where one replica belongs.  An assignment goes PROPOSED, INITIALIZING, AVAILABLE; where it becomes AVAILABLE
-beside another of its slot, that one is LEAVING from then on.  Invariants of every partition (`fault_of`):
+A slot is the place of one replica. An assignment goes PROPOSED, INITIALIZING, AVAILABLE; when it becomes AVAILABLE, the
+previous one of its slot becomes LEAVING. Invariants of every partition (`fault_of`):
 
-* ids are unique, a node is there once, slots are below the replication;
-* a slot has at most two assignments, of which one at most is AVAILABLE; somebody is, in some slot;
-* at most one slot moves: has an assignment that is not AVAILABLE.
+* Ids are unique, a node is assigned once, and slots are below the replication.
+* A slot has at most two assignments, at most one of them AVAILABLE; some slot has an AVAILABLE one.
+* At most one slot moves, that is, has an assignment that is not AVAILABLE.
 
-An assignment that was AVAILABLE once and is none any more is *former* until all copies have said the same of what it
-had originated; where it was taken by force, it has an *end*: the highest counter of it that is known to be kept.
-Where a partition was divided, its assignments, and those that were former in it, are former in each child.
+An assignment that is AVAILABLE no more is *former* until all copies report the same counter for it. One removed by
+force has an *end*: the highest counter that is known to be kept. A split makes the assignments of a partition, present
+and former, former in each child.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_REPLICATION: Final = 9
-LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
-MOST_FORMER: Final = 64  # By what people or nodes plan; what is taken by force then may be so, too, of each slot.
-MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # Beyond that nothing moves: each slot may be forced yet.
-# In the place of assignments, where a range began anew.  Their counters are of config ids, the first counted backwards
-# (`table.token.left_out`): of sessions that are older, and what all hosts had when their tokens left it out, it is lost
+LEAST_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each of its shards.
+MOST_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
+MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # With more, nothing moves: each slot may still be forced.
+# Pseudo-assignments in the ends of a re-created range. Their counters are config ids, for LEFT_OUT counted backwards
+# (`table.token.left_out`). A session with an older token is told that writes may be lost, unless the kept copy's map is
+# as new as all that the session has seen.
 LEFT_OUT: Final = (1 << 64) - 1
-HAD: Final = LEFT_OUT - 1  # unless the copy that was kept went by a map as new as all that the session has seen.
-MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
+HAD: Final = LEFT_OUT - 1  # The config id of the kept copy's map.
+# With more, the oldest end is dropped: a token of that time is not told any more that writes are lost.
+MOST_ENDS: Final = 64
 
 
 class State(IntEnum):
-    """How far an assignment is."""
+    """State of an assignment."""
 
     PROPOSED = 1
     INITIALIZING = 2
@@ -40,8 +42,8 @@ class State(IntEnum):
     LEAVING = 4
 
 
-# What a slot may have, in the order of states.  LEAVING is alone where the other end of the move was taken by force,
-# until others have what only it has.
+# The states that a slot may have, in order. LEAVING stands alone if the other end of the move was removed by force,
+# until other nodes have all its records.
 _OF_SLOT: Final = frozenset({
     *((state,) for state in State),
     (State.PROPOSED, State.AVAILABLE),
@@ -51,57 +53,57 @@ _OF_SLOT: Final = frozenset({
 
 
 class Assignment(NamedTuple):
-    """A node that holds a partition, or is to."""
+    """A node that holds a partition, or is to hold it."""
 
     id: int
-    node: bytes  # Its uuid.
+    node: bytes  # The uuid of the node.
     slot: int
     state: State
 
 
 class End(NamedTuple):
-    """Where the records of an assignment end that was taken by force."""
+    """End of the records of an assignment that was removed by force."""
 
     assignment: int
-    counter: int | None  # None: it is not known yet; who has adopted that it was taken says what is kept.
+    counter: int | None  # None while unknown; the hosts that have adopted the removal report what is kept.
 
 
 class Partition(NamedTuple):
     """A part of a table."""
 
     id: int
-    assignments: tuple[Assignment, ...]  # In the order of slots and ids.
+    assignments: tuple[Assignment, ...]  # Ordered by slots and ids.
     former: tuple[int, ...] = ()  # Ids, in order.
     ends: tuple[End, ...] = ()  # In the order in which they were forced.
-    kept: int = 0  # It began anew: with the copy that was set aside of this assignment; 0: with nothing, or it did not.
+    kept: int = 0  # The assignment of the quarantined copy from which the partition was re-created; 0 if there is none.
 
     @classmethod
     def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
-        """Put assignments in their order."""
+        """Return a partition with its assignments in order."""
         return cls(id_, tuple(sorted(assignments, key=_place)))
 
     def assignment(self, id_: int) -> Assignment | None:
-        """Find an assignment."""
+        """Return the assignment of an id, or None."""
         return next((one for one in self.assignments if one.id == id_), None)
 
     @property
     def moves(self) -> bool:
-        """Whether a slot of it does: one of its assignments is not AVAILABLE."""
+        """True if a slot moves: an assignment is not AVAILABLE."""
         return any(one.state is not State.AVAILABLE for one in self.assignments)
 
     @property
     def has_too_many_former(self) -> bool:
-        """Whether children of it would name more former assignments than may be: they have to settle first."""
+        """True if children would have too many former assignments, so that some must settle first."""
         return len(self.named) > MOST_FORMER
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The assignments that clocks have an entry for: the present ones and the former, in order."""
+        """The assignments that have an entry in clocks: the present and the former ones, in order."""
         return tuple(sorted((*(one.id for one in self.assignments), *self.former)))
 
 
 def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
-    """From which node a partition moves to which; None: from or to nobody, or nothing moves."""
+    """Return the source and the target node of the running move; None for no node, or if nothing moves."""
     moving = {one.slot for one in partition.assignments if one.state is not State.AVAILABLE}
     ends = [one for one in partition.assignments if one.slot in moving]
     replaced = State.LEAVING if any(one.state is State.LEAVING for one in ends) else State.AVAILABLE
@@ -110,12 +112,12 @@ def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
 
 
 def least_of_group(replication: int) -> int:
-    """How many nodes a group has at least: one may be lost, or go, and another of it takes its place."""
+    """Return the least number of nodes in a group: if one is lost or leaves, another replaces it."""
     return max(LEAST_OF_GROUP, replication)
 
 
 def fault_of(partition: Partition, replication: int) -> str:
-    """Which invariant a partition breaks; empty: none."""
+    """Return the broken invariant; empty if there is none."""
     assignments, former, ends = partition.assignments, partition.former, [end.assignment for end in partition.ends]
     if not (former or ends) and _is_at_rest(assignments, replication):
         return ""
@@ -144,7 +146,7 @@ def fault_of(partition: Partition, replication: int) -> str:
 
 
 def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
-    """Whether every slot has its one assignment, AVAILABLE: nothing can be wrong with them, and most are so."""
+    """Return True if every slot has its one assignment, AVAILABLE: a fast check that most partitions pass."""
     count = len(assignments)
     return (
         0 < count <= replication

@@ -1,7 +1,7 @@
-"""A set of the partitions of one version, whose number N it knows.
+"""A set of the partitions of one version, with their number N.
 
-It is one whole number, of which bit p is partition p: what is asked of 65,536 partitions at once, by `|`, `&` and `-`,
-costs microseconds.  Sets of different N have nothing to say to each other, and meeting is a defect.
+The set is one whole number in which bit p is partition p, so `|`, `&` and `-` on 65,536 partitions cost microseconds.
+Combining sets of different N is a defect.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_NAMED: Final = 8  # Runs that a set is shown by.
+_NAMED: Final = 8  # Runs in `repr`.
 
 
 @final
-@dataclass(frozen=True, slots=True, repr=False)  # Python refuses to write numbers so long in decimal.
+@dataclass(frozen=True, slots=True, repr=False)  # Python refuses to write such long numbers in decimal.
 class PartitionSet:
     """Some of the partitions 0 to N - 1."""
 
-    partitions: int  # N
+    partitions: int
     bits: int
 
     def __post_init__(self) -> None:
-        """Assert that it has none beyond the last."""
+        """Assert that no bit is beyond the last partition."""
         assert self.bits >= 0, self.bits
         assert self.bits.bit_length() <= self.partitions, (self.bits.bit_length(), self.partitions)
 
     @classmethod
     def empty(cls, partitions: int) -> PartitionSet:
-        """Return none of so many."""
+        """Return the empty set."""
         return cls(partitions, 0)
 
     @classmethod
     def whole(cls, partitions: int) -> PartitionSet:
-        """Return all of so many."""
+        """Return the set of all partitions."""
         return cls(partitions, (1 << partitions) - 1)
 
     @classmethod
     def of(cls, partitions: int, some: Iterable[int]) -> PartitionSet:
-        """Return these of so many; it does not matter how often one is named."""
+        """Return the set of these partitions; repeated ones count once."""
         bitmap = bytearray(_bitmap_bytes(partitions))
         for partition in some:
             assert 0 <= partition < partitions, (partition, partitions)
@@ -51,10 +51,10 @@ class PartitionSet:
 
     @classmethod
     def from_bytes(cls, partitions: int, bitmap: bytes) -> PartitionSet:
-        """Return what `to_bytes` was called on; zeros at its end may be missing.
+        """Return the set from the result of `to_bytes`; trailing zeros may be missing.
 
         Raises:
-            ValueError: it has bits for more partitions than there are.
+            ValueError: the bitmap has bits beyond the last partition.
         """
         bits = int.from_bytes(bitmap, "little")
         if len(bitmap) > _bitmap_bytes(partitions) or bits.bit_length() > partitions:
@@ -66,15 +66,15 @@ class PartitionSet:
         return self.bits.to_bytes(_bitmap_bytes(self.partitions), "little")
 
     def __contains__(self, partition: int) -> bool:
-        """Whether it has a partition."""
+        """Return True if the set has the partition."""
         return 0 <= partition < self.partitions and self.bits >> partition & 1 == 1
 
     def __len__(self) -> int:
-        """Return how many it has."""
+        """Return the number of partitions in the set."""
         return self.bits.bit_count()
 
     def __iter__(self) -> Iterator[int]:
-        """Yield them in ascending order."""
+        """Yield the partitions in ascending order."""
         digits = f"{self.bits:b}"[::-1]
         partition = digits.find("1")
         while partition >= 0:
@@ -82,20 +82,20 @@ class PartitionSet:
             partition = digits.find("1", partition + 1)
 
     def runs(self) -> list[tuple[int, int]]:
-        """Return the longest runs of them, in ascending order, each as its first and the one after its last."""
+        """Return the maximal runs, in ascending order, each as its first partition and the one after its last."""
         return list(self._each_run())
 
     def in_words(self, most_runs: int) -> str:
-        """Return the first runs and how many partitions follow, as in `0-5,9 and 12 more`; nothing for none.
+        """Return the first runs and the number of further partitions, as in `0-5,9 and 12 more`.
 
-        What it costs does not grow with the runs that are not named.
+        The text is empty for an empty set. The cost does not grow with the runs that are not named.
         """
         named = list(islice(self._each_run(), most_runs))
         more = len(self) - sum(end - first for first, end in named)
         return ",".join(map(_run_text, named)) + (f" and {more:,} more" if more else "")
 
     def __repr__(self) -> str:
-        """Return the first runs, and of how many partitions it is."""
+        """Return the first runs, and N."""
         named = list(islice(self._each_run(), _NAMED + 1))
         text = ",".join(map(_run_text, named[:_NAMED]))
         return f"<{text or 'none'}{',...' * (len(named) > _NAMED)} of {self.partitions} partitions>"
@@ -104,15 +104,15 @@ class PartitionSet:
         return (run.span() for run in re.finditer("1+", f"{self.bits:b}"[::-1]))
 
     def __or__(self, other: PartitionSet) -> PartitionSet:
-        """Return what either has."""
+        """Return the union."""
         return PartitionSet(self._shared_with(other), self.bits | other.bits)
 
     def __and__(self, other: PartitionSet) -> PartitionSet:
-        """Return what both have."""
+        """Return the intersection."""
         return PartitionSet(self._shared_with(other), self.bits & other.bits)
 
     def __sub__(self, other: PartitionSet) -> PartitionSet:
-        """Return what this one has and the other has not."""
+        """Return the difference."""
         return PartitionSet(self._shared_with(other), self.bits & ~other.bits)
 
     def _shared_with(self, other: PartitionSet) -> int:
@@ -121,8 +121,9 @@ class PartitionSet:
 
 
 def in_at_least(count: int, partitions: int, sets: Iterable[PartitionSet]) -> PartitionSet:
-    """Return the partitions, of so many, that at least `count` of the sets have."""
-    reached = [PartitionSet.whole(partitions)] + [PartitionSet.empty(partitions)] * count  # [k]: in at least k sets.
+    """Return the partitions that at least `count` of the sets have."""
+    # Entry k has the partitions in at least k sets.
+    reached = [PartitionSet.whole(partitions)] + [PartitionSet.empty(partitions)] * count
     for some in sets:
         for times in range(count, 0, -1):
             reached[times] |= reached[times - 1] & some

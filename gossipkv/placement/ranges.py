@@ -1,21 +1,11 @@
-"""What is to be done for a range table: which partitions move from where to where, and which are divided.
+"""The planner of a range table: moves of partitions between nodes, and splits.
 
-Pure: from the map, the nodes, what partitions have (`measures`), what has become of them lately (`lately`) and the
-time.  A node's *load* is what its partitions have beside all that living nodes have, to its weight beside theirs: 1 is
-even.  It is the larger one of two, by bytes and by requests; to each partition something small is added, so that empty
-ones are spread by number.  Rules of every plan:
+A node's *load* is the share of its partitions in those of all live nodes, divided by the share of its weight: 1 is
+even. It is the larger of two loads, by bytes and by requests. A small constant is added for each partition, so that
+empty partitions are spread by number. A partition of unknown size counts as the mean; if many sizes are unknown,
+nothing is moved for balance. `plan` lists the rules.
 
-* first, whether people want anything planned or not: an empty slot is filled, as far apart from the others as can be,
-  and the slot of a node that was removed goes to another;
-* no target is dead or passed over, and what stands on a node that is dead stays there;
-* no node has a partition twice, and none comes to lie less far apart than it does;
-* what lies less far apart than it could is moved;
-* else a move goes from a node that is full to one that is clearly emptier, and stays clearly below what that had: sizes
-  that sway move nothing.  So the loads, from the largest down, go down with each move, and end in rest;
-* what was moved, or divided, lately rests, and nothing goes back lately the way that something came.
-
-A partition whose size nobody says counts as the mean; where that is so of many, nothing is moved for balance.  The
-rejected way is `spread`, by number and exact: ranges come and go all the time, and are of different sizes.
+Rejected: `spread`, which is exact and by number, since ranges come and go all the time and differ in size.
 """
 
 from __future__ import annotations
@@ -37,39 +27,39 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node, Slots
 
-CLEAR: Final = 0.1  # By so much of an even load two nodes differ at least between which something is moved,
-LEFT: Final = 0.25  # and so much of what they differed by the target stays below what the source had.
-SMALL: Final = 1 / 16  # Of the mean, which is added to each partition,
-SMALL_BYTES: Final = 64 << 10  # and at least so much: what is smaller goes by number, which does not sway.
-BUSY: Final = 100.0  # Requests a second at each node, which are no load beside an even one.
-KNOWN: Final = 0.8  # Of the partitions: of so many the size is known before something is moved for balance.
-MOST_MOVES: Final = 4096  # For balance in one plan: more than are under way at once.
-MOST_LOOKED_AT: Final = 4096  # Partitions of a node before it counts as one that has nothing to give.
-LARGE_S: Final = 60.0  # Over the limit: until then its hosts have divided it.
-DIVIDED_S: Final = 60.0  # Since a division: until then nobody has said what the children have.
-LEAST_ROWS: Final = 1024  # Of what is divided since it is busy: it may be one key that is.
+CLEAR: Final = 0.1  # Least difference of two nodes' loads between which partitions move, as a part of an even load.
+LEFT: Final = 0.25  # The target stays below the source's load before by this part of their difference.
+SMALL: Final = 1 / 16  # Part of the mean that is added to each partition.
+SMALL_BYTES: Final = 64 << 10  # Least bytes added: smaller partitions are spread by number, which does not fluctuate.
+BUSY: Final = 100.0  # Requests a second at each node that count as no load.
+KNOWN: Final = 0.8  # Least part of partitions with a known size before any is moved for balance.
+MOST_MOVES: Final = 4096  # Moves for balance in one plan; fewer run at once.
+MOST_LOOKED_AT: Final = 4096  # Partitions of a node that are examined before the node counts as having nothing to give.
+LARGE_S: Final = 60.0  # Time over the limit in which the hosts should have divided a partition.
+DIVIDED_S: Final = 60.0  # Time after a split in which measures of the children may be missing.
+LEAST_ROWS: Final = 1024  # Least rows of a busy partition to divide, since a single key may be busy.
 MIB: Final = 1 << 20
 
 
 class Move(NamedTuple):
-    """A slot that is to go to another node."""
+    """A slot that must go to another node."""
 
-    partition: int  # Its number in the map.
+    partition: int  # Number of the partition in the map.
     slot: int
     source: bytes | None
     target: bytes
-    why: str  # For people; `{source}` stands for the source's name.
+    why: str  # For people; `{source}` is replaced by the source's name.
 
 
 class Split(NamedTuple):
-    """A partition that is to be divided, and is not by its hosts."""
+    """A partition to divide, since its hosts have not done so."""
 
     partition: int
     why: str
 
 
 class Plan(NamedTuple):
-    """What is to be done; moves are in the order of their urgency."""
+    """Moves, the most urgent first, and splits."""
 
     moves: Sequence[Move]
     splits: Sequence[Split]
@@ -77,22 +67,32 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """All that a plan goes by."""
+    """The input of a plan."""
 
-    nodes: Sequence[Node]  # Those that have a place.
+    nodes: Sequence[Node]  # Nodes that may hold partitions.
     alive: Collection[bytes]
-    partitions: Sequence[Partition] = ()  # In the order of their keys.
+    partitions: Sequence[Partition] = ()  # Ordered by their keys.
     replication: int = 1
-    measures: Mapping[int, Measure] = field(default_factory=dict)  # By id; what nobody says is missing.
-    limits: Limits = Limits(0, 0)  # noqa: RUF009  # It never changes.
+    measures: Mapping[int, Measure] = field(default_factory=dict)  # By id; unreported ones are missing.
+    limits: Limits = Limits(0, 0)  # noqa: RUF009  # Limits are immutable.
     lately: Lately = field(default_factory=Lately)
     now: float = 0.0
-    shunned: Collection[bytes] = ()  # They get nothing for now.
-    is_on: bool = True  # Else only that is planned which people have asked for.
+    shunned: Collection[bytes] = ()  # These nodes get no partitions for now.
+    is_on: bool = True  # False: plan only what operators have asked for.
 
 
 def plan(situation: Situation) -> Plan:
-    """Return what is to be done."""
+    """Return the plan for a situation.
+
+    * First, in any case: an empty slot is filled, as far apart from the others as possible, and the slot of a removed
+      node goes to another node.
+    * No target is dead or shunned, and partitions on a dead node stay there.
+    * No node has a partition twice, and no partition's replicas come closer together.
+    * Partitions whose replicas could be farther apart are moved.
+    * Other moves go from a full node to a clearly emptier one, which stays clearly below the source's load before. So
+      small fluctuations move nothing, and the sorted loads fall with each move until no move is left.
+    * Slots that moved, or partitions that were divided, rest; nothing moves back soon in the direction it came from.
+    """
     planner = _Planner(situation)
     planner.fill()
     splits: list[Split] = []
@@ -105,7 +105,7 @@ def plan(situation: Situation) -> Plan:
 
 
 def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
-    """Return the map that moves come to, from who is in each slot now."""
+    """Return the map after these moves, from the present nodes of the slots."""
     slots = [*now]
     for move in moves:
         here = [*slots[move.partition]]
@@ -116,13 +116,13 @@ def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
 
 
 def successor(situation: Situation, partition: int, slot: int) -> bytes | None:
-    """The node that takes a slot of a partition, by its id; None: none is left that lives and has nothing of it."""
+    """Return the node to take a slot of a partition, by its id; None if every live node has the partition."""
     target = _Planner(situation).farthest(_number_of(situation, partition), slot)
     return None if target is None else sorted(situation.nodes)[target].id
 
 
 def slot_to_take(situation: Situation, partition: int, comer: bytes) -> int:
-    """The slot of a partition, by its id, that a node takes which is to come."""
+    """Return the slot of a partition, by its id, that a new node takes."""
     return _Planner(situation).slot_to_take(_number_of(situation, partition), comer)
 
 
@@ -132,7 +132,7 @@ def _number_of(situation: Situation, partition: int) -> int:
 
 @final
 class _Planner:
-    """One plan in the making.  Nodes with a place go by their numbers, and partitions by theirs."""
+    """One plan in the making. Nodes and partitions are referred to by their numbers."""
 
     def __init__(self, situation: Situation) -> None:
         self._now = situation
@@ -147,19 +147,19 @@ class _Planner:
         self._able = [at for at, node in enumerate(self._nodes) if node.id in able]
         self._slots = min(situation.replication, len(self._nodes))
         self._here: list[Slots] = [*map(standing, situation.partitions)]
-        self._busy: set[int] = set()  # Partitions that are not to be moved for balance,
-        self._fixed: set[tuple[int, int]] = set()  # and slots of others.
-        self._passed: set[tuple[int, int]] = set()  # From which node something is to go to which.
+        self._busy: set[int] = set()  # Partitions that must not be moved for balance,
+        self._fixed: set[tuple[int, int]] = set()  # and such slots of other partitions.
+        self._passed: set[tuple[int, int]] = set()  # Pairs of source and target of planned moves.
         self._costs = self._measured()
         self._loads = [[0.0] * len(self._nodes) for _ in self._costs]
         for at, slots in enumerate(self._here):
             for node in slots:
                 if (number := self._number.get(node)) is not None:
                     self._carry(at, number)
-        self._first = self._loads  # The loads before anything was moved for balance.
+        self._first = self._loads  # The loads before any move for balance.
 
     def _measured(self) -> tuple[list[float], list[float]]:
-        """What each partition costs each of its nodes, by bytes and by requests: all together as many as weights."""
+        """Return each partition's cost for each of its nodes, by bytes and by requests; costs add up to weights."""
         found = [self._now.measures.get(one.id) for one in self._now.partitions]
         known = [one for one in found if one is not None]
         self.knows_enough = len(known) >= KNOWN * len(found)
@@ -168,8 +168,9 @@ class _Planner:
         self._is_small = mean.size_bytes < SMALL_BYTES
         small = max(mean.size_bytes * SMALL, SMALL_BYTES)
         by_bytes = [(one or mean).size_bytes + small for one in found]
-        few = max(mean.rate * SMALL, BUSY * len(self._nodes) / max(1, len(found)))  # By bytes, so that an idle
-        part = few * max(1, len(found)) / (sum(by_bytes) or 1.0)  # table goes by them alone.
+        # Add a rate in proportion to bytes, so an idle table is balanced by bytes alone.
+        few = max(mean.rate * SMALL, BUSY * len(self._nodes) / max(1, len(found)))
+        part = few * max(1, len(found)) / (sum(by_bytes) or 1.0)
         by_rate = [(one or mean).rate + part * size for one, size in zip(found, by_bytes, strict=True)]
         weights = sum(node.weight for node in self._nodes) / slots
         scales = [weights / (sum(costs) or 1.0) for costs in (by_bytes, by_rate)]
@@ -195,10 +196,10 @@ class _Planner:
         self._fixed.add((partition, slot))
         self.moves.append(Move(partition, slot, source, self._nodes[target].id, why))
 
-    # -- what is always done -------------------------------------------------------------------------------------------
+    # -- moves in any case ---------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Give each slot that is empty, or of a node that was removed, to the emptiest of those that lie farthest."""
+        """Give each slot that is empty, or of a removed node, to the emptiest of the farthest nodes."""
         for at, slots in enumerate(self._here):
             if len(slots) == self._slots and None not in slots and all(one in self._number for one in slots):
                 continue
@@ -214,16 +215,16 @@ class _Planner:
                     self._go(at, slot, target, why)
 
     def _back(self, partition: int, slot: int) -> int | None:
-        """The node whose slot was to go to one that was removed: it keeps that."""
+        """Return the node whose slot was moving to a removed node: it keeps the slot."""
         for one in self._now.partitions[partition].assignments:
             if one.slot == slot and one.state is State.AVAILABLE and one.node not in self._here[partition]:
                 return self._number.get(one.node)
         return None
 
     def farthest(self, partition: int, slot: int) -> int | None:
-        """The emptiest of those nodes that lie farthest from a partition's other slots."""
+        """Return the emptiest of the nodes that are farthest from a partition's other slots."""
         here = self._here[partition]
-        there = {one.node for one in self._now.partitions[partition].assignments}  # Who is leaving among them.
+        there = {one.node for one in self._now.partitions[partition].assignments}  # Includes leaving nodes.
         alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
         best, target = (inf, inf), None
         for at in self._able:
@@ -234,10 +235,10 @@ class _Planner:
         return target
 
     def slot_to_take(self, partition: int, comer: bytes) -> int:
-        """An empty slot, else that of the host which is missed least: where that leaves the others farthest apart.
+        """Return an empty slot, else the slot of the most dispensable host.
 
-        A host that is down is replaced only where that leaves them farther apart than any other: what it has is waited
-        for.  Of equals it is the fullest; who is no node of tables any more counts as full.
+        Its removal leaves the others farthest apart. Of equal hosts a live one goes first, since a dead host's records
+        are awaited, and then the fullest; a node that the catalogue does not name counts as full.
         """
         here, target = self._here[partition], self._number[comer]
         hosts = [slot for slot, one in enumerate(here) if one is not None]
@@ -251,10 +252,10 @@ class _Planner:
 
         return min(hosts, key=missed)
 
-    # -- what is planned -----------------------------------------------------------------------------------------------
+    # -- planned moves -------------------------------------------------------------------------------------------------
 
     def level(self) -> None:
-        """Have loads count to what living nodes have, and see what is not to be moved."""
+        """Scale loads to the partitions of live nodes, and collect what must not move."""
         weight = sum(self._nodes[at].weight for at in self._living)
         for loads, costs in zip(self._loads, self._costs, strict=True):
             carried = sum(loads[at] * self._nodes[at].weight for at in self._living)
@@ -275,7 +276,7 @@ class _Planner:
         return at is not None and self._now.now < at + within_s
 
     def splits(self) -> Iterator[Split]:
-        """Yield what is to be divided; it is not moved."""
+        """Yield the partitions to divide; they are not moved."""
         lately, now = self._now.lately, self._now.now
         for at, partition in enumerate(self._now.partitions):
             measure = self._now.measures.get(partition.id)
@@ -283,7 +284,8 @@ class _Planner:
                 continue
             since = lately.large.get(partition.id)
             why = self._too_large(measure) if since is not None else self._too_busy(at, measure)
-            if not why or now >= lately.asked.get(partition.id, (inf, inf))[0] + LATELY_S:  # It seems to be one key.
+            # Splits do not help, so a single key seems to be busy or large.
+            if not why or now >= lately.asked.get(partition.id, (inf, inf))[0] + LATELY_S:
                 continue
             if partition.moves or partition.has_too_many_former:
                 continue
@@ -298,7 +300,7 @@ class _Planner:
         return f"{measure.rows:,} rows, over split_rows" if 0 < limits.rows < measure.rows else ""
 
     def _too_busy(self, at: int, measure: Measure) -> str:
-        """Why a partition is divided that has more requests than a node's even share; empty: it has not."""
+        """Return the reason to divide a partition with more requests than a node's even share; empty if none."""
         if measure.rows < LEAST_ROWS or measure.rate < BUSY * self._slots or not self._living:
             return ""
         even = sum(self._nodes[one].weight for one in self._living) / len(self._living)
@@ -309,7 +311,7 @@ class _Planner:
         return f"{measure.rate:,.0f} requests a second, more than a node's even share"
 
     def part(self) -> None:
-        """Move what lies less far apart than it could."""
+        """Move partitions whose replicas could be farther apart."""
         groups = {self._groups[self._nodes[at].id] for at in self._able}
         for at, slots in enumerate(self._here):
             held = [self._groups.get(one) for one in slots if one is not None]
@@ -327,7 +329,7 @@ class _Planner:
                     break
 
     def balance(self) -> None:
-        """Move from the fullest to the emptiest, while that is clearly better."""
+        """Move partitions from the fullest node to the emptiest, while that is clearly better."""
         order = sorted((self._load(at), at) for at in self._living)
         giving = _Giving(self._costs, self._giveable())
         able, spent = {*self._able}, set[int]()
@@ -356,7 +358,7 @@ class _Planner:
         return held
 
     def _find(self, source: int, targets: Sequence[int], giving: _Giving) -> tuple[int, int, int] | None:
-        """The partition that a node gives first, its slot, and to whom."""
+        """Return the partition that a node gives first, its slot, and its target."""
         had, left = self._load(source), MOST_LOOKED_AT
         kind = 0 if self._loads[0][source] >= self._loads[1][source] else 1
         for target in targets:
@@ -367,7 +369,8 @@ class _Planner:
                 continue
             most, weight = had - LEFT * gap, self._nodes[target].weight
             room = (most - self._loads[kind][target]) * weight
-            part = self._nodes[source].weight / (self._nodes[source].weight + weight)  # They are even then.
+            # With this part, both nodes become even.
+            part = self._nodes[source].weight / (self._nodes[source].weight + weight)
             for at, slot in giving.near(source, kind, min(room, gap * weight * part), room):
                 left -= 1
                 if self._fits(at, slot, target, most):
@@ -378,12 +381,12 @@ class _Planner:
         return None
 
     def _has_come(self, source: int, target: int) -> bool:
-        """Whether something went from one node to another lately, or is to go."""
+        """Return True if a partition went from one node to the other lately, or is planned to."""
         at = self._now.lately.passed.get((self._nodes[source].id, self._nodes[target].id))
         return (source, target) in self._passed or self._is_recent(at, LATELY_S)
 
     def _fits(self, partition: int, slot: int, target: int, most: float) -> bool:
-        """Whether a target may take a slot, and its load is so large at most then."""
+        """Return True if a target may take a slot with a load of at most `most`."""
         slots, node = self._here[partition], self._nodes[target]
         if node.id in slots or (partition, slot) in self._fixed:
             return False
@@ -393,11 +396,11 @@ class _Planner:
         return self._is_apart(slots, slot, target)
 
     def _is_apart(self, slots: Slots, slot: int, target: int, *, strictly: bool = False) -> bool:
-        """Whether a partition lies as far apart as it does, or farther, when a target has a slot."""
+        """Return True if a partition's replicas do not come closer together when a target takes a slot."""
         return self._nearer(slots, slot, target) < (0 if strictly else 1)
 
     def _nearer(self, slots: Slots, slot: int, target: int) -> int:
-        """How many pairs more share an isolation group when a target has a slot."""
+        """Return the number of additional pairs in one isolation group when a target takes a slot."""
         groups = self._groups
         others = [groups.get(one, one) for at, one in enumerate(slots) if at != slot]
         return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))
@@ -410,16 +413,16 @@ class _Planner:
 
 @final
 class _Giving:
-    """What each node may give, by what that costs."""
+    """Slots that each node may give, by cost."""
 
     def __init__(self, costs: Sequence[Sequence[float]], held: Sequence[Sequence[tuple[int, int]]]) -> None:
-        """`held`: of each node partitions and slots."""
+        """`held`: partitions and slots by node."""
         self._costs = costs
         self._held = held
         self._ordered: dict[tuple[int, int], tuple[list[float], list[tuple[int, int]]]] = {}
 
     def near(self, node: int, kind: int, cost: float, most: float) -> Iterator[tuple[int, int]]:
-        """Yield what a node has that costs so much at most: first what costs about as much as is told."""
+        """Yield a node's slots that cost at most `most`, those closest to `cost` first."""
         costs, held = self._in_order(node, kind)
         end, high = bisect_right(costs, most), bisect_right(costs, cost)
         low = high - 1
@@ -432,7 +435,7 @@ class _Giving:
                 low -= 1
 
     def gave(self, node: int, kind: int, partition: int) -> None:
-        """A node has given one of these."""
+        """Remove a slot that a node has given."""
         costs, held = self._in_order(node, kind)
         cost = self._costs[kind][partition]
         at = next(at for at in range(bisect_left(costs, cost), len(held)) if held[at][0] == partition)

@@ -1,11 +1,11 @@
-"""Which shard ids hold a partition, from the ids alone.
+"""The ring: the partitions of each shard id, from the ids alone.
 
-Every partition is written down R times, one after the other: `[0, 0, 1, 1, 2, 2, …]`.  The distinct ids stand sorted as
-strings, and index i of that list falls to the i mod n-th of them (seed 000).  So nodes that know the same ids agree
-without speaking, the partitions are spread evenly, and a node whose id is another's holds what the other holds.
+Every partition is listed R times in a row: `[0, 0, 1, 1, 2, 2, …]`. The n distinct ids are sorted as strings, and index
+i of the list belongs to id i mod n (seed 000). So nodes that know the same ids agree without communication, partitions
+are spread evenly, and two nodes with one id hold the same partitions.
 
-The ring only says who *builds*; who has a partition ready says so itself (`statement`).  Where views of the members
-differed, two nodes may have gone by different rings, and `order` says whose turn it is next.
+The ring only says which nodes *build*; a node itself reports its ready partitions (`statement`). If views of the
+members differed, two nodes may have used different rings, and `order` says which id is next.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def share(ids: Iterable[str], mine: str, partitions: int, replication: int) -> PartitionSet:
-    """Return the partitions of so many that fall to the id `mine`; none where it is not among the ids.
+    """Return the partitions that belong to the id `mine`; none if it is not among the ids.
 
-    With fewer ids than copies are asked for, each holds every partition, once.
+    With fewer ids than replicas, each holds every partition, once.
     """
     ring = sorted(set(ids))
     if mine not in ring:
@@ -31,9 +31,9 @@ def share(ids: Iterable[str], mine: str, partitions: int, replication: int) -> P
 
 
 def order(partition: int, ids: Iterable[str], replication: int) -> list[str]:
-    """Return the ids in the order in which a partition falls to them, going round once.
+    """Return the ids in the order in which a partition belongs to them, once round the ring.
 
-    The first R are those whose `share` has it; who follows takes it when they are gone.
+    The `share` of the first R has the partition; the next ids take over when these are gone.
     """
     ring = sorted(set(ids))
     first = partition * replication % len(ring) if ring else 0

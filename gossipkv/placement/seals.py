@@ -1,7 +1,8 @@
-"""The seals of a version's files: by kind, `<format>/<compression>`, and partition the CRC-32 of the file's footer.
+"""Checksums ("seals") of a version's files: the CRC-32 of a file's footer, by kind and partition.
 
-Files of one kind with equal seals are equal; of two kinds nothing can be said.  As bytes, the seals of a kind are a
-pair: its partitions as a bitmap, and their seals in ascending order of the partitions, four bytes each, little-endian.
+A kind is `<format>/<compression>`. Files of one kind with equal checksums are equal; files of two kinds cannot be
+compared. The bytes of a kind are a pair: a bitmap of its partitions, and their checksums in ascending order of the
+partitions, four bytes each, little-endian.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ MAX_KINDS: Final = 16  # Formats and compressions in one version.
 
 
 class Sealed(NamedTuple):
-    """An identity, and the seals of the files from which a node answers it."""
+    """An identity, and the checksums of the files that a node serves it from."""
 
     identity: Identity
     seals: Seals
 
 
 def pack(seals: Seals, partitions: int) -> dict[str, tuple[bytes, bytes]]:
-    """Return the pair of each kind, for a version of so many partitions."""
+    """Return the pair of each kind."""
     packed = {}
     for kind, of_kind in seals.items():
         which = sorted(of_kind)
@@ -41,7 +42,7 @@ def pack(seals: Seals, partitions: int) -> dict[str, tuple[bytes, bytes]]:
 
 
 def unpack(told: Iterable[tuple[object, object]], partitions: int) -> Seals:
-    """Return the seals of these kinds and their pairs.  Raises `ValueError`: they are none."""
+    """Return the checksums from kinds and their pairs. Raises `ValueError`: the data is malformed."""
     seals: dict[str, dict[int, int]] = {}
     for kind, pair in told:
         match kind, pair:
@@ -56,7 +57,7 @@ def unpack(told: Iterable[tuple[object, object]], partitions: int) -> Seals:
 
 
 def differing(seals: Seals, others: Seals, partitions: int) -> PartitionSet:
-    """Return the partitions of which both have a file of one kind, with another seal."""
+    """Return the partitions of which both have a file of one kind, with different checksums."""
     found = [
         partition
         for kind in seals.keys() & others.keys()

@@ -1,22 +1,13 @@
-"""A shard id of one's own without a coordinator: the smallest free number, claimed where all nodes read.
+"""Shard ids without a coordinator: each node claims the smallest free number, in the tree that all nodes read.
 
-A claim is published as `nodes/<shard id>@<host:port>`, under its owner's name.  It is *provisional* until it has stood
-for the convergence time, or until all members that are expected claim and no two of them the same: then *confirmed*,
-for nobody is left who might object.  Where two nodes claim one number, all see the same two claims and agree who
-keeps it: confirmed beats provisional, then the smaller (count, uuid, name), the count being how often its owner has
-picked.  The loser picks again at once; whatever else it publishes stays, since ids steer who builds, and what is
-published is the truth.
+A claim is the key `nodes/<shard id>@<host:port>` of its owner. It is *provisional* until it has stood for the
+convergence time, or until all expected members claim different ids; then it is *confirmed*, since no node is left to
+object. If two nodes claim one number, all nodes see both claims and agree: confirmed beats provisional, then the
+smaller (count, uuid, name) wins, where count is the number of the owner's picks. The loser picks again at once, and
+keeps its other keys. An id from the settings is *configured*: several nodes may share it, it is never given up, and
+automatic claims avoid it. A node that is about to leave adds that to its claim, which stands until the node has left.
 
-When many start together, all claim 1 and all but one lose.  So a loser does not take the next free number, which all
-would, but the one that falls to it when all losers it knows of take theirs in order; and it does not do so twice before
-the others' picks can have arrived.
-
-A node that is about to leave says so beside its claim, which stands until it has left.
-
-An id from the settings is *configured*: it may be shared by several nodes, it is never given up, and automatic claims
-make way for it.
-
-Invariant: what this node publishes below `nodes` is the claim of `shard_id`, and nothing when that is None.
+Invariant: the key of this node below `nodes` is the claim of `shard_id`; there is none if `shard_id` is None.
 """
 
 from __future__ import annotations
@@ -37,35 +28,35 @@ if TYPE_CHECKING:
 
 NODES: Final = "nodes"
 
-# The newest revision of what nodes tell each other that this program reads; one that does not say reads 1.
+# The newest revision of messages between nodes that this program reads; nodes that publish none read 1.
 SPEAKS: Final = 1
 MOST_SPOKEN: Final = 1 << 31
 
 
 class Firmness(enum.StrEnum):
-    """How firm a claim is; of two the firmer is kept."""
+    """Firmness of a claim; the firmer of two is kept."""
 
     CONFIGURED = "configured"
     CONFIRMED = "confirmed"
     PROVISIONAL = "provisional"
 
 
-PICKS_IN_SETTLING: Final = 8  # So many times a node may pick in one convergence time, beside the first two.
+PICKS_IN_SETTLING: Final = 8  # Picks of a node in one convergence time, beside the first two.
 
 _RANK: Final[dict[str, int]] = {firmness: at for at, firmness in enumerate(Firmness)}
 
 
 class Claimant(NamedTuple):
-    """One claim; of two for one id the smaller is kept."""
+    """One claim; of two claims for one id the smaller is kept."""
 
     rank: int
     picks: int
     uuid: bytes
-    owner: str  # Its name: a data directory that was copied and renamed has the same uuid.
+    owner: str  # The name of the owner: a copied and renamed data directory has the same uuid.
 
 
 class Place(NamedTuple):
-    """What a claim says of its owner."""
+    """Content of a claim."""
 
     shard_id: str | None = None
     is_firm: bool = False
@@ -73,25 +64,30 @@ class Place(NamedTuple):
 
 
 class NodeEntry(NamedTuple):
-    """What another node has published below `nodes`: its claim."""
+    """Another node's key below `nodes`: its claim."""
 
-    name: str  # `<shard id>@<host:port>`
+    name: str
     owner: str
     value: bytes
-    is_reachable: bool  # Else its owner is dead or has left, and is not forgotten yet.
+    is_reachable: bool  # False if the owner is dead or has left, and is not forgotten yet.
 
 
 class Claims(Protocol):
-    """The claims of all nodes: in a node, the tree of gossip below `nodes`."""
+    """The claims of all nodes; in a node, gossip's tree below `nodes`."""
 
     def of_others(self) -> Iterable[NodeEntry]: ...
     def publish(self, path: str, value: bytes) -> None: ...  # May raise `TooLarge`; nothing has changed then.
-    def withdraw(self, path: str) -> bool: ...  # False: it was not there.
+    def withdraw(self, path: str) -> bool: ...  # Returns False if there was none.
 
 
 @final
 class ShardClaim:
-    """The claim of one node."""
+    """The claim of one node.
+
+    If many nodes start together, all claim 1 and all but one lose. So a loser does not take the next free number, like
+    all other losers. It takes the number that it gets if all known losers pick in order, and it does not pick twice
+    before the picks of others can have arrived.
+    """
 
     def __init__(
         self,
@@ -107,7 +103,7 @@ class ShardClaim:
     ) -> None:
         """`remembered`: the id of the last run, claimed again; `settle_ms`: the convergence time.
 
-        `expected`: how many members there are to be, this node among them; 0: nobody knows.
+        `expected`: the number of members, including this node; 0 if it is unknown.
         """
         self._claims = claims
         self._name = name
@@ -117,9 +113,9 @@ class ShardClaim:
         self._settle_ms = settle_ms
         self._expected = expected
         self._since_ms = 0  # When this claim began to stand.
-        self._picks_at_ms = 0  # Not again before.
+        self._picks_at_ms = 0  # The earliest time of the next pick.
         self._lost = False
-        self._waits_until_ms: int | None = None  # There was no room to publish.
+        self._waits_until_ms: int | None = None  # Set while there is no room to publish.
         self._count = 0
         self._isolated = self._is_leaving = False
         self.counters: Counter[str] = Counter()
@@ -128,7 +124,7 @@ class ShardClaim:
 
     @property
     def wakes_at_ms(self) -> int | None:
-        """When to call `step`, besides after each change below `nodes`."""
+        """Time at which to call `step`, besides after each change below `nodes`."""
         if self._waits_until_ms is not None:
             return self._waits_until_ms
         if self._lost:
@@ -138,9 +134,9 @@ class ShardClaim:
         return self._since_ms + self._settle_ms
 
     def step(self, *, now_ms: int, isolated: bool = False) -> str | None:
-        """Claim, make way, or confirm; returns an id that has just become firm, to be remembered.
+        """Claim, yield or confirm; return an id to remember when it has become firm.
 
-        Where there is no room for the claim, it waits for room: what else this node does does not hang on its id.
+        Without room for the claim, the claim waits for room; the rest of the node does not depend on its id.
         """
         if self._waits_until_ms is not None and now_ms < self._waits_until_ms:
             return None
@@ -155,7 +151,7 @@ class ShardClaim:
         return firm
 
     def leave(self) -> None:
-        """Say that this node is about to leave.  Raises `TooLarge`: there is no room for the word."""
+        """Publish that this node is about to leave. Raises `TooLarge`: there is no room."""
         self._is_leaving = True
         if self.shard_id is not None:
             self._publish(self.shard_id, self.firmness)
@@ -171,7 +167,7 @@ class ShardClaim:
         if self.shard_id is None:
             wished = self._wished
             if wished is None or any(other.rank < self._mine.rank for other in others.get(wished, [])):
-                wished, self._count = _free(set(others)), 1  # What is remembered has count 0: it goes before these.
+                wished, self._count = _free(set(others)), 1  # A remembered id has count 0, and wins over these.
             self._pick(wished, now_ms)
         else:
             self._lost = any(other < self._mine for other in others.get(self.shard_id, []))
@@ -181,7 +177,7 @@ class ShardClaim:
                 self._count += 1
                 self._pick(shard_id, now_ms)
         if isolated or self._isolated:
-            self._since_ms = now_ms  # It has not stood before those who might object.
+            self._since_ms = now_ms  # The claim has not stood before nodes that might object.
         self._isolated = isolated
         stands = now_ms - self._since_ms >= self._settle_ms or self._is_beyond_dispute(others)
         if self.firmness is Firmness.PROVISIONAL and not isolated and stands:
@@ -192,7 +188,7 @@ class ShardClaim:
         return None
 
     def _is_beyond_dispute(self, others: dict[str, list[Claimant]]) -> bool:
-        """Whether all that are expected claim, each an id of its own."""
+        """Return True if all expected members claim, each an id of its own."""
         claims = [*(len(claimants) for claimants in others.values()), 1]
         return 0 < self._expected <= sum(claims) and max(claims) == 1 and not others.get(self.shard_id or "")
 
@@ -207,7 +203,7 @@ class ShardClaim:
         self._take(shard_id)
 
     def _take(self, shard_id: str) -> None:
-        """Claim it and no longer what was claimed before: in this order, so that no reader finds this node nowhere."""
+        """Publish a claim, and then withdraw the one before, so that readers always find this node."""
         before = self.shard_id
         try:
             self._publish(shard_id, self.firmness)
@@ -219,7 +215,7 @@ class ShardClaim:
             self._publish(shard_id, self.firmness)
         else:
             if before is not None:
-                assert before != shard_id, shard_id  # Else it would be gone now.
+                assert before != shard_id, shard_id  # Otherwise the claim itself would be withdrawn.
                 self._withdraw(before)
         self.shard_id = shard_id
 
@@ -236,7 +232,7 @@ class ShardClaim:
         return f"{NODES}/{shard_id}@{self._address}"
 
     def _others(self) -> dict[str, list[Claimant]]:
-        """Who claims which id; of the dead and gone only that they have it, until they are forgotten."""
+        """Return the claims by shard id; claims of dead or gone nodes only block their id, until they are forgotten."""
         found: dict[str, list[Claimant]] = {}
         for entry in self._claims.of_others():
             claimants = found.setdefault(entry.name.rpartition("@")[0], [])
@@ -247,7 +243,7 @@ class ShardClaim:
 
 
 def place_of(name: str, value: bytes) -> Place | None:
-    """What an entry below `nodes` says of its owner; None: it is no claim that this program reads."""
+    """Return the content of an entry below `nodes`; None if this program cannot read the claim."""
     claimant = _read(value, "")
     if claimant is None:
         return None
@@ -259,7 +255,7 @@ def place_of(name: str, value: bytes) -> Place | None:
 
 
 def spoken_by(value: bytes) -> int:
-    """The newest revision of messages that the owner of an entry below `nodes` reads."""
+    """Return the newest revision of messages that the owner of an entry below `nodes` reads."""
     match _unpack(value):
         case {"speaks": int(speaks)} if 1 <= speaks <= MOST_SPOKEN:
             return speaks
@@ -271,7 +267,7 @@ def _free(taken: set[str]) -> str:
 
 
 def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
-    """What falls to a loser when all losers take the smallest free numbers, the firmer and earlier first."""
+    """Return this loser's id if all losers take the smallest free numbers, the firmer and earlier first."""
     losers = [me]
     for shard_id, claimants in others.items():
         best = min([*claimants, me] if shard_id == mine else claimants, default=None)
@@ -286,7 +282,7 @@ def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
 
 
 def _read(value: bytes, owner: str) -> Claimant | None:
-    """A claim of another; None: of no version that this one knows."""
+    """Return another node's claim; None if its version is unknown."""
     match _unpack(value):
         case {"claim": str(firmness), "count": int(picks), "uuid": bytes(uuid)} if firmness in _RANK:
             return Claimant(_RANK[firmness], picks, uuid, owner)

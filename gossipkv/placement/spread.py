@@ -1,22 +1,15 @@
-"""Which nodes are to hold which partition of a table: the map that is wanted, from the nodes and the map that is.
+"""The wanted map of a table: the nodes of each partition, from the nodes and the present map.
 
-Pure, and the same wherever it is computed.  Invariants of every wanted map (`fault_of_map`):
+The result is the same on every node. Invariants of every wanted map (`fault_of_map`):
 
-* a partition has min(replication, nodes) slots, and no node twice;
-* its slots lie as far apart as can be: the numbers of them in each isolation group differ as little as the groups'
-  sizes allow, so that with enough isolation groups no two share one;
-* a node's load is its ideal, rounded down or up.  The ideal is by weight as far as a partition allows, filled like
-  water: a node holds it at most once, an isolation group no more of it than the line above says.
+* A partition has min(replication, nodes) slots, and no node twice.
+* Its slots are as far apart as possible: their numbers in the isolation groups differ as little as the groups' sizes
+  allow, so with enough isolation groups no two slots share one.
+* A node's load is its ideal, rounded down or up. The ideal is by weight as far as a partition allows, filled like
+  water: a node holds a partition at most once, an isolation group no more of it than the line above says.
 
-Of all such maps the wanted one is one with the **fewest moves** from the map that is.  So wanted from wanted is no
-move, and wherever a move towards it has been made one fewer is left, whatever map of that kind is found then.  A node
-more or less moves its ideal share.  No map saves more where isolation groups are uneven, or a node so heavy that it
-holds nearly every partition: up to 1.7 times the share was seen, with few nodes.
-
-The fewest are found as a flow of least cost.  Slots pass from node to node within a partition, where that leaves it as
-far apart as it was: for a move (cost 1), for one that is taken back (-1), or neither.  A round of nodes with negative
-cost is turned, one slot each, until there is none: the map is then the best (Klein's theorem).  A load outside its
-bounds costs more than all moves of a round.  Sets of partitions are bits of whole numbers.
+Of these maps, the wanted one has the **fewest moves** from the present map (`_Seating`). So a wanted map wants no move
+of itself, and each move towards it leaves one fewer.
 """
 
 from __future__ import annotations
@@ -34,27 +27,30 @@ from gossipkv.placement.partition import least_of_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-Slots = tuple[bytes | None, ...]  # Of one partition: the node in each slot; None: nobody.
+Slots = tuple[bytes | None, ...]  # The node in each slot of one partition; None for no node.
 
 _MIXED: Final = 1 << 32
-_NEVER: Final = 1 << 60  # Costs more than all else together.
+_NEVER: Final = 1 << 60  # More than all other costs together.
 
 
 class Node(NamedTuple):
-    """What a node says of itself for being given its share."""
+    """A node's own description for its share."""
 
     id: bytes
-    isolation_group: str  # What fails together; empty: this node alone.
+    isolation_group: str  # The nodes that fail together; empty for this node alone.
     weight: int  # 1 or more.
 
 
 def spread(
     nodes: Sequence[Node], replication: int, now: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
 ) -> list[Slots]:
-    """Return the map wanted: of each partition its slots, the last of them not empty.
+    """Return the wanted map: the slots of each partition, without trailing empty ones.
 
-    Partition s lies on nodes of `groups[s % len(groups)]` alone, where there are groups.  Who stays keeps its slot, who
-    comes takes that of one who goes, or else the lowest that is empty.
+    With `groups`, partition s lies on nodes of `groups[s % len(groups)]` alone. A node that stays keeps its slot; a new
+    node takes the slot of one that leaves, or else the lowest empty one.
+
+    A node more or less moves its ideal share. No map moves less with uneven isolation groups, or with a node so heavy
+    that it holds nearly every partition: up to 1.7 times the share was seen, with few nodes.
 
     Requires: a node is in one group at most.
     """
@@ -70,7 +66,7 @@ def spread(
 def fault_of_map(
     nodes: Sequence[Node], replication: int, wanted: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
 ) -> str:
-    """Which invariant a map breaks that is wanted; empty: none."""
+    """Return the invariant that a wanted map breaks; empty if there is none."""
     for shape, partitions in _shapes(nodes, replication, len(wanted), groups):
         isolation = dict(zip(shape.nodes, shape.isolation, strict=True))
         load: Counter[bytes] = Counter()
@@ -93,7 +89,7 @@ def fault_of_map(
 
 
 def lacks(nodes: Sequence[Node], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:
-    """Say where there are fewer isolation groups than replicas; empty: nowhere."""
+    """Say if there are fewer isolation groups than replicas; empty if there are enough."""
     for shape, _ in _shapes(nodes, replication, 0, groups):
         if len(shape.of_group) < replication:
             return (
@@ -106,13 +102,13 @@ def lacks(nodes: Sequence[Node], replication: int, groups: Sequence[Collection[b
 def regroup(
     nodes: Sequence[Node], count: int, replication: int, now: Sequence[Sequence[bytes]] = ()
 ) -> tuple[tuple[bytes, ...], ...]:
-    """Put nodes into so many groups for a reshard, each with as many isolation groups as can be; 0: none.
+    """Put nodes into `count` groups for a reshard, each with as many isolation groups as possible; 0 for none.
 
-    Into as many as there are now, only newcomers move: to the group that has lost most, then to the smallest; and
-    whoever is needed where a group has too few.
+    If the number of groups stays, only new nodes move, to the group that has lost most, then to the smallest; other
+    nodes move only into a group that is too small.
 
     Raises:
-        ValueError: too few nodes.
+        ValueError: there are too few nodes.
     """
     least = least_of_group(replication)
     if count and len(nodes) < count * least:
@@ -146,30 +142,30 @@ def _isolation(node: Node) -> str | bytes:
 
 
 def _in_slots(now: Slots, held: Collection[bytes]) -> Slots:
-    """Put who is to hold a partition into its slots."""
     slots = [node if node in held else None for node in now]
     slots += [None] * len(held)
     empty = [at for at, node in enumerate(slots) if node is None]
-    empty.sort(key=lambda at: (at >= len(now) or now[at] is None, at))  # First where one goes: it is replaced.
+    # First slots of leaving nodes, which are replaced.
+    empty.sort(key=lambda at: (at >= len(now) or now[at] is None, at))
     for at, node in zip(empty, sorted(set(held) - set(now)), strict=False):
         slots[at] = node
     return tuple(slots[: max((at + 1 for at, node in enumerate(slots) if node is not None), default=0)])
 
 
 class _Shape(NamedTuple):
-    """What every partition looks like that lies on these nodes."""
+    """The shape of every partition on these nodes."""
 
     nodes: list[bytes]
     isolation: list[int]  # By node: the number of its isolation group.
     slots: int
-    of_group: list[tuple[int, int]]  # By isolation group: the least and the most slots of a partition in it.
-    ideal: list[Fraction]  # By node: of how many of the partitions it is to have a slot.
+    of_group: list[tuple[int, int]]  # By isolation group: the least and the most slots of a partition in the group.
+    ideal: list[Fraction]  # By node: the part of the partitions of which it should have a slot.
 
 
 def _shapes(
     nodes: Sequence[Node], replication: int, partitions: int, groups: Sequence[Collection[bytes]]
 ) -> Iterator[tuple[_Shape, range]]:
-    """Of each group of nodes, its shape and its partitions; without groups, all are one."""
+    """Yield each group's shape and partitions; without groups, all nodes are one group."""
     assert len({node.id for node in nodes}) == len(nodes), "a node is told twice"
     assert all(node.weight >= 1 for node in nodes), nodes
     for number, group in enumerate(groups or [{node.id for node in nodes}]):
@@ -206,17 +202,17 @@ def _shape(nodes: list[Node], replication: int) -> _Shape:
 
 
 def _share(weights: list[int], water: Fraction) -> Fraction:
-    """What nodes hold together of a partition, each up to the water times its weight, and up to 1."""
+    """Return the part of a partition that nodes hold together, each up to `water` times its weight, at most 1."""
     return sum((min(Fraction(1), water * weight) for weight in weights), Fraction())
 
 
 def _water(weights: list[int], share: Fraction) -> Fraction:
-    """How high the water stands where nodes hold so much together."""
+    """Return the water level at which nodes hold this share together."""
     return _level(lambda water: _share(weights, water), {Fraction(1, weight) for weight in weights}, share)
 
 
 def _level(filled: Callable[[Fraction], Fraction], kinks: Collection[Fraction], wanted: Fraction) -> Fraction:
-    """Where a function that ascends from 0, straight between its kinks, reaches what is wanted."""
+    """Return the argument at which a function that ascends from 0, linear between its kinks, reaches `wanted`."""
     levels = [Fraction(), *sorted(kinks)]
     at = bisect_left(levels, wanted, key=filled)
     if at == 0:
@@ -225,20 +221,25 @@ def _level(filled: Callable[[Fraction], Fraction], kinks: Collection[Fraction], 
     return levels[at - 1] + (levels[at] - levels[at - 1]) * (wanted - low) / (high - low)
 
 
-# Partitions in which a node passes a seat: to or from another isolation group, within its own; of each those that it
-# had in the map that is, and those that it had not.
+# Partitions in which a node passes a seat: to or from another isolation group, and within its own. Each has those of
+# the present map, and the others.
 _Kinds = tuple[tuple[int, int], tuple[int, int]]
 _NOWHERE: Final[_Kinds] = ((0, 0), (0, 0))
 
 
 class _Seating:
-    """Partitions of one shape, and who has a seat in each; nodes and partitions go by their numbers.
+    """Partitions of one shape, and the nodes with a seat in each; nodes and partitions are numbers.
 
-    Invariant from `_seat` on: each partition has its slots, no node twice, and is as far apart as can be.
+    The fewest moves are found as a flow of least cost. Seats pass from node to node within a partition that stays as
+    far apart as it was. A pass costs 1 if it is a new move, -1 if it cancels a move, and else 0. A round of nodes with
+    negative cost is turned, one seat each, until there is none: the map is then optimal (Klein's theorem). A load
+    outside its bounds costs more than all moves of a round. Sets of partitions are bits of whole numbers.
+
+    Invariant after `_seat`: each partition has its slots, no node twice, and is as far apart as possible.
     """
 
     def __init__(self, shape: _Shape, was: list[list[int]]) -> None:
-        """`was`: who has a seat in each partition."""
+        """`was`: the nodes with a seat in each partition."""
         self._shape = shape
         self._seats = was
         self._numbers = range(len(shape.nodes))
@@ -254,7 +255,7 @@ class _Seating:
         self._huge = 2 * len(shape.nodes) + 3  # More than the moves of any round.
 
     def best(self) -> list[list[int]]:
-        """Return who is to have a seat in each partition."""
+        """Return the nodes that should have a seat in each partition."""
         self._seat()
         self._look()
         while (around := self._negative_round()) is not None:
@@ -278,11 +279,11 @@ class _Seating:
         return self._held[node].bit_count()
 
     def _seat(self) -> None:
-        """Let who may stay, and seat in the other places who is farthest from its ideal: a good beginning, no more."""
+        """Keep the nodes that may stay, and seat those farthest from their ideal elsewhere: a mere starting point."""
         load = [self._load(node) for node in self._numbers]
 
         def turn(node: int) -> tuple[float, int]:
-            """The less a node has of its ideal the sooner; mixed, so that it meets each of the others somewhere."""
+            """Return a key that is lower for a node with less of its ideal; mixed, so that it meets all other nodes."""
             return (load[node] + _mixed(node, load[node]) / _MIXED) / self._ideal[node], node
 
         def count(node: int, change: int) -> None:
@@ -310,7 +311,7 @@ class _Seating:
         self._held = self._bits(seats)
 
     def _fits(self, node: int, here: list[int]) -> bool:
-        """Whether a partition with these may take one more, and still be as far apart as can be when it is full."""
+        """Return True if a partition with these nodes may take one more, and be as far apart as possible when full."""
         isolation, of_group = self._shape.isolation, self._shape.of_group
         group = isolation[node]
         mine = sum(isolation[other] == group for other in here)
@@ -320,11 +321,11 @@ class _Seating:
         filled = Counter(isolation[other] for other in here)
         return sum(max(0, filled[at] - of_group[at][0]) for at in filled) < self._spare
 
-    # A pass (n, m): n gives m its seat in a partition.  The last number, `self._loads`, stands for the loads: a pass
-    # from it makes n's load one less, one to it m's one more.
+    # A pass (n, m): n gives m its seat in a partition. The last number, `self._loads`, stands for the loads: a pass
+    # from it reduces n's load by one, a pass to it raises m's load by one.
 
     def _look(self) -> None:
-        """See which passes there are and what each costs, where that has changed."""
+        """Update the passes and their costs after a change."""
         gives, takes = self._gives, self._takes
         self._gives, self._takes = self._partitions()
         for giver in self._numbers:
@@ -340,9 +341,9 @@ class _Seating:
             self._cost[node][self._loads] = -self._huge if load < low else self._huge if load >= high else 0
 
     def _partitions(self) -> tuple[list[_Kinds], list[_Kinds]]:
-        """Of each node, the partitions in which it may give its seat, and in which it may take one."""
+        """Return for each node the partitions in which it may give its seat, and those in which it may take one."""
         group_of = self._shape.isolation
-        spare, room = [], []  # Of each isolation group, where it may become one less, one more.
+        spare, room = [], []  # Of each isolation group, where it may lose a seat, and where it may gain one.
         for group, (low, high) in enumerate(self._shape.of_group):
             members = [held for held, at in zip(self._held, group_of, strict=True) if at == group]
             spare.append(self._with(members, low + 1))
@@ -355,7 +356,7 @@ class _Seating:
         return gives, takes
 
     def _with(self, members: list[int], count: int) -> int:
-        """The partitions in which so many of the members have a seat."""
+        """Return the partitions in which at least `count` of the members have a seat."""
         reached = [self._all] + [0] * count
         for held in members:
             for times in range(count, 0, -1):
@@ -363,7 +364,7 @@ class _Seating:
         return reached[count]
 
     def _pass(self, giver: int, taker: int) -> tuple[int, int]:
-        """Return what a pass costs at least, and in which partitions it costs so much."""
+        """Return the least cost of a pass, and the partitions with that cost."""
         is_within = self._is_within(giver, taker)
         (old, new), (back, fresh) = self._gives[giver][is_within], self._takes[taker][is_within]
         if found := new & back:
@@ -376,8 +377,8 @@ class _Seating:
         return self._shape.isolation[giver] == self._shape.isolation[taker]
 
     def _negative_round(self) -> list[int] | None:
-        """Find numbers of which each passes on to the next, the last to the first, that cost less than nothing."""
-        cheapest = [0] * len(self._cost)  # From anywhere (Bellman and Ford).
+        """Return numbers, each passing on to the next and the last to the first, with a negative total cost."""
+        cheapest = [0] * len(self._cost)  # From any start (Bellman and Ford).
         before = [-1] * len(self._cost)
         changed = True
         while changed:
@@ -394,13 +395,13 @@ class _Seating:
         return None
 
     def _turn(self, around: list[int]) -> None:
-        """Pass on along a round, in as many partitions at once as it costs the same."""
+        """Pass on along a round, in as many partitions at once as have the same cost."""
         steps = list(pairwise([*around, around[0]]))
         found = {step: self._pass(*step)[1] for step in steps if self._loads not in step}
         count = min(bits.bit_count() // len(found) for bits in found.values())
         count = max(1, min(count, *(self._slack(*step) for step in steps)))
         chosen: dict[tuple[int, int], int] = {}
-        taken = 0  # By passes between isolation groups: two of them may be too much for one partition.
+        taken = 0  # Taken by passes between isolation groups: two may be too many for one partition.
         for step, bits in found.items():
             is_within = self._is_within(*step)
             free = bits if is_within else bits & ~taken
@@ -415,7 +416,7 @@ class _Seating:
             self._held[taker] ^= bits
 
     def _slack(self, giver: int, taker: int) -> int:
-        """How many seats may pass before the cost to a load changes; between nodes, all."""
+        """Return the number of seats that may pass before the cost to a load changes; between nodes, all."""
         if self._loads not in {giver, taker}:
             return len(self._seats)
         node = min(giver, taker)
@@ -425,9 +426,9 @@ class _Seating:
         return low - load if load < low else high - load
 
     def _cut(self, around: list[int], at: int, after: int) -> list[int]:
-        """Make two rounds of one of which two passes need one partition: their givers change their takers.
+        """Split a round in which two passes need one partition: their givers exchange their takers.
 
-        The two cost together what the one does.  Return one that costs less than nothing.
+        The two rounds cost together as much as the one. Return the one with a negative cost.
         """
         inner, outer = around[at:after], around[after:] + around[:at]
         cost = sum(self._cost[giver][taker] for giver, taker in pairwise([*inner, inner[0]]))
@@ -435,7 +436,7 @@ class _Seating:
 
 
 def _round_in(before: list[int]) -> list[int] | None:
-    """Find a round in what names for each number the one before it, or -1; in the order of passing on."""
+    """Return a round in a list that names for each number the one before it, or -1; in the order of passing on."""
     seen = [-1] * len(before)
     for start in range(len(before)):
         at, path = start, []
@@ -449,7 +450,7 @@ def _round_in(before: list[int]) -> list[int] | None:
 
 
 def _some(bits: int, count: int, start: int) -> int:
-    """So many of the bits that are set, from one on and round the end."""
+    """Return `count` of the set bits, from `start` on and round the end."""
     above = bits >> start << start
     rest = [above, bits ^ above]
     for _ in range(count):
@@ -459,11 +460,10 @@ def _some(bits: int, count: int, start: int) -> int:
 
 
 def _mixed(one: int, other: int) -> int:
-    """A number below `_MIXED` that looks as if drawn, the same for the same two (SplitMix64's constants)."""
+    """Return a number below `_MIXED` that looks random, the same for the same arguments (SplitMix64's constants)."""
     mixed = (one * 0x9E3779B97F4A7C15 + other * 0xBF58476D1CE4E5B9) % 2**64
     return (mixed ^ mixed >> 30) * 0x94D049BB133111EB % 2**64 >> 32
 
 
 def _each(bits: int) -> Iterator[int]:
-    """Yield which bits are set, from the lowest."""
     return (found.start() for found in re.finditer("1", f"{bits:b}"[::-1]))

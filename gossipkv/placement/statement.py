@@ -1,39 +1,14 @@
-"""What one node says of a version and of a database, and the bytes in which others read it in the tree.
+"""Statements: a node's reports about a version and about a database, and their bytes in gossip's tree.
 
-A version's statement stands under `partitions/<database>/<version>/`, in pieces of 8,192 partitions, the first of which
-is named like the node.  A piece stands for itself: what of a longer statement is not there says nothing of its
-partitions.  A database's is one entry under `databases/<database>/`.
+A version's statement is under `partitions/<database>/<version>/`, in pieces of 8,192 partitions; the first is named
+after the node. Each piece is independent: a missing piece says nothing of its partitions. A database's statement is one
+entry under `databases/<database>/`. `encode` and `encode_database` show the formats. Unknown fields are ignored, so
+later versions may add some. Malformed data, too large data and other formats decode to None: decoding never raises, and
+counts bytes and partitions before it allocates.
 
-A piece is a map in MessagePack:
-
-    format      1; of another one nothing is read
-    database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
-    source_ms   the newest time among the source's files, since 1970; 0: not known
-    progress    of the build, in percent
-    uuid        the node's (16 bytes)
-    first       the first partition of this piece, a multiple of 8,192
-    ready, building  partitions, counted from `first`: the shorter one of
-                     a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
-                     runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
-    differing   likewise, the first 32 runs of what the node has and does not serve, since its clients have it from
-                other files; not there: nothing
-
-A database's entry is a map, too:
-
-    format          1
-    active, next    null, or [version, wire id (16 bytes)]
-    newest, hold    null, or the name of a version
-    refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
-    told            true or false
-    order           [stamp, version or null]: the latest order to hold a version, or to release it, that is known
-                    there, which all nodes obey; not there: none
-
-A field that is not known is passed over, so that later versions may say more.  What is malformed, too large or of
-another format is None: reading raises nothing, and makes nothing before it has counted bytes and partitions.
-
-A piece takes at most 2,930 bytes, two full bitmaps and the longest names among them; with a path as long as paths
-become (676) it fits the 4,096 bytes that an entry has by default.  65,536 partitions are 8 pieces, in a branch at most
-30 KiB of its 256, overhead included.  A node's share by the ring is a bitmap mostly, and all partitions are one run.
+A piece takes at most 2,930 bytes, with two full bitmaps and the longest names. With the longest path (676) it fits the
+4,096 bytes of an entry. 65,536 partitions are 8 pieces, at most 30 KiB of a branch's 256. A node's share by the ring is
+mostly a bitmap, and all partitions are one run.
 """
 
 from __future__ import annotations
@@ -58,9 +33,9 @@ MAX_PARTITIONS: Final = 65_536
 PIECE_PARTITIONS: Final = 8_192
 MAX_DIFFERING_RUNS: Final = 32
 MAX_PIECES: Final = MAX_PARTITIONS // PIECE_PARTITIONS
-MAX_PIECE_BYTES: Final = 32 << 10  # As long as an entry of the tree may be made: later versions may say more.
-MAX_NAME_CHARACTERS: Final = 200  # Of databases and versions, as at the source.
-MAX_REFUTED: Final = 16  # Digests in one entry, the latest; of functions there are few.
+MAX_PIECE_BYTES: Final = 32 << 10  # The largest possible entry of the tree, since later versions may add fields.
+MAX_NAME_CHARACTERS: Final = 200  # Bounds the names of databases and versions, as at the source.
+MAX_REFUTED: Final = 16  # Digests in one entry, the latest; each has few functions.
 DIGEST_BYTES: Final = 32
 UUID_BYTES: Final = 16
 
@@ -71,19 +46,19 @@ _MAX_FUNCTIONS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one node says of one version."""
+    """One node's statement about one version."""
 
     identity: Identity
-    source_ms: int  # The newest time among the source's files, since 1970; 0: not known.
-    progress: int  # Percent of its build.
+    source_ms: int  # The newest time among the source's files, since 1970; 0 if unknown.
+    progress: int  # Percent of the node's build.
     ready: PartitionSet
     building: PartitionSet
-    uuid: bytes  # The node's.
-    # What it has and does not serve, since its clients have it from other files; None: nothing.
+    uuid: bytes  # The uuid of the node.
+    # Partitions that the node has and does not serve, since its clients get them from other files; None for none.
     differing: PartitionSet | None = None
 
     def __post_init__(self) -> None:
-        """Assert that it is about the partitions of its version."""
+        """Assert that all sets are about the partitions of the version."""
         partitions = self.identity.partitions
         assert 0 < partitions <= MAX_PARTITIONS, self.identity
         for some in (self.ready, self.building, self.differing or self.ready):
@@ -92,40 +67,56 @@ class Statement:
 
 
 class Named(NamedTuple):
-    """A version by its name, and by what is in it."""
+    """A version with its name and the id of its content."""
 
     version: str
-    wire_id: bytes  # `Identity.wire_id`
+    wire_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseStatement:
-    """What one node says of one database."""
+    """One node's statement about one database."""
 
-    active: Named | None = None  # What its clients get.
-    next: Named | None = None  # What they are to get.
-    newest: str | None = None  # The newest that it has, or that its source shows: others speak for themselves.
+    active: Named | None = None  # The version that clients get.
+    next: Named | None = None  # The version that clients are to get next.
+    newest: str | None = None  # The newest version of this node or its source; others report their own.
     hold: str | None = None  # The version that an operator has pinned there.
-    # By the digest of a version's source, the functions that a stray has refuted; the latest last.
+    # By the digest of a version's source, the functions that a stray record has refuted; the latest last.
     refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    told: bool = False  # This life of the node has told all its copies: what a former one said is over.
-    order: Order | None = None  # The latest that it knows.
+    # The node has reported all its copies since its start, so reports of an earlier run are obsolete.
+    told: bool = False
+    order: Order | None = None  # The latest order that the node knows.
 
     @property
     def names_any(self) -> bool:
-        """Whether it names a version: else there is nothing of the database there any more."""
+        """True if it names a version; otherwise the node has nothing of the database any more."""
         return any(each is not None for each in (self.active, self.next, self.newest, self.hold))
 
 
 def encode(statement: Statement) -> list[bytes]:
-    """Return a version's statement in pieces of 8,192 partitions."""
+    """Return a version's statement in pieces of 8,192 partitions.
+
+    A piece is a map in MessagePack:
+
+        format      1; other formats are not read
+        database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
+        source_ms   the newest time among the source's files, since 1970; 0: not known
+        progress    of the build, in percent
+        uuid        the node's (16 bytes)
+        first       the first partition of this piece, a multiple of 8,192
+        ready, building  partitions, counted from `first`: the shorter one of
+                         a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
+                         runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
+        differing   as above, the first 32 runs of partitions that the node has and does not serve, since its clients
+                    get them from other files; missing for none
+    """
     return [_encode_piece(statement, first) for first in range(0, statement.identity.partitions, PIECE_PARTITIONS)]
 
 
 def decode(pieces: Sequence[bytes]) -> Statement | None:
-    """Return the statement of these pieces, in any order; None: one cannot be read, or they are not of one statement.
+    """Return the statement of these pieces, in any order; None if one is unreadable or of another statement.
 
-    Partitions of a piece that is not there are neither ready nor being built.
+    Partitions of a missing piece are neither ready nor being built.
     """
     if not 0 < len(pieces) <= MAX_PIECES:
         return None
@@ -151,7 +142,18 @@ def _both(some: PartitionSet | None, others: PartitionSet | None) -> PartitionSe
 
 
 def encode_database(statement: DatabaseStatement) -> bytes:
-    """Return a database's statement as one entry, with what was refuted for the latest `MAX_REFUTED` digests."""
+    """Return a database's statement as one entry, with the refuted functions of the latest `MAX_REFUTED` digests.
+
+    An entry is a map in MessagePack:
+
+        format          1
+        active, next    null, or [version, wire id (16 bytes)]
+        newest, hold    null, or the name of a version
+        refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
+        told            true or false
+        order           [stamp, version or null]: the latest known order to pin or release a version, which all nodes
+                        obey; missing if there is none
+    """
     refuted = list(statement.refuted.items())[-MAX_REFUTED:]
     order: dict[str, Packed] = {} if statement.order is None else {"order": [*statement.order]}
     return _pack({
@@ -167,7 +169,7 @@ def encode_database(statement: DatabaseStatement) -> bytes:
 
 
 def decode_database(entry: bytes) -> DatabaseStatement | None:
-    """Return the statement of this entry; None: it cannot be read."""
+    """Return the statement of this entry; None if it is unreadable."""
     try:
         return _database(_said(entry))
     except _Malformed:
@@ -175,7 +177,7 @@ def decode_database(entry: bytes) -> DatabaseStatement | None:
 
 
 class _Malformed(Exception):
-    """No statement, or none that this program reads."""
+    """The data is no statement, or none that this program reads."""
 
 
 class _Piece(NamedTuple):
@@ -253,7 +255,7 @@ def _shorter(some: PartitionSet, first: int) -> Packed:
     """Return the partitions of one piece, counted from its first, as a bitmap or as runs."""
     piece = _of_piece(some, first)
     bitmap = piece.to_bytes().rstrip(b"\0")
-    if 2 * (piece.bits & ~(piece.bits << 1)).bit_count() > len(bitmap) + 1:  # A run takes two bytes at least.
+    if 2 * (piece.bits & ~(piece.bits << 1)).bit_count() > len(bitmap) + 1:  # A run takes at least two bytes.
         return bitmap
     runs: list[Packed] = []
     before = 0
@@ -280,7 +282,8 @@ def _partitions(told: Packed, first: int, partitions: int) -> PartitionSet:
             bits = PartitionSet.from_bytes(size, told).bits
         except ValueError:
             raise _Malformed from None
-    elif isinstance(told, list) and len(told) <= size // 8 + 2 and len(told) % 2 == 0:  # Else the bitmap is shorter.
+    # A longer list is never the shorter encoding.
+    elif isinstance(told, list) and len(told) <= size // 8 + 2 and len(told) % 2 == 0:
         bits = _bits_of_runs(told, size)
     else:
         raise _Malformed
@@ -307,7 +310,7 @@ def _pack(said: Packed) -> bytes:
 
 
 def _said(packed: bytes) -> Mapping[str, Packed]:
-    """Return the map that these bytes are, if it is of this format.  Raises _Malformed."""
+    """Return the decoded map, if it is of this format. Raises _Malformed."""
     if len(packed) > MAX_PIECE_BYTES:
         raise _Malformed
     try:
