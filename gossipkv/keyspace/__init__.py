@@ -1,1 +1,1 @@
-"""Which partition is a key in?  Pure functions from a key and a partition count to a partition number."""
+"""The key space: pure functions from a key and a partition count to a partition number."""

@@ -1,14 +1,14 @@
-"""Which of N partitions a key is in, under each function that jobs in the wild use.
+"""Partition functions: the partition of a key among N, under each function that existing jobs use.
 
-A dataset arrives already partitioned by whatever wrote it, so the function is a property of its version, not a
-setting of ours: `FUNCTIONS` names the known ones in the order in which they are tried.  `docs/users/keyspace.md` says
-what each is and whose it is.  A table says which of `TABLE_HASHES` it uses: a key's shard is that modulo their number.
+A dataset arrives already partitioned by its writer, so the function is a property of its version and no setting.
+`FUNCTIONS` names the known ones in the order in which they are tried; `docs/users/keyspace.md` describes each. A table
+names one of `TABLE_HASHES`: a key's shard is that hash modulo the number of shards.
 
-Invariant: a function's name and meaning never change, since manifests and other nodes hold the name.  The code is
-this build's shorthand for the serving loop, and is written nowhere.
+Invariant: a function's name and meaning never change, since manifests and other nodes store the name. The code is this
+build's shorthand for the serving loop, and is never stored.
 
-Hashes are Java's signed 32 bits; keys are bytes.  The functions over text have no hash for a key that is not
-UTF-8: they raise ValueError, since any substitute would be another program's answer.
+Hashes are Java's signed 32 bits; keys are bytes. The functions over text have no hash for a key that is not UTF-8: they
+raise ValueError, since any substitute would be another program's answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "writable_hash",
 ]
 
-# In the order of the codes in `_hashing.pxd`.  Spark's differs from `string` in the remainder alone.
+# In the order of the codes in `_hashing.pxd`. Spark's differs from `string` in the remainder alone.
 _HASHES: Mapping[str, Callable[[bytes], int]] = MappingProxyType(
     {
         "sequins": sequins_hash,
@@ -59,7 +59,7 @@ _CODES: Mapping[str, int] = MappingProxyType({name: number for number, name in e
 
 
 def _sha1_number(key: bytes) -> int:
-    """The hash of seed 004: the digest as a number, big-endian."""
+    """Return the hash of seed 004: the digest as a number, big-endian."""
     return int.from_bytes(sha1(key), "big")
 
 
@@ -67,7 +67,7 @@ TABLE_HASHES: Mapping[str, Callable[[bytes], int]] = MappingProxyType({"murmur3"
 
 
 def code(name: str) -> int:
-    """The number by which the serving loop knows this function: its place in `FUNCTIONS`.
+    """Return the code of this function in the serving loop: its index in `FUNCTIONS`.
 
     Raises:
         ValueError: no function has that name.
@@ -79,7 +79,7 @@ def code(name: str) -> int:
 
 
 def hash_function(name: str) -> Callable[[bytes], int]:
-    """The hash below this partition function: bytes to a signed 32-bit number.
+    """Return the hash of this partition function: it maps bytes to a signed 32-bit number.
 
     Raises:
         ValueError: no function has that name.
@@ -88,7 +88,7 @@ def hash_function(name: str) -> Callable[[bytes], int]:
 
 
 def partition(name: str, key: bytes, count: int) -> int:
-    """The partition of `count` that holds the key, counted from 0.
+    """Return the partition, among `count`, that holds the key, counted from 0.
 
     Raises:
         ValueError: no function has that name, the count is below 1 or over the platform's size type, or the function

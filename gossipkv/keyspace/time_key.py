@@ -1,13 +1,13 @@
-"""Where in the keys of a time series the time stands.
+"""Time keys: the position of the time in the keys of a time series.
 
-A table that has a time key is one of ranges, whose keys have their time at the same place each: an unsigned big-endian
-number, or the beginning of a text of ISO 8601, whose order is that of time as well:
+Only range tables have a time key. Each key has its time at the same position: an unsigned big-endian number, or the
+start of an ISO 8601 text, which sorts by time as well:
 
     offset                 size     field
-    0                      offset   what comes before: of keys that differ there no span is known
-    offset                 width    time, in units since whenever: 1 to 8 bytes; or in the unit `iso` the first 10, 13,
-                                    16 or 19 characters of `2026-11-27T13:37:25`, which count as seconds
-    offset + width                  what comes behind: it may be anything, or nothing
+    0                      offset   prefix: between keys with different prefixes no span is defined
+    offset                 width    time in units since any epoch, 1 to 8 bytes; or, in the unit `iso`, the first 10,
+                                    13, 16 or 19 characters of `2026-11-27T13:37:25`, which count as seconds
+    offset + width                  suffix: anything or nothing
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 from gossipkv.errors import ProtocolError
 
 ISO: Final = "iso"
-UNITS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000, ISO: 1}  # How many there are in a second.
+UNITS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000, ISO: 1}  # Units per second.
 MOST_WIDTH: Final = 8
-WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Of another unit any up to `MOST_WIDTH`.
+WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Other units allow any width up to `MOST_WIDTH`.
 FIRST: Final = b"0001-01-01T00:00:00"
-MOST_END: Final = 65_522  # The longest key that a table may have; `table.records` says why.
-SHORT_S: Final = 60  # A range of less than that is written to by all who write now.
+MOST_END: Final = 65_522  # The longest key of a table; `table.records` explains it.
+SHORT_S: Final = 60  # All present writers write to a range shorter than this.
 NUMBER: Final = re.compile("[0-9]{1,5}")
 EXAMPLE: Final = "2026-11-27T13:37:25"
 FORM: Final = (
@@ -34,10 +34,10 @@ FORM: Final = (
 
 
 class TimeKey(NamedTuple):
-    """The place of the time in each key of a table."""
+    """The position of the time in each key of a table."""
 
     offset: int
-    width: int  # Bytes.
+    width: int  # In bytes.
     unit: str
 
     def __str__(self) -> str:
@@ -45,11 +45,11 @@ class TimeKey(NamedTuple):
 
     @property
     def end(self) -> int:
-        """What the shortest key has, in bytes."""
+        """The least length of a key, in bytes."""
         return self.offset + self.width
 
     def fault_of(self, key: bytes) -> str | None:
-        """Why a key has no time; None: it has."""
+        """Return the reason why a key has no time; None if it has one."""
         if len(key) >= self.end and (
             self.unit != ISO or self.key_time(self.time_of(key)) == key[self.offset : self.end]
         ):
@@ -59,7 +59,7 @@ class TimeKey(NamedTuple):
         return f"a key of this table has its time, {how}, at {where}: it has {self.end} bytes at least"
 
     def is_short(self, first: bytes, end: bytes | None) -> bool:
-        """Whether a range, from a key to before another, is of less than a minute; None: it has no end."""
+        """Return True if the range from `first` to before `end` is shorter than a minute; `end` None means no end."""
         if end is None:
             return False
         low, high = first.ljust(self.offset, b"\0"), end.ljust(self.offset, b"\0")
@@ -67,19 +67,19 @@ class TimeKey(NamedTuple):
         return low[: self.offset] == high[: self.offset] and span < SHORT_S * UNITS[self.unit]
 
     def time_of(self, key: bytes) -> int:
-        """The time of a key; of one that is too short the first that such keys have."""
+        """Return the time of a key; a key that is too short has the earliest time of its extensions."""
         told = key[self.offset : self.end]
         if self.unit != ISO:
             return int.from_bytes(told.ljust(self.width, b"\0"), "big")
         try:
             moment = datetime.fromisoformat((told + FIRST[len(told) :]).decode())
-        except ValueError:  # A bound that people have set: it is of no time.
+        except ValueError:  # A bound set by an operator may have no time.
             return 0
         return int((moment.replace(tzinfo=None) - datetime.fromordinal(1)).total_seconds())
 
     @property
     def most(self) -> int:
-        """The time that no key reaches."""
+        """Upper bound of times, which no key reaches."""
         return date.max.toordinal() * 86_400 if self.unit == ISO else 1 << 8 * self.width
 
     def key_time(self, time: int) -> bytes:
@@ -94,7 +94,7 @@ def time_key_of(value: object) -> TimeKey:
     """Read `[offset, width, unit]`.
 
     Raises:
-        ProtocolError: no time key can be so.
+        ProtocolError: the value is no valid time key.
     """
     match value:
         case [int(offset), int(width), str(unit)] if (
@@ -109,10 +109,10 @@ def time_key_of(value: object) -> TimeKey:
 
 
 def parse_time_key(text: str) -> TimeKey:
-    """Read what people write: `OFFSET:WIDTH:UNIT`.
+    """Read a time key in its text form, `OFFSET:WIDTH:UNIT`.
 
     Raises:
-        ProtocolError: no time key can be so.
+        ProtocolError: the text is no valid time key.
     """
     offset, _, rest = text.partition(":")
     width, _, unit = rest.partition(":")

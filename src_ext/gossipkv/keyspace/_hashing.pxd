@@ -1,8 +1,7 @@
-# What other extensions may call without the GIL.  The rules of each function stand in _hashing.pyx.
+# Functions that other extensions may call without the GIL. _hashing.pyx has the rules of each.
 from libc.stdint cimport int32_t, uint32_t
 
-# A partition function's code: its place in `gossipkv.keyspace.partitioner.FUNCTIONS`.  What is stored or sent is the
-# name, never the code.
+# A partition function's code: its index in `gossipkv.keyspace.partitioner.FUNCTIONS`; only names are stored or sent.
 cdef enum Function:
     SEQUINS = 0
     TEXT = 1
@@ -13,19 +12,19 @@ cdef enum Function:
 cdef int32_t sequins_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil
 cdef int32_t writable_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil
 
-# Fills `hash` and returns -1; or returns the offset of the first byte that is not UTF-8, and `hash` means nothing.
+# Fills `hash` and returns -1; or returns the offset of the first byte that is not UTF-8, and leaves `hash` undefined.
 cdef Py_ssize_t string_hash(const unsigned char* data, Py_ssize_t size, int32_t* hash) noexcept nogil
 
 cdef uint32_t murmur3(const unsigned char* data, Py_ssize_t size, uint32_t seed) noexcept nogil
 
-# The partition, or -1: no such function, a count below 1, or a key that is not UTF-8 where the function needs text.
+# Returns the partition, or -1: an unknown function, a count below 1, or no UTF-8 in the key of a function over text.
 cdef Py_ssize_t partition_of(
     int function, const unsigned char* data, Py_ssize_t size, Py_ssize_t count
 ) noexcept nogil
 
-# The same for a hash that is known: that of a function from SEQUINS to CASCADING but TEXT.  The count is at least 1.
-# For a key of ASCII alone the hash is the same for all of them.
+# The same for a known hash of a function from SEQUINS to CASCADING except TEXT. The count is at least 1. For a key of
+# ASCII alone these functions have equal hashes.
 cdef Py_ssize_t partition_of_hash(int function, int32_t h, Py_ssize_t count) noexcept nogil
 
-# The other partition in which a file may hold the key, or the first one again; -1 when the count is below 1.
+# Returns the other partition in which a file may hold the key, or the first one again; -1 if the count is below 1.
 cdef Py_ssize_t sequins_alternate(const unsigned char* data, Py_ssize_t size, Py_ssize_t count) noexcept nogil

@@ -1,6 +1,6 @@
-"""The hashes that decide in which partition a key is.
+"""The hashes that determine the partition of a key.
 
-All of Java's are one polynomial, h * 31 + unit in 32 wrapping bits.  They differ in what a unit is and where h starts:
+All of Java's are one polynomial, h * 31 + unit in 32 wrapping bits. They differ in the unit and in the start of h:
 
     name        unit                    starts  partition of N
     sequins     byte, unsigned          0       (h & 0x7fffffff) % N
@@ -9,15 +9,14 @@ All of Java's are one polynomial, h * 31 + unit in 32 wrapping bits.  They diffe
     spark       UTF-16 code unit        0       h floor-mod N
     cascading   UTF-16 code unit        0       ((h + 31) & 0x7fffffff) % N
 
-Invariant: each agrees with the program it is named after on every key that the program can hold; a key that it
-cannot hold has no hash and so no partition, never a substitute.  Jobs wrote these files years ago, on other
-machines: no function here may ever change.
+Invariant: each agrees with the program that it is named after on every key that the program can hold. Other keys have
+no hash and no partition, never a substitute. Old jobs wrote their files by these functions, so none may ever change.
 
-Arithmetic is unsigned throughout, since signed overflow is undefined in C, and only the result is read as signed.
-Words are put together from bytes, so neither alignment nor byte order matters; compilers make one load of it.
+Arithmetic is unsigned throughout, since signed overflow is undefined in C; only the result is read as signed. Words are
+assembled from bytes, so neither alignment nor byte order matters; compilers make one load of them.
 
-Rejected: calling `String.hashCode`'s rule on decoded Python strings (ten times slower than reading the UTF-8 itself);
-a vectorised polynomial (keys are mostly below 40 bytes, where four bytes a step already hide the multiplication).
+Rejected: `String.hashCode`'s rule on decoded Python strings (ten times slower than reading the UTF-8 itself); a
+vectorised polynomial (keys are mostly below 40 bytes, where four bytes a step already hide the multiplication).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -32,13 +31,13 @@ cdef enum:
     P4 = 923521
 
 cdef enum:
-    POSITIVE = 0x7FFFFFFF  # Java's Integer.MAX_VALUE, used as a mask that drops the sign.
+    POSITIVE = 0x7FFFFFFF  # Java's Integer.MAX_VALUE, a mask that drops the sign.
     # The hash of a Cascading tuple of one element is 31 * 1 + the element's.
     TUPLE_START = 31
 
 
 cdef int32_t sequins_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil:
-    """`hashCode` of stripe/sequins: Java's String rule applied to unsigned bytes, which is Java's for ASCII only."""
+    """`hashCode` of stripe/sequins: Java's String rule on unsigned bytes, which equals Java's for ASCII only."""
     cdef uint32_t h = 0
     cdef Py_ssize_t at = 0
     while size - at >= 4:
@@ -51,7 +50,7 @@ cdef int32_t sequins_hash(const unsigned char* data, Py_ssize_t size) noexcept n
 
 
 cdef int32_t writable_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil:
-    """Hadoop's `WritableComparator.hashBytes`: what Text and BytesWritable answer to `hashCode`."""
+    """Hadoop's `WritableComparator.hashBytes`: the `hashCode` of Text and BytesWritable."""
     cdef uint32_t h = 1
     cdef const int8_t* units = <const int8_t*>data
     cdef Py_ssize_t at = 0
@@ -65,9 +64,9 @@ cdef int32_t writable_hash(const unsigned char* data, Py_ssize_t size) noexcept 
 
 
 cdef Py_ssize_t string_hash(const unsigned char* data, Py_ssize_t size, int32_t* hash) noexcept nogil:
-    """`java.lang.String.hashCode` of the text whose UTF-8 this is.
+    """`java.lang.String.hashCode` of the text with this UTF-8.
 
-    Strict, as a JVM's reporting decoder and Python's are: no overlong forms, no surrogates, nothing over U+10FFFF.
+    Strict, like the reporting decoder of a JVM and Python's: no overlong forms, no surrogates, nothing over U+10FFFF.
     """
     cdef uint32_t h = 0
     cdef uint32_t code, least
@@ -126,7 +125,7 @@ cdef inline Py_ssize_t floored(int32_t h, Py_ssize_t count) noexcept nogil:
 cdef Py_ssize_t partition_of(
     int function, const unsigned char* data, Py_ssize_t size, Py_ssize_t count
 ) noexcept nogil:
-    """The partition of a key under a function's code; -1 where there is none."""
+    """Return the partition of a key under a function's code, or -1."""
     cdef int32_t h = 0
     if count < 1:
         return -1
@@ -140,18 +139,19 @@ cdef Py_ssize_t partition_of(
 
 
 cdef Py_ssize_t partition_of_hash(int function, int32_t h, Py_ssize_t count) noexcept nogil:
-    """The partition of a key whose hash is known: Java's rule from 0 over the units of `function`; not for TEXT."""
+    """Return the partition of a key with a known hash: Java's rule from 0 over the units of `function`; not for TEXT.
+    """
     if function == SPARK:
         return floored(h, count)
     return masked(<uint32_t>h + (TUPLE_START if function == CASCADING else 0), count)
 
 
 cdef Py_ssize_t sequins_alternate(const unsigned char* data, Py_ssize_t size, Py_ssize_t count) noexcept nogil:
-    """Where a file that Cascading partitioned would hold the key, in terms of Sequins' own partitions.
+    """Return the partition, in Sequins' terms, in which a file partitioned by Cascading would hold the key.
 
-    Adding 31 moves every key on by the same number of partitions, so a Cascading file is still one partition of
-    Sequins'; only where h + 31 passes 2**31 - 1 the mask breaks that, and the key lies 31 before its tuple's partition.
-    Hashes from -31 to -1 break it as well.  Sequins gives those no alternate, and so do we: its rule, not a better one.
+    Adding 31 shifts every key by the same number of partitions, so a Cascading file is still one partition of Sequins'.
+    Only if h + 31 passes 2**31 - 1, the mask breaks that, and the key lies 31 before its tuple's partition. Hashes from
+    -31 to -1 break it as well. Sequins gives those no alternate, and this function follows it.
     """
     cdef int32_t h
     cdef uint64_t tuple_partition
@@ -201,9 +201,10 @@ cdef uint32_t murmur3(const unsigned char* data, Py_ssize_t size, uint32_t seed)
 
 
 cdef inline uint32_t sha1_word(uint32_t* w, int t) noexcept nogil:
-    """Word t of the message schedule, in the place of word t - 16.
+    """Return word t of the message schedule, and store it in place of word t - 16.
 
-    A ring of sixteen and not a list of eighty: compilers vectorise the list's recurrence by twos, at twice the time.
+    A ring of sixteen is used instead of a list of eighty: compilers vectorise the list's recurrence by twos, which
+    takes twice the time.
     """
     if t >= 16:
         w[t & 15] = rotated(w[(t - 3) & 15] ^ w[(t - 8) & 15] ^ w[(t - 14) & 15] ^ w[t & 15], 1)
@@ -211,7 +212,7 @@ cdef inline uint32_t sha1_word(uint32_t* w, int t) noexcept nogil:
 
 
 cdef inline void sha1_round(uint32_t* v, uint32_t mixed) noexcept nogil:
-    """Turn the five working words by one; `mixed` is the round's function, constant and message word together."""
+    """Advance the five working words; `mixed` is the round's function, constant and message word together."""
     cdef uint32_t turned = rotated(v[0], 5) + mixed + v[4]
     v[4] = v[3]
     v[3] = v[2]
@@ -221,7 +222,7 @@ cdef inline void sha1_round(uint32_t* v, uint32_t mixed) noexcept nogil:
 
 
 cdef void sha1_block(uint32_t* state, const unsigned char* block) noexcept nogil:
-    """One block of the message: FIPS 180-4, section 6.1.2."""
+    """Process one block of the message: FIPS 180-4, section 6.1.2."""
     cdef uint32_t w[16]
     cdef uint32_t v[5]
     cdef int t
@@ -241,9 +242,9 @@ cdef void sha1_block(uint32_t* state, const unsigned char* block) noexcept nogil
 
 
 cdef void sha1_digest(const unsigned char* data, Py_ssize_t size, unsigned char* digest) noexcept nogil:
-    """SHA-1 of the whole message; `digest` has room for twenty bytes."""
+    """Compute the SHA-1 of the whole message; `digest` has room for twenty bytes."""
     cdef uint32_t state[5]
-    cdef unsigned char last[128]  # What is left, 0x80, zeros, and the length in bits: one block or two.
+    cdef unsigned char last[128]  # The remaining bytes, 0x80, zeros, and the length in bits: one block or two.
     cdef Py_ssize_t left = size % 64
     cdef Py_ssize_t padded = 64 if left < 56 else 128
     cdef Py_ssize_t at
@@ -278,7 +279,7 @@ cdef object not_text(bytes key, Py_ssize_t offset):
 
 
 cdef Py_ssize_t checked_count(object count) except -1:
-    """The partition count that Python passed, or ValueError; what is no integer is a TypeError."""
+    """Return the partition count passed by Python; raise ValueError if it is out of range, TypeError if no integer."""
     cdef Py_ssize_t checked
     try:
         checked = count
@@ -290,12 +291,12 @@ cdef Py_ssize_t checked_count(object count) except -1:
 
 
 def sequins(bytes key not None, /):
-    """Sequins' hash, as Java's signed 32 bits."""
+    """Return Sequins' hash, as Java's signed 32 bits."""
     return sequins_hash(bytes_of(key), PyBytes_GET_SIZE(key))
 
 
 def text(bytes key not None, /):
-    """Hadoop's hash of a Text or a BytesWritable, as Java's signed 32 bits."""
+    """Return Hadoop's hash of a Text or a BytesWritable, as Java's signed 32 bits."""
     return writable_hash(bytes_of(key), PyBytes_GET_SIZE(key))
 
 
@@ -308,7 +309,7 @@ cdef int32_t hash_of_text(bytes key) except? -1:
 
 
 def string(bytes key not None, /):
-    """`String.hashCode` of the text that the key is the UTF-8 of.
+    """Return `String.hashCode` of the text with this UTF-8.
 
     Raises:
         ValueError: the key is not UTF-8.
@@ -317,7 +318,7 @@ def string(bytes key not None, /):
 
 
 def cascading(bytes key not None, /):
-    """`hashCode` of Cascading's tuple (before 2.7) around that String: 31 more, in wrapping 32 bits.
+    """Return `hashCode` of Cascading's tuple (before 2.7) around that String: 31 more, in wrapping 32 bits.
 
     Raises:
         ValueError: the key is not UTF-8.
@@ -326,7 +327,7 @@ def cascading(bytes key not None, /):
 
 
 def partition(int function, bytes key not None, count, /):
-    """The partition, from 0 to count - 1, under the function with that code.
+    """Return the partition, from 0 to count - 1, under the function with that code.
 
     Raises:
         ValueError: an unknown code, a count out of range, or a key that this function cannot hash.
@@ -342,7 +343,7 @@ def partition(int function, bytes key not None, count, /):
 
 
 def alternate(bytes key not None, count, /):
-    """The second partition where Sequins looks for a key; mostly the first one again.
+    """Return the second partition in which Sequins looks for a key; usually the first one again.
 
     Raises:
         ValueError: a count out of range.
@@ -351,7 +352,7 @@ def alternate(bytes key not None, count, /):
 
 
 def murmur3_32(bytes key not None, seed=0, /):
-    """MurmurHash3_x86_32, unsigned.
+    """Return MurmurHash3_x86_32, unsigned.
 
     Raises:
         ValueError: the seed is not an unsigned 32-bit number.
@@ -365,7 +366,7 @@ def murmur3_32(bytes key not None, seed=0, /):
 
 
 def sha1(bytes key not None, /):
-    """The twenty bytes of SHA-1."""
+    """Return the twenty bytes of SHA-1."""
     cdef unsigned char digest[20]
     sha1_digest(bytes_of(key), PyBytes_GET_SIZE(key), digest)
     return <bytes>digest[:20]
