@@ -1,22 +1,14 @@
-"""HTTP in Sequins' form, in front of nodes: a client of the wire that knows nothing of what a node is made of.
+"""HTTP in Sequins' form, in front of nodes: a client of the wire that knows nothing of a node's internals.
 
-Read in this order:
+    answers.py      requests, answers, and the interface for asking a node (read in this order)
+    exchange.py     one connection: from bytes to requests, from answers to bytes; target.py: request targets
+    reads.py        reads of one key; batches.py and scans.py: of many; read_options.py: their options
+    conditions.py, ranges.py, media.py, json_lines.py    conditional requests, partial values, forms of bodies
+    health.py, metrics.py (with metric_table.py and samples.py)    /healthz and its like, /metrics, /debug/vars
+    site.py         the handler of each path; permissions.py: the user's rights
+    connection.py   one connection under Trio; gateway.py: all connections
+    beside.py       the gateway process of a node (order.py: its orders; detached.py: its connections; gateway_child.py)
+    alone.py        the gateway without a node
 
-    answers.py      a request, an answer, whom answers ask
-    exchange.py     one connection: bytes to requests, answers to bytes
-    target.py       what a request target names
-    reads.py        one key; then batches.py and scans.py for many
-    read_options.py what a read may say besides its key
-    conditions.py, ranges.py    ETag and its like, parts of a value, times
-    media.py, json_lines.py    the forms of bodies
-    health.py       how a node is: /healthz, /livez, /readyz
-    metric_table.py   every metric, and where it is found
-    samples.py      from one `info` to samples of them
-    metrics.py      /metrics and /debug/vars
-    site.py         which path is answered by whom; permissions.py: and for whom
-    connection.py   one connection under Trio; gateway.py: all of them
-    order.py, beside.py   beside a node: what it tells, and who hears it; gateway_child.py: the process
-    detached.py     where connections come from beside a node
-    alone.py        without a node
-    page/           the page that people look at
+`page/` is the status page.
 """

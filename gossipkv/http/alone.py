@@ -1,8 +1,8 @@
-"""A gateway that belongs to no node: in front of any cluster, in as many processes as one likes.
+"""A gateway without a node of its own: in front of any cluster, in any number of processes.
 
-It asks the first of its nodes that answers, and goes on to the next when that one is gone.  Nodes switch to a new
-version one after the other, so it keeps a session: no answer is of an older version than one before.  After a roll-back
-(`hold`) the older version is what is wanted, and SIGHUP has it forget.
+It asks the first of its nodes that answers, and the next one when that node is gone.  Nodes switch to a new version one
+after the other, so the gateway keeps a session: no answer is of an older version than an earlier one.  After a
+roll-back (`hold`) the older version is wanted, and SIGHUP clears the session.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gossipkv.log import Log
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-BACKLOG: Final = 4096  # Newcomers of one burst; the kernel caps it at net.core.somaxconn.
+BACKLOG: Final = 4096  # New connections of one burst; the kernel caps it at net.core.somaxconn.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What such a gateway is told."""
+    """The configuration of a gateway without a node."""
 
     nodes: tuple[Address, ...]
     types: Types
@@ -48,7 +48,7 @@ class Alone:
 
 
 def listen(address: Address, *, share_port: bool) -> socket.socket:
-    """The listening socket; with `share_port` other processes of this user may listen there too, each taking a part.
+    """Return the listening socket; with `share_port`, other processes of this user may share its connections.
 
     Raises:
         LocalError: the address is in use, not this machine's, or not allowed.
@@ -75,7 +75,7 @@ def listen(address: Address, *, share_port: bool) -> socket.socket:
 
 
 async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address], None]) -> None:
-    """Answer until SIGTERM or SIGINT, of which a second one ends it at once; then what is in flight is answered."""
+    """Answer until SIGTERM or SIGINT, then finish requests in flight; a second signal ends it at once."""
     bound = Address(*listener.getsockname()[:2])
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with Client(told.nodes, timeout_ms=told.timeout_ms, credentials=told.credentials, patient=True) as client:

@@ -1,7 +1,7 @@
-"""A request, its answer, and whom an answer asks.
+"""Requests, answers, and the interface for asking a node.
 
-What an error of the wire is by HTTP stands in the table of `docs/users/wire.md`; an answer that is not a success is one
-line of text, and names the code of the wire in `X-GossipKV-Error`.
+`docs/users/wire.md` maps the errors of the wire to HTTP statuses.  An answer that is not a success is one line of text,
+with the code of the wire in `X-GossipKV-Error`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 Body = bytes | AsyncIterator[bytes]
 
-# By the wire's code.  Sequins answers 404 where a database or a version is not there, 500 where a request that was
-# forwarded meets a node without the partition.
+# HTTP statuses by the wire's code.  Sequins answers 404 if a database or a version does not exist, and 500 if a
+# forwarded request meets a node without the partition.
 STATUS_BY_CODE: Final = {
     "BAD_REQUEST": 400,
     "UNAUTHORIZED": 401,
@@ -51,14 +51,14 @@ JSON: Final = (b"Content-Type", b"application/json")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks.
+    """A client's request.
 
     Attributes:
         method: As sent.
-        target: The request target as sent: nothing in it is decoded or normalised.
-        headers: Values by lower-case name; one that came several times is joined by ", ".
-        body: All of it.
-        peer: Who asks, as far as the connection says it.
+        target: The request target as sent, neither decoded nor normalised.
+        headers: Values by lower-case name; repeated headers are joined by ", ".
+        body: The complete body.
+        peer: The client, as far as the connection identifies it.
     """
 
     method: bytes
@@ -70,10 +70,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent: a status, headers without those of framing, and a body.
+    """An answer: a status, headers without those of framing, and a body.
 
-    A body of bytes has a `Content-Length`; one that comes in pieces is sent as they come.  The answer to HEAD has the
-    headers that GET would have, and the exchange leaves the body out.
+    A body of bytes has a `Content-Length`; a body in pieces is sent piece by piece.  The answer to HEAD has the headers
+    of GET, and the exchange omits the body.
     """
 
     status: int
@@ -82,13 +82,13 @@ class Answer:
 
 
 class Asker(Protocol):
-    """Whom an answer asks: a client of the wire."""
+    """A client of the wire, which answers use to ask a node."""
 
     async def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
-        """Return the result of a method.
+        """Call a method and return its result.
 
         Raises:
-            GossipKVError: what the node answered, or that none did.
+            GossipKVError: the node's error, or no node answered.
         """
         ...
 
@@ -100,12 +100,12 @@ def text(status: int, line: str, code: str | None = None) -> Answer:
 
 
 def document(status: int, value: object) -> Answer:
-    """Return a value as JSON, to be read by programs."""
+    """Return a value as JSON, for programs."""
     return Answer(status, [JSON], json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
 
 def refusal(error: GossipKVError) -> Answer:
-    """Return the answer to a request that met an error of the wire."""
+    """Return the answer for an error of the wire."""
     answer = text(STATUS_BY_CODE.get(error.code, 500), error.message, error.code)
     if isinstance(error, Unauthorized):
         answer.headers.append((b"WWW-Authenticate", b"Bearer"))

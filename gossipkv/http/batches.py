@@ -1,8 +1,8 @@
-"""What `POST /<db>/_mget` answers: the values of many keys, of a dataset all from one version.
+"""The answer to `POST /<db>/_mget`: the values of many keys, of a dataset all from one version.
 
-As lines of JSON a body has a key a line, "text" or {"base64": "..."}, and its answer `{"key": ..., "value": ...}` a
-line, in the order asked, with null where there is none.  In MessagePack both are an array: of bin (a str is its UTF-8),
-and of bin or nil.
+In JSON lines a body has one key per line, "text" or {"base64": "..."}.  Its answer has `{"key": ..., "value": ...}` per
+line, in the order asked, with null for a missing value.  In MessagePack both are arrays: of bin (a str counts as its
+UTF-8), and of bin or nil.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
 
-MAX_KEYS: Final = 10_000  # As many as our clients put into one frame; a node takes 16,000.
+MAX_KEYS: Final = 10_000  # Our clients put as many into one frame; a node takes 16,000.
 
 _KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
 
@@ -65,7 +65,7 @@ async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _keys_in_lines(body: bytes) -> Iterator[bytes]:
-    lines = body.rstrip().split(b"\n", MAX_KEYS)  # Empty ones count: each of them takes time.
+    lines = body.rstrip().split(b"\n", MAX_KEYS)  # Empty lines count as well, since each takes time.
     if len(lines) > MAX_KEYS:
         raise _too_many()
     for number, line in enumerate(lines, start=1):

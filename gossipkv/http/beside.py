@@ -1,14 +1,14 @@
-"""The node's gateway, in a process of its own beside it (`child`).
+"""The node's gateway, in a process of its own beside it (`gateway_child`).
 
     standard input    one line: the order (`order.Order`); later lines: words (`order.Word`)
     a socket          connections that the node has begun to read (`detached`)
-    another           the connection to the node, on which it asks: plain, and in the node's own process at once
+    another socket    the plain connection on which the gateway asks the node
     standard output   one line for each line of the log: ["info", "http", {...}]
-    the leash         a pipe that nobody writes to, and whose other end only the node holds
+    the leash         a pipe without data; only the node holds its other end
 
-It asks its own node and nobody else, so what one address answers never steps back.  It ends when it is drained, when
-its standard input ends, when there is no connection to the node any more, or, at once, when the node is gone however
-that came (`processes.leash`).
+The gateway asks only its own node, so the answers of one address never step back.  It ends when it is drained, when its
+standard input ends, or when it loses the connection to the node.  It ends at once when the node is gone for any reason
+(`processes.leash`).
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ READ_BYTES = 1 << 16
 
 
 def _as_message(record: logging.LogRecord) -> str:
-    """Return a line of the log for the node, which writes it into its own."""
+    """Encode a line of the log for the node, which writes it into its own log."""
     return json.dumps([record.levelname.lower(), record.msg, logs.told(record)], default=repr)
 
 
 @final
 class _Words:
-    """Standard input: the order, then words."""
+    """Lines of standard input: the order, then words."""
 
     def __init__(self) -> None:
         self._lines = Lines()
         self._waiting: list[bytes] = []
 
     def order(self) -> Order:
-        """Return the order; waits for it.
+        """Wait for the order and return it.
 
         Raises:
-            EOFError: it never came.
+            EOFError: standard input ended before.
         """
         while not self._waiting:
             part = os.read(0, READ_BYTES)
@@ -72,7 +72,7 @@ class _Words:
         return Order.from_line(self._waiting.pop(0))
 
     async def obey(self, obeying: _Child) -> None:
-        """Pass on each word until there are no more."""
+        """Pass on each word until standard input ends."""
         async with trio.lowlevel.FdStream(os.dup(0)) as stream:
             while True:
                 for line in self._waiting:
@@ -85,7 +85,7 @@ class _Words:
 
 @final
 class _Connection(socket.socket):
-    """The connection to the node, of which there is one; `on_close` is called when the client gives it up."""
+    """The only connection to the node; `on_close` is called when the client closes it."""
 
     def __init__(self, descriptor: int, on_close: Callable[[], object]) -> None:
         super().__init__(fileno=descriptor)
@@ -98,8 +98,6 @@ class _Connection(socket.socket):
 
 @final
 class _Child:
-    """The gateway of one node."""
-
     def __init__(self, order: Order) -> None:
         self._order = order
         self._types: Types = order.types
@@ -109,14 +107,14 @@ class _Child:
         self._lost = trio.Event()
 
     def hear(self, word: Word) -> None:
-        """Do what the node says."""
+        """Apply a word of the node."""
         self._types = word.types
         if word.drain_ms is not None:
             self._drain_ms = word.drain_ms
             self._to_drain.set()
 
     async def run(self, words: _Words) -> int:
-        """Answer until drained, or until the node says no more: 0; 1 without a connection to it."""
+        """Answer until drained, or until the node's words end; return 1 if the connection to the node was lost."""
         order = self._order
         asking = Client([order.node], patient=True, stays=True, dial=self._dial)
         async with asking as client, trio.open_nursery() as nursery:
@@ -149,7 +147,7 @@ class _Child:
         return Dialled.plainly(_Connection(connection, self._lost.set))
 
     async def _end_alone(self, everything: trio.CancelScope) -> None:
-        """End when there is nobody to ask any more: the next process gets another connection."""
+        """End when the connection to the node is lost: the next process gets another one."""
         await self._lost.wait()
         sys.stderr.write("the node has closed the connection\n")
         everything.cancel()
@@ -160,7 +158,7 @@ class _Child:
 
 
 def main() -> int:
-    """Answer as standard input orders; 0 when it has ended as it was told, else 1."""
+    """Answer as standard input orders; return 0 after an ordered end, else 1."""
     words = _Words()
     order = words.order()
     leash.wear(order.leash)

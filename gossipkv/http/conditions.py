@@ -1,11 +1,11 @@
-"""Conditional requests and parts, in the order of RFC 9110 (13.2.2): what becomes of a value that is there.
+"""Conditional requests and partial answers for an existing value, in the order of RFC 9110 (13.2.2).
 
-    1. If-Match, else If-Unmodified-Since      not so: 412
-    2. If-None-Match, else If-Modified-Since   not so: 304
-    3. Range, where there is no If-Range or it holds, for GET alone: 206, or 416
+    1. If-Match, else If-Unmodified-Since      if false: 412
+    2. If-None-Match, else If-Modified-Since   if false: 304
+    3. Range, without If-Range or if it holds, for GET only: 206, or 416
     4. the value: 200
 
-A header that is malformed is ignored where the RFC says so: times, and `Range`.
+Malformed headers are ignored where the RFC says so: times, and `Range`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _ANY: Final = b"*"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value, and what is said of it.
+    """A value and its metadata.
 
     Attributes:
         value: All of it.
         tag: Its strong validator, in quotes.
-        time_s: When it was last modified, in seconds since the epoch, or None where nobody knows.
-        content_type: What it is.
+        time_s: When it was last modified, in seconds since the epoch; None: unknown.
+        content_type: Its media type.
         about: Headers of every answer about it.
     """
 
@@ -51,19 +51,19 @@ class Found:
     about: list[Header]
 
     def headers(self) -> list[Header]:
-        """Return what every answer about it says."""
+        """Return the headers of every answer about the value."""
         time_s = self.time_s
         modified = [] if time_s is None else [(b"Last-Modified", http_date.write(time_s))]
         return [(b"ETag", self.tag), *modified, *self.about]
 
 
 def entity_tag(version: str, value: bytes) -> bytes:
-    """Return a strong validator: a version may be published anew under its name, so its bytes count as well."""
+    """Return a strong validator; it covers the bytes, since a version may be published anew under its name."""
     return b'"%b-%08x"' % (version.encode(), crc32c(value))
 
 
 def answer(method: bytes, headers: Mapping[bytes, bytes], found: Found) -> Answer:
-    """Return the answer to GET or HEAD for a value that is there."""
+    """Return the answer to GET or HEAD for an existing value."""
     if not CONDITIONAL.isdisjoint(headers):
         if _has_failed(headers, found):
             return Answer(412, [*text(412, "").headers, *found.headers()], b"the value is not as If-Match wants it\n")
@@ -89,7 +89,7 @@ def _is_known(headers: Mapping[bytes, bytes], found: Found) -> bool:
 
 
 def _is_unchanged(headers: Mapping[bytes, bytes], found: Found) -> bool:
-    """Whether `If-Range` holds: the very tag, or the very time.  A weak tag never does."""
+    """True if `If-Range` holds: the exact tag or the exact time.  A weak tag never does."""
     validator = headers.get(b"if-range")
     if validator is None or validator.strip() == found.tag:
         return True
@@ -97,7 +97,7 @@ def _is_unchanged(headers: Mapping[bytes, bytes], found: Found) -> bool:
 
 
 def is_among(tag: bytes, tags: bytes, *, weakly: bool = False) -> bool:
-    """Whether a header's list of tags has this one; `weakly`: weak ones count as well."""
+    """True if a header's list contains the tag; `weakly`: weak tags count as well."""
     if tags.strip() == _ANY:
         return True
     listed = _TAG.findall(tags)

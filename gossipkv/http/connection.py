@@ -1,14 +1,13 @@
-"""One connection of HTTP: bytes come in, requests are answered one after the other, answers go out together.
+"""One connection of HTTP: bytes arrive, requests are answered in turn, and answers are sent together.
 
-    WAITING ── bytes ──> ARRIVING ── a request is whole ──> ANSWERING ── nothing is left ──> SENDING ──> WAITING
-       │ idle too long      │ too slow: 408                    │ (its node has its own time)   │ takes nothing
-       v                    v                                  v                               v
-                                       the connection is closed
+    WAITING ── bytes ──> ARRIVING ── request complete ──> ANSWERING ── no request left ──> SENDING ──> WAITING
+       │ idle too long      │ too slow: 408                 │ (limited by the node)         │ client takes nothing
+       v                    v                               v                               v
+                                    the connection is closed
 
-One task, no other for a request: pipelined ones are answered in their order anyway, and a task costs more than a read.
-Their answers are gathered until no whole request is left, or there are enough bytes for a packet train; then they go
-out at once.  There is no timer either: `due` says when the state has lasted too long, and the gateway looks once in a
-while.
+A connection is one task: pipelined requests are answered in order anyway, and a task costs more than a read.  Answers
+are gathered until no complete request is left, or `GATHERED_BYTES` are reached.  There is no timer: `due` is the time
+at which the state has lasted too long, and the gateway checks it periodically.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
     from gossipkv.http.answers import Answer
 
 READ_BYTES: Final = 64 << 10
-GATHERED_BYTES: Final = 64 << 10  # More answers than this are sent before the next request is looked at.
-PIECE_BYTES: Final = 64 << 10  # Of a long answer; whoever takes none of it in time is closed.
-SMALL_BYTES: Final = 32 << 10  # What a connection holds below this is not worth counting.
+GATHERED_BYTES: Final = 64 << 10  # More answers than this are sent before the next request is processed.
+PIECE_BYTES: Final = 64 << 10  # A client that takes no piece of a long answer in time is closed.
+SMALL_BYTES: Final = 32 << 10  # Smaller amounts held by a connection are not worth counting.
 
-# A client that is refused may still be sending: what it was told is lost if the kernel has to reset the connection.
+# A refused client may still be sending: a reset by the kernel would discard the answer.
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1 << 20
 LAST_WORD_S: Final = 1.0  # For the answer to a request that came too slowly.
 
 
 class State(enum.Enum):
-    """What a connection does."""
+    """The activity of a connection."""
 
     WAITING = "idle"
     ARRIVING = "request_timeout"
@@ -53,7 +52,7 @@ class State(enum.Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What a connection may take in seconds; infinity is no limit."""
+    """The time limits of a connection in seconds; infinity means no limit."""
 
     request_s: float
     output_s: float
@@ -61,25 +60,25 @@ class Times:
 
 
 class Surroundings(Protocol):
-    """What a connection knows of its gateway."""
+    """The gateway's interface for a connection."""
 
     times: Times
     is_draining: bool
 
     async def answer(self, request: Request) -> Answer:
-        """What a request is answered with.  Raises nothing but cancellation."""
+        """Answer a request.  Raises nothing but cancellation."""
         ...
 
     def set_idle(self, connection: Connection, *, is_idle: bool) -> None:
-        """It waits for a request; or does not any more."""
+        """Note that the connection waits for a request, or no longer does."""
         ...
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
-        """It holds so much of requests and answers now."""
+        """Note the bytes of requests and answers that the connection holds now."""
         ...
 
     def broke(self, error: Exception) -> None:
-        """A defect has cut off an answer of which a part was sent."""
+        """Note that a defect has cut off a partly sent answer."""
         ...
 
 
@@ -99,7 +98,7 @@ class Connection:
         self._surroundings = surroundings
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._received_bytes = 0  # Of a request that is not whole.
+        self._received_bytes = 0  # Bytes of an incomplete request.
         self._is_late = False
         self._now = trio.lowlevel.current_clock().current_time
         self._scope = trio.CancelScope()
@@ -108,7 +107,7 @@ class Connection:
         self.held_bytes = 0
 
     async def run(self) -> None:
-        """Converse until one side has had enough, or somebody cancels the scope."""
+        """Serve the connection until one side ends it, or the scope is cancelled."""
         try:
             with self._scope:
                 await self._converse()
@@ -122,7 +121,7 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     def close(self, *, is_late: bool = False) -> None:
-        """End it, whatever it does; `is_late`: it took too long, which is told to whoever sends a request."""
+        """End the connection in any state; `is_late`: its time is over, and a slow request is answered 408."""
         self._is_late = is_late
         self._scope.cancel()
 
@@ -147,7 +146,7 @@ class Connection:
                 self._wait()
 
     async def _answer_all(self) -> bool:
-        """Answer what has come whole; whether more may come."""
+        """Answer the complete requests; True if more may come."""
         exchange = self._exchange
         while True:
             found = exchange.next_request()
@@ -184,7 +183,7 @@ class Connection:
             await self._stream_out(request, answer, body)
         elif len(body) <= PIECE_BYTES:
             self._gather(exchange.whole(request, answer))
-        else:  # It is not copied.
+        else:  # A large body is not copied.
             self._gather(exchange.head(request, answer))
             self._gather(exchange.body(body))
             self._gather(exchange.end())
@@ -192,7 +191,7 @@ class Connection:
             await self._flush()
 
     async def _stream_out(self, request: Request, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
-        """Send a body as it comes: no further than the client takes it."""
+        """Send a body piece by piece, only as fast as the client takes it."""
         exchange = self._exchange
         self._gather(exchange.head(request, answer))
         async with _closing(pieces):
@@ -204,7 +203,7 @@ class Connection:
         self._gather(exchange.end())
 
     async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
-        """Return the next piece; None: there is none.  A defect cuts the answer off: what was sent stays sent."""
+        """Return the next piece; None at the end.  A defect cuts the answer off, but sent pieces stay sent."""
         try:
             return await anext(pieces, None)
         except Exception as error:
@@ -217,7 +216,7 @@ class Connection:
         await self._linger()
 
     async def _linger(self) -> None:
-        """End so that the answer is read: whoever still sends would have the kernel discard it."""
+        """End so that the answer is read: the kernel would discard it while the client still sends."""
         await self._stream_end()
         with trio.move_on_after(LINGER_S):
             left = LINGER_BYTES
@@ -229,7 +228,7 @@ class Connection:
             await self._stream.send_eof()
 
     async def _say_it_was_too_slow(self) -> None:
-        """The last word to a client whose request did not come whole in time."""
+        """Answer 408 to a client whose request did not arrive in time."""
         line = f"the request did not come whole within {self._surroundings.times.request_s:g} s"
         refusal = self._exchange.refuse(text(408, line))
         with trio.move_on_after(LAST_WORD_S):
@@ -261,7 +260,7 @@ class Connection:
         self._surroundings.set_idle(self, is_idle=True)
 
     def _arrive(self) -> None:
-        """A request has begun: all of it has so much time, however it drips."""
+        """Start the time limit of the whole request, however slowly it arrives."""
         self.state = State.ARRIVING
         self.due = self._now() + self._surroundings.times.request_s
         self._surroundings.set_idle(self, is_idle=False)
@@ -274,7 +273,7 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def _closing(pieces: AsyncIterator[bytes]) -> AsyncIterator[None]:
-    """Have a generator end with the block: what it waits for is waited for no longer."""
+    """Close a generator with the block, which cancels its waits."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""Where the connections of a node's gateway come from: the node has read something of each, and wants it served.
+"""Connections passed from the node to its gateway, after the node has read part of each.
 
-Each is a message on a socket of the node's (`processes.passing`): a descriptor, who is at its other end (`order.Peer`),
-and the bytes that were read, which the connection's stream gives before all others.
+Each is a message on a socket of the node (`processes.passing`): a descriptor, the peer at its other end (`order.Peer`),
+and the bytes already read, which the connection's stream returns first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gossipkv.processes import passing
 
 @final
 class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
-    """Receives connections at this socket, which is its own."""
+    """Receives connections from this socket, which it owns."""
 
     def __init__(self, receiver: socket.socket) -> None:
         self._receiver = receiver
 
     async def accept(self) -> trio.abc.Stream:
-        """Return the next one.
+        """Return the next connection.
 
         Raises:
             OSError: no descriptors are free.
@@ -35,9 +35,9 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
             _check_that_one_is_free(self._receiver)
             try:
                 passed = passing.receive(self._receiver)
-            except BlockingIOError:  # The node has taken it back.
+            except BlockingIOError:  # The node has taken the connection back.
                 continue
-            if passed is None:  # The node has ended, and with it, in a moment, this process.
+            if passed is None:  # The node has ended, and this process will end in a moment.
                 await trio.sleep_forever()
             elif passed.descriptor is None:
                 raise OSError(errno.EMFILE, "a connection was lost for want of a descriptor")
@@ -47,7 +47,7 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
                 return BegunStream(begun, trio.SocketStream(connection), peer)
 
     async def aclose(self) -> None:
-        """Receive no more: the node has what waits."""
+        """Receive no more connections; waiting ones stay with the node."""
         trio.lowlevel.notify_closing(self._receiver)
         self._receiver.close()
         await trio.lowlevel.checkpoint()
@@ -55,7 +55,7 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
 
 @final
 class BegunStream(trio.abc.HalfCloseableStream):
-    """A stream of which a part was read before: that part comes first; `peer` is at its other end."""
+    """A stream with bytes that were read before, which come first; `peer` is at its other end."""
 
     def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: Peer) -> None:
         self.peer = peer
@@ -63,7 +63,7 @@ class BegunStream(trio.abc.HalfCloseableStream):
         self._stream = stream
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """What came first, so much of it at a time; then as the stream has it."""
+        """Return up to `max_bytes` of the earlier bytes, then the stream's own."""
         if not self._begun:
             return await self._stream.receive_some(max_bytes)
         await trio.lowlevel.checkpoint()
@@ -71,22 +71,18 @@ class BegunStream(trio.abc.HalfCloseableStream):
         return begun
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """As the stream does."""
         await self._stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """As the stream does."""
         await self._stream.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
-        """As the stream does."""
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        """As the stream does."""
         await self._stream.aclose()
 
 
 def _check_that_one_is_free(open_one: socket.socket) -> None:
-    """Raise OSError if no descriptor is: what is received then would be lost, and so it waits."""
+    """Raise OSError if no descriptor is free: a connection received now would be lost, so it waits."""
     os.close(os.dup(open_one.fileno()))

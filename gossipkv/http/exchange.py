@@ -1,25 +1,15 @@
-"""One connection of HTTP/1.1 without I/O: bytes to requests, answers to bytes.
+"""One connection of HTTP/1.1 without I/O: from bytes to requests, from answers to bytes.
 
-    exchange.receive(data)                       what came; b"" is the end of the stream
-    exchange.next_request()                      a Request, a Refusal, NEED_DATA or CLOSED
-    exchange.head(request, answer)               its status and headers
-    exchange.body(piece), exchange.end()         its body, in one piece or many
-    exchange.is_closing                          close the connection, once all this is sent
+    exchange.receive(data), next_request()       input (b"" ends it); a Request, a Refusal, NEED_DATA or CLOSED
+    exchange.head(), body(piece), end()          an answer's status and headers, and its body in one or more pieces
+    exchange.is_closing                          close the connection after sending all this
 
-h11 judges every request, each by a machine of its own: that takes two thirds of the time of its full cycle of request
-and answer, and what comes behind a request stays here, so that nothing is read ahead into it.  A client says the same
-headers again and again: behind a plain request line those that h11 has let pass are not judged once more.
-
-Before h11 sees a head, this refuses what would take memory or time (a head over `max_head`, more than `max_fields`),
-what it would let pass and others read differently (a line that ends without CR, a folded header, two lengths), and what
-is no HTTP at all.  How long a chunk is to be h11 does not tell before all of it has come: that is read here, too.
-Heads of answers are written here: they are a status, a few headers of our own, and the framing.
-
-A body that comes with a method that has none here is left unread: its request is the last, and is answered as if it had
-come without.
-
-Requests may be taken ahead of their answers, which are then given in the same order.  Whoever drives this receives only
-when it was told NEED_DATA: so no more is held than one request and one receive.
+h11 judges each request with a fresh machine, which takes a third less time than its full cycle; nothing is read ahead.
+Headers that h11 has accepted behind a plain request line are not judged again.  Refused before h11: heads over
+`max_head` or `max_fields`, bare CR or LF, folded headers, two lengths, and no HTTP at all.  Chunk sizes are read here,
+as h11 reports none before a chunk is complete.  A body of a method without one stays unread, and its request is the
+last. Requests may be taken ahead; their answers follow in order.  The caller receives only on NEED_DATA, to bound
+memory.
 """
 
 from __future__ import annotations
@@ -45,7 +35,7 @@ if TYPE_CHECKING:
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# As RFC 9110 calls them, which Python does from 3.13 on: a node says the same whatever runs it.
+# The phrases of RFC 9110, as Python has them from 3.13 on: a node's answers do not depend on its Python.
 _NEW_PHRASES: Final = {413: "Content Too Large", 416: "Range Not Satisfiable"}
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, _NEW_PHRASES.get(status, status.phrase).encode())
@@ -53,35 +43,36 @@ _STATUS_LINES: Final = {
 }
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
-# Of each answer, values included: nothing that is stored is a page of this origin, whatever its type is said to be.
+# In every answer, values included: a stored value is never a page of this origin, whatever its claimed type.
 _NO_SNIFFING: Final = b"X-Content-Type-Options: nosniff\r\n"
 _POLICY: Final = b"Content-Security-Policy"
-_USUAL_POLICY: Final = b"%b: default-src 'none'; sandbox\r\n" % _POLICY  # The page says its own.
+_USUAL_POLICY: Final = b"%b: default-src 'none'; sandbox\r\n" % _POLICY  # The status page has its own policy.
 
 _LINE_SLACK: Final = 64  # A method and a version around the longest target.
 _FOLD: Final = re.compile(rb"\n[ \t]")
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,20}")
-_NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})  # Which are answered, so what is wrong is the body.
+# These methods are answered, so the error concerns the body.
+_NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
-# A request line that h11 takes before any headers that it has taken behind one of this version.
+# A request line that h11 accepts in front of any headers that it has accepted behind such a line.
 _PLAIN_LINE: Final = re.compile(rb"(GET|HEAD) ([!-~]+) HTTP/1\.1")
-_MOST_KNOWN_BYTES: Final = 2048  # Of the headers that a connection remembers; a browser's are hardly more.
+_MOST_KNOWN_BYTES: Final = 2048  # The most bytes of headers that a connection remembers; a browser's are hardly more.
 
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 _FIRST_SHOWN: Final = 0x21
-_LAST_SHOWN: Final = 0x7E  # Of ASCII; a method has nothing else.
+_LAST_SHOWN: Final = 0x7E  # Printable ASCII; a method consists of nothing else.
 _TLS_HANDSHAKE: Final = 0x16
 _MESSAGEPACK_ARRAYS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _HERE: Final = "this port speaks HTTP/1.1 without TLS"
 
 
 class Nothing(enum.Enum):
-    """What there may be instead of a request."""
+    """The results without a request."""
 
-    NEED_DATA = enum.auto()  # Receive more.
-    CLOSED = enum.auto()  # No further one comes: the peer has ended, or the last one said so.
+    NEED_DATA = enum.auto()  # Receive more data.
+    CLOSED = enum.auto()  # No further request comes: the peer has ended, or the last request said so.
 
 
 NEED_DATA: Final = Nothing.NEED_DATA
@@ -90,13 +81,13 @@ CLOSED: Final = Nothing.CLOSED
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may take.
+    """The limits of one request.
 
     Attributes:
         max_head: Bytes of the request line and the headers.
-        max_fields: Headers; each costs h11 about 2 µs, in which nobody else is served.
+        max_fields: Headers; each costs h11 about 2 µs, which delay all other clients.
         max_body: Bytes of a body.
-        max_pieces: Chunks, or receives, that a body comes in; each costs about 5 µs.
+        max_pieces: Chunks, or receives, of a body; each costs about 5 µs.
     """
 
     max_head: int = 32 * 1024
@@ -106,7 +97,7 @@ class Limits:
 
 
 class Refusal(NamedTuple):
-    """What is no request that can be answered; behind its answer the connection closes."""
+    """A request that cannot be served; the connection closes after its answer."""
 
     answer: Answer
 
@@ -118,7 +109,7 @@ class _Refused(Exception):
 
 
 class _Owed(NamedTuple):
-    """What the answer to a request depends on."""
+    """The properties of a request that its answer depends on."""
 
     request: Request | None
     is_old: bool  # HTTP/1.0, which knows no chunks.
@@ -126,16 +117,15 @@ class _Owed(NamedTuple):
 
 
 class _Chunks:
-    """Follows a body in chunks as far as to read their sizes; whether they are well-formed h11 judges."""
+    """Follows a chunked body to read the sizes of chunks; h11 checks that they are well-formed."""
 
     def __init__(self) -> None:
-        self.size_bytes = 0  # Of the chunks that have begun, as far as they have come or not.
-        self._left = 0  # Of a chunk, and of the line's end behind it.
+        self.size_bytes = 0  # The full sizes of all chunks that have begun.
+        self._left = 0  # Bytes left of a chunk and the line end behind it.
         self._line = b""
         self._is_over = False
 
     def follow(self, data: bytes) -> None:
-        """Take what came."""
         at = 0
         while not self._is_over and at < len(data):
             skipped = min(self._left, len(data) - at)
@@ -147,14 +137,12 @@ class _Chunks:
             if end:
                 found = _CHUNK_SIZE.match(self._line)
                 size = 0 if found is None else int(found[0], 16)
-                self._is_over = not size  # Trailers follow, or h11 refuses it.
+                self._is_over = not size  # Trailers follow, or h11 refuses the line.
                 self._line, self._left = b"", size + 2
                 self.size_bytes += size
 
 
 class _Body:
-    """A request whose body is on its way."""
-
     def __init__(self, judge: h11.Connection, head: h11.Request, headers: dict[bytes, bytes]) -> None:
         self.judge = judge
         self.head = head
@@ -166,7 +154,7 @@ class _Body:
 
 @final
 class Dates:
-    """The `Date` of answers, written once a second; `now` tells the seconds since the epoch."""
+    """The `Date` of answers, formatted once a second; `now` returns seconds since the epoch."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -184,7 +172,7 @@ class Dates:
 
 @final
 class Exchange:
-    """The requests and answers of one connection; `dates` gives each answer its time, `peer` is who asks."""
+    """The requests and answers of one connection; `dates` gives each answer its time, `peer` is the client."""
 
     def __init__(self, limits: Limits, *, dates: Dates | None = None, peer: Peer = NOBODY) -> None:
         self._limits = limits
@@ -192,14 +180,14 @@ class Exchange:
         self._dates = dates
         self._buffer = bytearray()
         self._searched = 0
-        self._has_skipped = False  # An empty line before the request that is to come.
+        self._has_skipped = False  # An empty line before the next request was skipped.
         self._body: _Body | None = None
-        self._known_fields = b""  # The headers of an earlier request without a body, as they came.
-        self._known: dict[bytes, bytes] = {}  # The same by name.
+        self._known_fields = b""  # The headers of an earlier request without a body, as received.
+        self._known: dict[bytes, bytes] = {}  # The same headers by name.
         self._owed: deque[_Owed] = deque()
         self._has_ended = False  # The peer sends no more.
         self._is_last = False  # No further request is taken.
-        self.left_unread = False  # The last one came with a body.
+        self.left_unread = False  # The last request has an unread body.
         self._interim = b""
         self._is_chunked = False
         self._is_bodiless = False
@@ -207,30 +195,30 @@ class Exchange:
 
     @property
     def is_closing(self) -> bool:
-        """Whether all that was taken is answered, and nothing more will be taken."""
+        """True if all requests taken are answered, and no more will be taken."""
         return self._is_last and not self._owed and not self._is_answering
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a request is here: the peer owes the rest of it."""
+        """True if part of a request has arrived: the peer owes the rest."""
         return bool(self._buffer) or self._body is not None
 
     def receive(self, data: bytes) -> None:
-        """Take what came; b"" is the end of the stream."""
+        """Take received data; b"" is the end of the stream."""
         if not data:
             self._has_ended = True
         elif not self._is_last:
             self._buffer += data
 
     def finish(self) -> None:
-        """Take no further request; the next answer says so."""
+        """Take no further request; the next answer announces the end."""
         self._is_last = True
         self._forget_input()
 
     def refuse(self, answer: Answer) -> Refusal:
-        """Take no further request; this answer is owed instead, for a reason that time has and no byte shows.
+        """Take no further request, and send this answer instead, such as after a timeout.
 
-        Requires: all that was taken is answered.
+        Requires: all requests taken are answered.
         """
         assert not self._owed, self._owed
         self.finish()
@@ -238,12 +226,12 @@ class Exchange:
         return Refusal(answer)
 
     def interim(self) -> bytes:
-        """Return what is to be sent at once, before any answer: a peer may wait for it with its body."""
+        """Return bytes to send before any answer: a peer may wait for them with its body."""
         told, self._interim = self._interim, b""
         return told
 
     def next_request(self) -> Request | Refusal | Nothing:
-        """Return the next request, what is wrong with it, or that there is none yet, or none any more."""
+        """Return the next request, its refusal, or the reason why there is none."""
         if self._is_last:
             return CLOSED
         try:
@@ -260,7 +248,7 @@ class Exchange:
         return found
 
     def head(self, request: Request | None, answer: Answer) -> bytes:
-        """Return status and headers of the answer to the oldest request that has none; of a refusal, None's."""
+        """Return status and headers of the answer to the oldest unanswered request; None for a refusal."""
         owed = self._owed.popleft()
         assert owed.request is None or owed.request is request, (owed.request, request)
         self._is_answering = not isinstance(answer.body, bytes)
@@ -294,18 +282,19 @@ class Exchange:
         return b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece
 
     def end(self) -> bytes:
-        """Return what ends the answer; without it, a peer sees that a body in pieces was cut off."""
+        """Return the end of the answer; without it, a peer sees that a body in pieces was cut off."""
         self._is_answering = False
         return b"0\r\n\r\n" if self._is_chunked else b""
 
     def whole(self, request: Request | None, answer: Answer) -> bytes:
-        """Return all of an answer whose body is one piece."""
+        """Return a complete answer whose body is one piece."""
         assert isinstance(answer.body, bytes), answer
         return b"".join((self.head(request, answer), self.body(answer.body), self.end()))
 
     def _next_head(self) -> Request | None:
         buffer = self._buffer
-        if not self._has_skipped and buffer.startswith(b"\r\n"):  # Some send one behind a body (RFC 9112, 2.2).
+        # Some clients send an empty line behind a body (RFC 9112, 2.2).
+        if not self._has_skipped and buffer.startswith(b"\r\n"):
             del buffer[:2]
             self._searched = 0
             self._has_skipped = True
@@ -324,7 +313,7 @@ class Exchange:
         return self._read_head(head)
 
     def _judge_begun(self, buffer: bytearray) -> None:
-        """Refuse a head that cannot become one, before it has come whole."""
+        """Refuse an incomplete head that cannot become valid."""
         _judge_first(buffer[0])
         if (bare := _BARE_LINE_FEED.search(buffer, max(0, self._searched - 1))) is not None:
             raise _refused(400, f"a line ends at byte {bare.start()} with LF alone, where HTTP has CR LF")
@@ -335,7 +324,7 @@ class Exchange:
             raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
 
     def _judge_head(self, head: bytes) -> None:
-        """Refuse a whole head that h11 would take longer for, or let pass."""
+        """Refuse a complete head that h11 would accept, or be slow on."""
         _judge_first(head[0])
         if head.find(b"\r\n") > MAX_TARGET_BYTES + _LINE_SLACK:
             raise _Refused(too_long())
@@ -362,9 +351,11 @@ class Exchange:
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             is_last = is_old = _is_old(event)
             if b"connection" in headers or b"upgrade" in headers:
-                _next_event(judge)  # The end of a message without a body: behind it h11 tells what they mean.
+                # After the end of a message without a body, h11 reports the meaning of these headers.
+                _next_event(judge)
                 is_last = _is_last(judge)
-            if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:  # If it is the last, no other comes.
+            # After a last request no other comes.
+            if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:
                 self._known_fields, self._known = fields, headers
             return self._taken(
                 Request(event.method, event.target, headers, peer=self._peer), is_old=is_old, is_last=is_last
@@ -435,7 +426,7 @@ class Exchange:
 
 
 def _judge_first(first: int) -> None:
-    """Refuse what no request begins with, and say what speaks here."""
+    """Refuse a first byte that begins no request, and name the protocol of this port."""
     if _FIRST_SHOWN <= first <= _LAST_SHOWN:
         return
     if first == _TLS_HANDSHAKE:
@@ -450,7 +441,7 @@ def _refused(status: int, line: str) -> _Refused:
 
 
 def _in_ascii(head: bytes) -> bytes:
-    """The head with the target's bytes beyond ASCII as escapes: curl sends them as they were typed."""
+    """Escape the target's bytes beyond ASCII: curl sends them as they were typed."""
     if head.isascii():
         return head
     line, end, rest = head.partition(b"\r\n")
@@ -465,8 +456,8 @@ def _next_event(judge: h11.Connection) -> object:
 
 
 def _headers(event: h11.Request) -> dict[bytes, bytes]:
-    """The headers by name; one that came several times is joined."""
-    fields = list(event.headers)  # Once: h11 makes each anew.
+    """Return the headers by name; repeated ones are joined."""
+    fields = list(event.headers)  # Convert once, since h11 makes each item anew.
     headers = dict(fields)
     if len(headers) != len(fields):
         headers = {}
@@ -476,7 +467,7 @@ def _headers(event: h11.Request) -> dict[bytes, bytes]:
 
 
 def _judge_request(event: h11.Request, headers: dict[bytes, bytes]) -> None:
-    """Refuse what h11 takes for a request and nothing here answers."""
+    """Refuse requests that h11 accepts and no path answers."""
     if not event.http_version.startswith(b"1."):
         version = event.http_version.decode()
         raise _refused(505, f"{_HERE}, not HTTP/{version}")
@@ -487,12 +478,12 @@ def _judge_request(event: h11.Request, headers: dict[bytes, bytes]) -> None:
 
 
 def _is_old(event: h11.Request) -> bool:
-    """Whether it is of HTTP/1.0, which knows no chunks and no second request."""
+    """True for HTTP/1.0, which knows no chunks and no second request."""
     return event.http_version == b"1.0"
 
 
 def _is_last(judge: h11.Connection) -> bool:
-    """Whether the client sends no further request: it says so, or wants to go on in another protocol."""
+    """True if the client sends no further request: it says so, or wants another protocol."""
     return judge.their_state is not h11.DONE
 
 

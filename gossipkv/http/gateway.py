@@ -1,13 +1,13 @@
-"""The Trio shell of the gateway: it accepts connections, bounds what they take, and ends them.
+"""The Trio shell of the gateway: accepts connections, limits their resources, and ends them.
 
-A connection is a task (`connection.py`).  What all of them share is here:
+A connection is a task (`connection.py`).  Their common limits are here:
 
-    how many         for one more than `max_connections` the longest idle makes room; where all are busy, it is refused
-    how long         one task looks, every so often, whose time is over
-    how much         beyond `held_bytes` of requests and answers, whoever holds most is closed
-    the end          a drain: no newcomers, idle ones are closed, the others behind their answers
+    connections      above `max_connections` the longest idle one is closed; if all are busy, the new one is refused
+    times            one task periodically closes overdue connections
+    memory           above `held_bytes` of requests and answers, the largest holder is closed
+    the end          a drain: new connections are refused, idle ones closed, the others end after their answers
 
-Nothing else is kept of a client.
+No other state of a client is kept.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from gossipkv.http.order import Limits
     from gossipkv.http.site import Site
 
-LONGEST_LOOK_S: Final = 1.0  # Between two looks at whose time is over.
-LOOKS_A_TIMEOUT: Final = 4  # At least so many in the shortest of the times.
+LONGEST_LOOK_S: Final = 1.0  # The longest period between two checks for overdue connections.
+LOOKS_A_TIMEOUT: Final = 4  # The least number of checks in the shortest time limit.
 
-# What accepting fails with when the machine, and not the client, is short of something (accept(2)).
+# Errors of accept(2) when the machine, not the client, lacks a resource.
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 ACCEPT_PAUSE_S: Final = 0.1
 
@@ -44,7 +44,7 @@ REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each k
 
 
 def times_of(limits: Limits) -> Times:
-    """The times of connections; what is off never comes."""
+    """Return the time limits in seconds; disabled limits are infinite."""
     of = [limits.request_timeout_ms, limits.output_timeout_ms, limits.idle_timeout_ms]
     return Times(*(ms / 1000 if ms else inf for ms in of))
 
@@ -61,12 +61,12 @@ class Gateway:
         self._request_limits = RequestLimits() if request_limits is None else request_limits
         self._dates = Dates(time.time)
         self._connections: set[Connection] = set()
-        self._idle: OrderedDict[Connection, None] = OrderedDict()  # The longest first.
+        self._idle: OrderedDict[Connection, None] = OrderedDict()  # The longest idle connection is first.
         self._held_bytes = 0
         self._log = Log("gossipkv.http")
         self._troubles: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
-        self._closed = trio.Event()  # The listener is.
+        self._closed = trio.Event()  # Set once the listener is closed.
         self._none_left = trio.Event()
 
     async def run(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
@@ -83,11 +83,11 @@ class Gateway:
             nursery.cancel_scope.cancel()
 
     async def drain(self, timeout_s: float) -> None:
-        """End politely: no newcomers, what has been asked is answered; who has not taken it in time is cut off."""
+        """Drain: refuse new connections and answer pending requests; cut off connections after `timeout_s`."""
         deadline = trio.current_time() + timeout_s
         self.is_draining = self._site.is_draining = True
         self._accepting.cancel()
-        await self._closed.wait()  # Who is closed and connects anew is to be refused, not accepted and cut off.
+        await self._closed.wait()  # A client that reconnects must be refused, not accepted and cut off.
         for connection in tuple(self._idle):
             connection.close()
         with trio.CancelScope(deadline=deadline):
@@ -119,25 +119,25 @@ class Gateway:
                 self._none_left.set()
 
     async def answer(self, request: Request) -> Answer:
-        """What a request is answered with; a defect costs this request alone."""
+        """Answer a request; a defect costs only this request."""
         try:
             return await self._site.answer(request)
         except Exception as error:  # noqa: BLE001  # Whatever it is, it is logged, and others are served.
             return text(500, f"a defect of the gateway, which it has logged as {self._defect(error)}", "INTERNAL")
 
     def broke(self, error: Exception) -> None:
-        """A defect has cut off an answer of which a part was sent."""
+        """Note that a defect has cut off a partly sent answer."""
         self._defect(error)
 
     def set_idle(self, connection: Connection, *, is_idle: bool) -> None:
-        """It waits for a request from now on; or does not any more."""
+        """Note that the connection waits for a request, or no longer does."""
         if is_idle:
             self._idle[connection] = None
         else:
             self._idle.pop(connection, None)
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
-        """It holds so much now; beyond what all may hold, whoever holds most is closed."""
+        """Note the bytes held now; above the common limit, close the connection that holds most."""
         self._held_bytes += size_bytes - connection.held_bytes
         connection.held_bytes = size_bytes
         assert self._held_bytes >= 0, "each gives back what it took"
@@ -165,7 +165,7 @@ class Gateway:
             nursery.start_soon(self._serve, self._admit(stream))
 
     def _make_room(self) -> bool:
-        """Close the connection that is idle for longest; whether there is one."""
+        """Close the connection that has been idle longest; False if there is none."""
         if not self._idle:
             return False
         connection, _ = self._idle.popitem(last=False)
@@ -174,7 +174,6 @@ class Gateway:
         return True
 
     async def _look(self) -> None:
-        """Close whoever takes too long, in whatever state it is."""
         period_s = min(LONGEST_LOOK_S, *(one / LOOKS_A_TIMEOUT for one in (self.times.request_s, self.times.output_s)))
         while True:
             await trio.sleep(period_s)
@@ -186,7 +185,7 @@ class Gateway:
                     connection.close(is_late=True)
 
     async def _report(self) -> None:
-        """One line a minute for each kind of trouble that has occurred."""
+        """Log one line a minute for each kind of trouble that occurred."""
         while True:
             await trio.sleep(REPORT_PERIOD_S)
             troubles, self._troubles = self._troubles, Counter()
@@ -194,7 +193,7 @@ class Gateway:
                 self._log.warning("http_trouble", reason=reason, count=count)
 
     def _defect(self, error: Exception) -> str:
-        """Log it, and return the id that finds it in the log."""
+        """Log the error; return its id in the log."""
         name = secrets.token_hex(4)
         self._log.error("http_defect", id=name, exc_info=error)
         return name

@@ -1,8 +1,8 @@
-"""How a node is: `/healthz` in Sequins' form, `/livez` and `/readyz` for whoever starts nodes and shares out requests.
+"""Health of a node: `/healthz` in Sequins' form, `/livez` and `/readyz` for supervisors and load balancers.
 
-`/livez` fails where the node does not answer: it wants to be started again.  `/readyz` fails where it should get no
-requests: before it has joined and opened what it holds, and when it drains.  What is wrong elsewhere in the cluster
-does not make it fail, or every node would be taken out of a balancer at once: `?verbose` and alert rules tell of it.
+`/livez` fails if the node does not answer, and should be restarted.  `/readyz` fails if the node should get no
+requests: before it has joined and opened its data, and while it drains.  Faults elsewhere in the cluster do not affect
+it, or a balancer would remove all nodes at once: `?verbose` and alert rules report them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gossipkv.http.answers import Asker
     from gossipkv.wire.rpc import Value
 
-# Kubernetes' probes wait 1 s by default, and a probe that says why has to be done before.
+# Kubernetes' probes wait 1 s by default, and a probe must report its reason before that.
 PROBE_TIMEOUT_MS: Final = 900
-VERDICT_TIMEOUT_MS: Final = 5000  # For people: the first one asks all members.
+VERDICT_TIMEOUT_MS: Final = 5000  # For people: the first verdict asks all members.
 
 ACTIVE: Final = "ACTIVE"
 
-# Flags of `info` under `ready`: what each has to be, and what it means if it is not.
+# Flags of `info` under `ready`: the required value, and the texts for success and failure.
 READY: Final = (
     ("joined", True, "has joined its cluster", "has not joined its cluster yet"),
     ("opened", True, "has opened what it holds", "has not opened yet all that it holds"),
@@ -49,7 +49,7 @@ async def healthz(ask: Asker) -> Answer:
 
 
 async def livez(ask: Asker) -> Answer:
-    """Answer whether the node, and not only the gateway, answers."""
+    """Answer 200 if the node, and not only the gateway, answers."""
     try:
         await ask.call("ping", timeout_ms=PROBE_TIMEOUT_MS)
     except GossipKVError as error:
@@ -58,9 +58,9 @@ async def livez(ask: Asker) -> Answer:
 
 
 async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[bool]]) -> Answer:
-    """Answer whether the node should get requests; `verbose`: check by check, with what is wrong besides.
+    """Answer 200 if the node should get requests; `verbose`: list all checks and the cluster's faults.
 
-    Why the cluster is not well is only for whoever `may_see` that: it names files, nodes and databases.
+    The reasons of the cluster's verdict need `may_see`: they name files, nodes and databases.
     """
     try:
         info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
@@ -81,7 +81,7 @@ async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[b
 
 
 def _gone(error: GossipKVError) -> Answer:
-    """Answer for a node that does not: 503 whatever the reason, which is what probes and balancers know."""
+    """Answer 503 for a node that does not answer, as probes and balancers expect."""
     return text(503, f"the node does not answer: {error.message}", error.code)
 
 
@@ -91,7 +91,7 @@ def _states(entry: Mapping[str, Value]) -> dict[str, str]:
 
 
 async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> list[str]:
-    """Return the verdict that was made last, and, to whoever may see that, why it is no better."""
+    """Return the last verdict, with its reasons if `may_see` allows them."""
     try:
         told = await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS)
     except GossipKVError as error:

@@ -1,4 +1,4 @@
-"""Keys and values in JSON, which has no bytes: a string where they are UTF-8, else `{"base64": "…"}`; a line each."""
+"""Keys and values in JSON, which has no bytes: a string if they are UTF-8, else `{"base64": "…"}`; one per line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-MAX_DOCUMENT_BYTES: Final = 512 * 1024  # The longest key, all of it escaped: what is parsed holds up all others.
-PIECE_BYTES: Final = 64 * 1024  # Of lines that are sent at once: others are served between two pieces.
+MAX_DOCUMENT_BYTES: Final = 512 * 1024  # The longest key, fully escaped: parsing delays all other requests.
+PIECE_BYTES: Final = 64 * 1024  # Lines sent at once: other requests are served between two pieces.
 
 
 def line(value: Value) -> bytes:
-    """Return a value as a line."""
+    """Encode a value as a line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def record(key: bytes, value: bytes | None) -> bytes:
-    """Return a key and its value as a line."""
+    """Encode a key and its value as a line."""
     return line({"key": json_form(key), "value": json_form(value)})
 
 
@@ -42,10 +42,10 @@ def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def parse(document: bytes, where: str) -> Value:
-    """Return what one JSON document says.
+    """Parse one JSON document.
 
     Raises:
-        BadRequest: it is none, or is nested too deeply.
+        BadRequest: it is malformed, or nested too deeply.
         TooLarge: it is longer than any key.
     """
     if len(document) > MAX_DOCUMENT_BYTES:
@@ -58,7 +58,7 @@ def parse(document: bytes, where: str) -> Value:
 
 
 def key_of(said: Value, where: str) -> bytes:
-    """Return the bytes that a string or `{"base64": …}` stands for.
+    """Return the bytes of a string or `{"base64": …}`.
 
     Raises:
         BadRequest: it is neither.

@@ -1,4 +1,4 @@
-"""Which form a body has and which is wanted, by `Content-Type` and `Accept` (RFC 9110, 12.5.1)."""
+"""The forms of bodies given and wanted, by `Content-Type` and `Accept` (RFC 9110, 12.5.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Media(enum.Enum):
-    """A form of bodies, and the name that answers give it."""
+    """A form of bodies, with its name in answers."""
 
     LINES = b"application/x-ndjson"
     MESSAGEPACK = b"application/msgpack"
@@ -35,7 +35,7 @@ _MOST_ACCEPTED: Final = 64  # Browsers list under ten.
 
 
 class BadMedia(Exception):
-    """A form that is not spoken; `answer` says which are."""
+    """An unsupported form; `answer` names the supported ones."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.body)
@@ -43,10 +43,10 @@ class BadMedia(Exception):
 
 
 def given(headers: Mapping[bytes, bytes], known: Sequence[Media]) -> Media:
-    """Return the form of a body; the first that is known where nothing is said, and JSON lines also as JSON.
+    """Return the form of a body; without `Content-Type` the first one known.  JSON lines may be called JSON.
 
     Raises:
-        BadMedia: it is none of them: 415.
+        BadMedia: the form is not known: 415.
     """
     said = headers.get(b"content-type")
     if said is None:
@@ -63,16 +63,16 @@ def given(headers: Mapping[bytes, bytes], known: Sequence[Media]) -> Media:
 
 
 def wanted(headers: Mapping[bytes, bytes], known: Sequence[Media], usual: Media) -> Media:
-    """Return the form that is wanted most; `usual` where it is as welcome as any other.
+    """Return the preferred form; `usual` if none is preferred to it.
 
     Raises:
-        BadMedia: none of them is wanted: 406.
+        BadMedia: no known form is wanted: 406.
     """
     said = headers.get(b"accept")
     if said is None or said.strip() == b"*/*":
         return usual
     accepted = [_accepted(item) for item in said.split(b",")[:_MOST_ACCEPTED]]
-    best = max([usual, *known], key=lambda media: _quality(media, accepted))  # The first of equals.
+    best = max([usual, *known], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
     raise BadMedia(text(406, f"answers come as {_listed(known).replace(',', ' or')}, and Accept wants neither"))
@@ -85,7 +85,7 @@ def _accepted(item: bytes) -> tuple[bytes, float]:
 
 
 def _quality(media: Media, accepted: Sequence[tuple[bytes, float]]) -> float:
-    """How welcome a form is: what names it counts before what names its kind, and that before what names all."""
+    """Return the quality of a form: its own name precedes its kind, and that `*/*`."""
     named = [quality for name, quality in accepted if _NAMES.get(name) in _same(media)]
     if named:
         return max(named)
@@ -94,7 +94,7 @@ def _quality(media: Media, accepted: Sequence[tuple[bytes, float]]) -> float:
 
 
 def _same(media: Media) -> tuple[Media, ...]:
-    """What lines of JSON may be asked for as: many clients can only say JSON."""
+    """Return the names under which a form may be requested: many clients can only ask for JSON."""
     return (Media.LINES, Media.JSON) if media is Media.LINES else (media,)
 
 

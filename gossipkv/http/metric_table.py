@@ -1,18 +1,14 @@
-"""Every metric: its name, kind and help, and where in the node's `info` it is found.
+"""The table of all metrics: name, kind, help, and source in the node's `info`.
 
-A *source* is one or several paths into `info`, written with dots; of several the numbers are added up.  In a path `*`
-stands for any key and `name_*` for any that begins so, and what a star stood for is a value of the metric's labels, in
-their order; a value that is always the same stands behind `=`, and comes first.  Of several paths that fit, the one
-with the longest exact beginning is meant.  Before the paths, `?` asks whether there is something, and `#` for its
-length; behind them, `/1000` brings a number to base units.
+A *source* is one or more dotted paths into `info`; the numbers of several are added.  In a path `*` stands for any key
+and `name_*` for keys with that beginning; its text becomes a label value.  A constant label value follows `=`, and
+comes first.  The path with the longest exact beginning wins.  Before the paths, `?` tests for presence and `#` takes a
+length; behind them, `/1000` converts to base units.  `LEFT_OUT` lists the parts of `info` without metric, and the
+reasons; a test checks both against a real node.  `python -m tests.unit.http.test_metric_table` writes
+docs/operators/metrics.md.
 
-What `info` has and no metric tells stands in `LEFT_OUT` with its reason; a test holds both to a real node.  The page
-(docs/operators/metrics.md) has both tables; `python -m tests.unit.http.test_metric_table` writes them there.
-
-Names follow Prometheus' rules: base units (seconds, bytes), `_total` for what only grows, no type in the name.  Times
-of the past are timestamps and not ages, so that they are right whenever they are looked at.  No metric is told by
-partition or key.  What each process has is named as Prometheus' own clients name it (`process_…`), so that common
-dashboards and alerts find it; it is the node's, not the gateway's.
+Names follow Prometheus: base units, `_total` for counters, no type.  Past times are timestamps, which stay right.  No
+metric is by partition or key.  Process metrics have the names of Prometheus' clients, and describe the node.
 """
 
 from __future__ import annotations
@@ -28,19 +24,19 @@ Path = tuple[str, ...]
 
 
 class Kind(Enum):
-    """How a metric behaves."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-    TEXT = "info"  # The value at its place is the last label; the number is 1.
+    TEXT = "info"  # The value in `info` is the last label; the number is 1.
 
 
 COUNTER, GAUGE, HISTOGRAM, TEXT = Kind
 
 
 class Place(NamedTuple):
-    """Where a metric is found: keys from the top of `info`, and label values that are always the same."""
+    """The place of a metric: keys from the top of `info`, and constant label values."""
 
     path: Path
     labels: tuple[str, ...]
@@ -48,11 +44,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; labels and values are words with spaces between.
+    """One metric; label names and values are words separated by spaces.
 
     Attributes:
-        name: As it is scraped, but for what a kind adds by itself (`_info`, `_bucket`, `_sum`, `_count`).
-        shown_values: Those of the only label that are told as 0 where `info` has none yet: so a first event is growth.
+        name: As scraped, without suffixes that a kind adds (`_info`, `_bucket`, `_sum`, `_count`).
+        shown_values: Values of the only label reported as 0 if `info` lacks them, so that a first event is growth.
     """
 
     name: str
@@ -64,39 +60,39 @@ class Metric:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Names of its labels."""
+        """Return the names of its labels."""
         return tuple(self.label_names.split())
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """Values that are told from the start on."""
+        """Return the label values that are reported from the start."""
         return tuple(self.shown_values.split())
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where it is found."""
+        """Return the places in `info`."""
         split = (place.partition("=") for place in self.source.partition("/")[0].lstrip("?#").split())
         return tuple(Place(tuple(path.split(".")), (value,) if value else ()) for path, _, value in split)
 
     @cached_property
     def measure(self) -> str:
-        """How what is found becomes a number: `?`, `#`, or empty where it is one."""
+        """Return the conversion to a number: `?`, `#`, or empty if it is one."""
         return self.source[0] if self.source[0] in "?#" else ""
 
     @cached_property
     def per(self) -> int:
-        """What that number is divided by, to be in base units."""
+        """Return the divisor that converts the number to base units."""
         return int(self.source.partition("/")[2] or 1)
 
     @cached_property
     def is_code(self) -> bool:
-        """Whether its label is a code of the wire, in capitals."""
+        """True if its label is a code of the wire, in capitals."""
         return self.labels == ("code",)
 
 
 # fmt: off
 METRICS: Final = (
-    # Databases: reads of them, and their versions.
+    # Databases: their reads and versions.
     Metric("gossipkv_read_requests_total", COUNTER, "Reads that this node answered, from here or elsewhere.",
            "by_database.*.requests", "database"),
     Metric("gossipkv_read_requests_forwarded_total", COUNTER, "Reads of these that others answered.",
@@ -122,7 +118,7 @@ METRICS: Final = (
     Metric("gossipkv_under_replicated_partitions", GAUGE,
            "Partitions of the active version that fewer live nodes than `replication` have ready.",
            "by_database.*.under_replicated_partitions", "database"),
-    # Requests.  The loop refuses some with an error itself and Python the others.
+    # Requests.  The loop refuses some with an error itself, and Python the others.
     Metric("gossipkv_requests_total", COUNTER, "Requests that the serving loop answered, by method.",
            "counters.gets=get counters.get_manys=get_many counters.scans=scan counters.pings=ping", "method"),
     Metric("gossipkv_handed_off_requests_total", COUNTER, "Requests that were handed to Python.",
@@ -147,7 +143,7 @@ METRICS: Final = (
            "Time from the receive that brought a request until its answer was given to the socket, by who answered: "
            "the loop from its own files, another node, or Python.",
            "latency.local=local latency.forwarded=forwarded latency.handed_off=handed_off", "path"),
-    # Connections, and what is read from the disk for them.
+    # Connections, and the disk reads for them.
     Metric("gossipkv_connections", GAUGE, "Connections to this node that are open.", "counters.connections"),
     Metric("gossipkv_peer_connections", GAUGE, "Connections of this node to others that are open.", "counters.peers"),
     Metric("gossipkv_in_flight_requests", GAUGE, "Requests that are being worked on.", "counters.in_flight"),
@@ -191,7 +187,7 @@ METRICS: Final = (
            "counters.cold_pages_failed"),
     Metric("gossipkv_cold_reads_refused_total", COUNTER, "Reads that the disk did not answer in time.",
            "counters.cold_refused"),
-    # Reads that other nodes are asked for.
+    # Forwarded reads.
     Metric("gossipkv_forwarded_reads_total", COUNTER, "Reads whose partition other nodes hold; a batch is one.",
            "counters.forwarded"),
     Metric("gossipkv_forwarded_reads_failed_total", COUNTER, "Forwarded reads that nobody answered.",
@@ -218,7 +214,7 @@ METRICS: Final = (
     Metric("gossipkv_scan_questions_total", COUNTER, "Requests to owners for scans.", "counters.scan_questions"),
     Metric("gossipkv_scan_fates_total", COUNTER, "Owners that gave no records to a scan in time, by why.",
            "counters.scan_silences=silent counters.scan_bad_answers=bad_answer", "fate"),
-    # Builds, and reading back what was built.
+    # Builds, and reading back built versions.
     Metric("gossipkv_builds_begun_total", COUNTER, "Builds of versions that were begun.", "counters.builds_begun"),
     Metric("gossipkv_builds_done_total", COUNTER, "Builds of versions that came to their end.", "counters.builds_done"),
     Metric("gossipkv_builds_failed_total", COUNTER, "Builds of versions that failed.", "counters.builds_failed"),
@@ -271,7 +267,7 @@ METRICS: Final = (
            "asks_dropped asks_refused asks_timed_out bad_reply branch_invented branch_refused claim_refused "
            "cluster_id_refused dead_forgotten_for_room defects epoch_at_its_end epochs_renewed members_full not_for_me "
            "probes_saved_by_tcp refutations relays_full stalls verdict_about_unknown verdicts"),
-    # Tables, and the store under them, where there is one: since it was opened, and how it stands.
+    # Tables and their store, if there is one, since it was opened.
     Metric("gossipkv_tables_closed", GAUGE,
            "Whether the store of the tables stays closed, so that nobody can read or write them here.",
            "?tables.why"),
@@ -345,12 +341,12 @@ METRICS: Final = (
 )
 # fmt: on
 
-# One metric with what never changes while the node runs; its labels are keys of `info`.
+# One metric with constants of the running node; its labels are keys of `info`.
 IDENTITY_NAME: Final = "gossipkv_node"
 IDENTITY_HELP: Final = "Who answers; 1 always, the rest is in the labels."
 IDENTITY: Final = ("node", "cluster", "version", "protocol", "shard_id")
 
-# What `info` has and no metric tells, with all that is below it.  Written like places.
+# Parts of `info` without a metric, with everything below them.  They are written like places.
 LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
     ("memory", "residency"): "a setting",

@@ -1,6 +1,6 @@
-"""The numbers of a node: `/metrics` for Prometheus and its kin, `/debug/vars` as JSON, both of one `info`.
+"""The numbers of a node: `/metrics` for Prometheus and compatible systems, `/debug/vars` as JSON, both from one `info`.
 
-What exists, and where it is found, stands in `metric_table.py`; `samples.py` finds it.
+`metric_table.py` lists the metrics and their sources; `samples.py` finds the values.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from gossipkv.http.metric_table import Metric
     from gossipkv.http.samples import Labels, Sample
 
-# Prometheus itself waits 10 s by default; whoever scrapes wants to see the reason rather than nothing.
+# Prometheus waits 10 s by default; a scrape should see the reason before that.
 SCRAPE_TIMEOUT_MS: Final = 5000
 OPENMETRICS: Final = "application/openmetrics-text"
 
 
 async def metrics(ask: Asker, accept: bytes = b"") -> Answer:
-    """Answer a scrape, in Prometheus' text, or as OpenMetrics where the header `Accept` allows nothing else."""
+    """Answer a scrape in Prometheus' text, or as OpenMetrics if `Accept` allows nothing else."""
     try:
         info = await _info(ask)
     except GossipKVError as error:
@@ -65,14 +65,14 @@ class InfoCollector(Collector):
 
 
 def as_json(info: Mapping[str, object]) -> dict[str, object]:
-    """Return all samples, by name and then by each label; what a metric says in words is a word."""
+    """Return all samples, by name and then by each label; texts stay texts."""
     told: dict[str, object] = {f"{IDENTITY_NAME}_info": _identity(info)}
     found = samples(info)
     for metric in METRICS:
         if metric.name in found:
             nested: dict[str, object] = {}
             for labels, sample in found[metric.name].items():
-                # A number without labels is put below the metric's name, like all others.
+                # A number without labels is stored under the metric's name, like all others.
                 _put(nested, (metric.name, *labels), sample, is_word=metric.kind is Kind.TEXT)
             told[f"{metric.name}_info" if metric.kind is Kind.TEXT else metric.name] = nested[metric.name]
     return told
@@ -84,9 +84,9 @@ async def _info(ask: Asker) -> Mapping[str, object]:
 
 
 def _wants_openmetrics(accept: bytes) -> bool:
-    """Whether nothing else will do: its writer takes half as long again, and our metrics have nothing that needs it.
+    """True if only OpenMetrics is accepted: its writer takes 50 % longer, and our metrics need none of its features.
 
-    Prometheus names both and takes the text.  The library's own look at the header stumbles over odd versions.
+    Prometheus names both and takes the text.  The library's own test of the header fails on unusual versions.
     """
     kinds = {kind.partition(b";")[0].strip().lower() for kind in accept.split(b",")}
     return OPENMETRICS.encode() in kinds and not kinds & {b"text/plain", b"text/*", b"*/*"}
@@ -97,7 +97,7 @@ def _identity(info: Mapping[str, object]) -> dict[str, str]:
 
 
 def _family(metric: Metric, found: Mapping[Labels, Sample]) -> Family:
-    """All samples of a metric, as the library wants them."""
+    """Return all samples of a metric as the library's family."""
     if metric.kind is Kind.HISTOGRAM:
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, sample in found.items():
@@ -119,7 +119,7 @@ def _family(metric: Metric, found: Mapping[Labels, Sample]) -> Family:
 
 
 def _put(nested: dict[str, object], path: Labels, sample: Sample, *, is_word: bool) -> None:
-    """Put a sample at a path of nested maps; a word is the last step of its own path."""
+    """Put a sample at a path of nested maps; a text is the last step of its own path."""
     *above, last = path[:-1] if is_word else path
     for step in above:
         inner = nested.setdefault(step, {})

@@ -1,9 +1,9 @@
-"""What a node tells its gateway, a child process: lines of JSON on its standard input.
+"""Messages from a node to its gateway, a child process: lines of JSON on its standard input.
 
-    the first     the order (`Order`): whom to ask, where connections come from, limits
-    later ones    a word (`Word`): other settings of databases, or that the node is about to end
+    the first     the order (`Order`): the node to ask, the source of connections, limits
+    later ones    a word (`Word`): changed settings of databases, or the node's coming end
 
-On standard output the child says one line of JSON for each line of the log: `["info", "http", {...}]`.
+On standard output the child writes one line of JSON for each line of the log: `["info", "http", {...}]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gossipkv.address import Address
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Databases of these names are answered as any other but for the path beside, which is the gateway's own.
+# A database with one of these names is answered like any other, except for the path beside it, which belongs to the
+# gateway.
 HIDING: Final[Mapping[str, str]] = MappingProxyType({
     "healthz": "/healthz",
     "livez": "/livez",
@@ -32,50 +33,50 @@ HIDING: Final[Mapping[str, str]] = MappingProxyType({
 @final
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the connections of a gateway may take; a time of 0 is none."""
+    """The limits on connections of a gateway; a time of 0 means no limit."""
 
     max_connections: int = 4096
-    held_bytes: int = 256 << 20  # Requests and answers of all connections; beyond, whoever holds most is closed.
-    request_timeout_ms: int = 10_000  # For a request to arrive whole.
-    output_timeout_ms: int = 10_000  # In which a client takes nothing of what waits for it.
+    held_bytes: int = 256 << 20  # Requests and answers of all connections; above, the largest holder is closed.
+    request_timeout_ms: int = 10_000  # For a request to arrive completely.
+    output_timeout_ms: int = 10_000  # For a client to take a piece of its answer.
     idle_timeout_ms: int = 3_600_000
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Types:
-    """What values are by HTTP: of a database, else of all."""
+    """The content types of values: by database, else the usual one."""
 
     usual: str
     by_database: dict[str, str] = field(default_factory=dict)
 
     def of(self, database: str) -> bytes:
-        """The `Content-Type` of its values."""
+        """Return the `Content-Type` of a database's values."""
         return self.by_database.get(database, self.usual).encode()
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the child is to do."""
+    """The order for the child."""
 
-    node: Address  # Whom to ask, for what is told of it.
-    connection: int  # A descriptor: the connection to that node.
-    name: str  # What that node is called.
-    address: Address  # Where that node answers HTTP, for the log.
-    detached: int  # A descriptor: where connections come from, each with a `Peer` (`processes.passing`).
-    leash: int  # A descriptor.
+    node: Address  # The node to ask, as shown in messages.
+    connection: int  # Descriptor of the connection to that node.
+    name: str  # Name of that node.
+    address: Address  # The node's address for HTTP, for the log.
+    detached: int  # Descriptor of the socket with connections, each with a `Peer` (`processes.passing`).
+    leash: int  # Descriptor of the leash.
     types: Types
     limits: Limits
-    is_secured: bool  # Whether connections come by TLS, which ends in the node.
+    is_secured: bool  # True if connections come by TLS, which ends in the node.
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
+        """Encode the order as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Return what `to_line` was called on."""
+        """Decode the result of `to_line`."""
         told = json.loads(line)
         told |= {name: Address(*told[name]) for name in ("node", "address")}
         told |= {"types": Types(**told["types"]), "limits": Limits(**told["limits"])}
@@ -83,18 +84,18 @@ class Order:
 
 
 class Peer(NamedTuple):
-    """Who is at the other end of a connection; a line before what was read of it."""
+    """The client of a connection; it is sent as a line before the bytes already read."""
 
     address: str
     user: str  # By its certificate; or `anonymous`.
 
     def before(self, begun: bytes) -> bytes:
-        """What is passed on."""
+        """Encode the peer and the bytes already read."""
         return f"{self.address} {self.user}\n".encode() + begun
 
     @classmethod
     def of(cls, passed: bytes) -> tuple[Peer, bytes]:
-        """Return what `before` was called on, and with."""
+        """Decode the result of `before`: the peer and the bytes."""
         line, _, begun = passed.partition(b"\n")
         address, _, user = line.decode().partition(" ")
         return cls(address, user), begun
@@ -103,17 +104,17 @@ class Peer(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What changes while the child runs."""
+    """Changes while the child runs."""
 
     types: Types
-    drain_ms: int | None = None  # The node ends in so much time.
+    drain_ms: int | None = None  # The node ends within this time.
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
+        """Encode the word as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Word:
-        """Return what `to_line` was called on."""
+        """Decode the result of `to_line`."""
         told = json.loads(line)
         return cls(**{**told, "types": Types(**told["types"])})

@@ -1,10 +1,10 @@
-"""Who asks by HTTP, and whether that one may: the gateway asks its node whose a token is, and judges by what that says.
+"""Users of HTTP and their rights: the gateway asks its node for a token's user, and judges requests by the answer.
 
-A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets: no script reads it
-(HttpOnly), no other site's page sends it (SameSite=Strict), and if it has come by TLS it goes by nothing else (Secure).
-Nor can such a page log somebody in: a form that says another `Origin` than the host that it is sent to is refused.
-Who shows none is the user of whom its certificate is, as the node says of each connection.  The gateway itself may read
-all, so nothing is answered here that was not judged before.  What a node has said of a user is good for a second.
+A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets.  No script can read the
+cookie (HttpOnly) and no other site's page sends it (SameSite=Strict); if it came by TLS, it is sent only by TLS
+(Secure).  Forms from another `Origin` than their host are refused, so no foreign page can log a user in.  Without a
+token, the user is that of the certificate, as the node reports for each connection.  The gateway itself may read
+everything, so every request is judged first.  The node's statement about a user is valid for a second.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "gossipkv-token"
 
-# What was said of a token stands for so long: a token that was taken away is good for no longer.
+# A statement about a token is valid for this long; so is a revoked token.
 KEPT_S: Final = 1.0
 MOST_KEPT: Final = 1024
 MAX_FORM_BYTES: Final = 4096  # A token has 43 characters; anybody may send a form.
-TIMEOUT_MS: Final = 5000  # For the node to say it: of a wrong token it waits with that.
+TIMEOUT_MS: Final = 5000  # For the node's statement, which is delayed for a wrong token.
 
 _BEARER: Final = b"bearer "
 _FORM: Final = b"""<!doctype html>
@@ -53,7 +53,7 @@ _HEADERS: Final = (
 
 @final
 class Permissions:
-    """What whoever asks by HTTP may do; `now` tells seconds that do not go back; `is_secured`: all come by TLS."""
+    """The rights of HTTP clients; `now` returns monotonic seconds; `is_secured`: all connections come by TLS."""
 
     def __init__(self, ask: Asker, now: Callable[[], float], *, is_secured: bool = False) -> None:
         self._ask = ask
@@ -64,11 +64,11 @@ class Permissions:
         self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # By token, or by name.
 
     async def check(self, request: Request, *needed: tuple[Right, str | None]) -> None:
-        """Whether it may: it needs one right of each pair, of that database.
+        """Check that the request may proceed: for each pair, one of the rights on that database.
 
         Raises:
-            Unauthorized: it may not, or its token is nobody's.
-            GossipKVError: the node does not say.
+            Unauthorized: a right is missing, or the token is unknown.
+            GossipKVError: the node does not answer.
         """
         if not any(right for right, _ in needed):
             return
@@ -80,18 +80,18 @@ class Permissions:
             raise Unauthorized(NOT_ANONYMOUS if user.name == ANONYMOUS else NOT_THIS_USER)
 
     async def allows(self, request: Request, needed: tuple[Right, str | None]) -> bool:
-        """Return True if it has that right, of that database; of whom the node does not say it has none."""
+        """Return True if the client has the right on that database; False if the node does not answer."""
         with contextlib.suppress(GossipKVError):
             user = await self._user(token_of(request), request.peer)
             return user is None or user.may(*needed)
         return False
 
     async def log_in(self, request: Request) -> Answer:
-        """Answer `/login`: a form, or the cookie for the token that came from it.
+        """Answer `/login`: a form, or the cookie for the submitted token.
 
         Raises:
-            Unauthorized: it is nobody's.
-            GossipKVError: the node does not say.
+            Unauthorized: the token is unknown.
+            GossipKVError: the node does not answer.
         """
         if request.method != b"POST":
             return form(200)
@@ -107,7 +107,7 @@ class Permissions:
         return Answer(303, [(b"Location", b"/"), (b"Set-Cookie", cookie.encode()), (b"Cache-Control", b"no-store")])
 
     async def _user(self, token: bytes | None, peer: Peer) -> User | None:
-        """Whose the token is, or, without one, the certificate; None: the node has no users."""
+        """Return the user of the token or, without one, of the certificate; None: the node has no users."""
         now = self._now()
         key = peer.user if token is None else token
         kept = self._kept.get(key)
@@ -122,10 +122,10 @@ class Permissions:
 
 
 def _read(told: Value) -> User | None:
-    """The user that a node tells: `[name, [grants]]`, or nil.
+    """Return the user in a node's statement: `[name, [grants]]`, or nil.
 
     Raises:
-        ProtocolError: it tells something else.
+        ProtocolError: the statement is malformed.
     """
     match told:
         case None:
@@ -136,14 +136,14 @@ def _read(told: Value) -> User | None:
 
 
 def _is_of_its_origin(request: Request) -> bool:
-    """True unless a browser says that the form stood in a page of another host, or of none; proxies tell of theirs."""
+    """True unless a browser reports that the form stood in a page of another host, or of none."""
     origin, headers = request.headers.get(b"origin"), request.headers
     hosts = {headers.get(b"host"), headers.get(b"x-forwarded-host")}
     return origin is None or origin.partition(b"://")[2] in hosts
 
 
 def token_of(request: Request) -> bytes | None:
-    """The token that it shows; None: none."""
+    """Return the token of a request; None if there is none."""
     shown = request.headers.get(b"authorization", b"")
     if shown[: len(_BEARER)].lower() == _BEARER:
         return shown[len(_BEARER) :].strip()
@@ -155,12 +155,12 @@ def token_of(request: Request) -> bytes | None:
 
 
 def form(status: int) -> Answer:
-    """The form that asks for a token."""
+    """Return the form that asks for a token."""
     challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []  # noqa: PLR2004  # The protocol's number.
     return Answer(status, [*_HEADERS, *challenge], _FORM)
 
 
 def refused(request: Request, error: GossipKVError) -> Answer:
-    """The answer to what met an error of the wire: for a browser that may not look at a page, the form."""
+    """Return the answer for an error of the wire: the form if a browser may not see a page."""
     wants_page = b"text/html" in request.headers.get(b"accept", b"") and request.method in {b"GET", b"POST"}
     return form(401) if wants_page and isinstance(error, Unauthorized) else refusal(error)

@@ -1,8 +1,8 @@
-"""Parts of a value: what `Range` asks for, and how several are sent (RFC 9110, 14).
+"""Partial values: parsing of `Range`, and the encoding of several parts (RFC 9110, 14).
 
-A header that is malformed, names another unit, asks for more than `MAX_RANGES` parts or for more bytes than the value
-has is ignored, and the value sent whole: so no header makes an answer larger than the value by more than the heads of
-`MAX_RANGES` parts.
+A header is ignored, and the whole value sent, if it is malformed, names another unit, or asks for more than
+`MAX_RANGES` parts or more bytes than the value has.  So no header makes an answer larger than the value by more than
+the heads of `MAX_RANGES` parts.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ MAX_RANGES: Final = 16  # A player or a reader of columns asks for one to five; 
 
 _SPECIFIER: Final = re.compile(rb"[ \t]*bytes[ \t]*=(.*)", re.IGNORECASE)
 _ONE: Final = re.compile(rb"(\d*)-(\d*)")
-_DIGITS: Final = 18  # More are beyond the end of any value.
+_DIGITS: Final = 18  # Longer numbers are beyond the end of any value.
 
 
 class Part(NamedTuple):
-    """Bytes of a value from `first` to `last`, both among them."""
+    """Bytes of a value from `first` to `last`, inclusive."""
 
     first: int
     last: int
 
     @property
     def size(self) -> int:
-        """How many bytes that is."""
+        """Return the number of bytes."""
         return self.last - self.first + 1
 
 
 def wanted(header: bytes, size: int) -> list[Part] | None:
-    """Return the parts that `Range` asks for of a value of `size` bytes, in the order asked.
+    """Return the parts that `Range` requests of a value of `size` bytes, in the requested order.
 
-    None: it is to be ignored.  An empty list: none of them is within the value.
+    None: the header is ignored.  An empty list: no part lies within the value.
     """
     asked = _asked(header)
     if asked is None:
         return None
     if size == 0 and any(first is None and last for first, last in asked):
-        return None  # The last bytes of nothing are all of it, and no `Content-Range` can say so.
+        return None  # The last bytes of an empty value are all of it, which no `Content-Range` can express.
     parts = [part for each in asked if (part := _part(*each, size)) is not None]
     return None if sum(part.size for part in parts) > size else parts
 
 
 def _asked(header: bytes) -> list[tuple[int | None, int | None]] | None:
-    """The pairs of numbers in a header, or None where it is none that counts."""
+    """Return the pairs of numbers in a header, or None if it is ignored."""
     specifier = _SPECIFIER.fullmatch(header)
     if specifier is None or specifier[1].count(b",") >= 2 * MAX_RANGES:
         return None
@@ -65,7 +65,7 @@ def _asked(header: bytes) -> list[tuple[int | None, int | None]] | None:
 
 
 def _part(first: int | None, last: int | None, size: int) -> Part | None:
-    """One pair within a value of `size` bytes, or None where nothing of it is."""
+    """Return a pair as part of a value of `size` bytes, or None if it lies outside."""
     if first is None:
         assert last is not None
         return Part(max(0, size - last), size - 1) if last and size else None
@@ -80,7 +80,7 @@ def _number(digits: bytes) -> int | None:
 
 
 def content_range(part: Part | None, size: int) -> bytes:
-    """Return the value of `Content-Range`; without a part, of an answer that none could be given."""
+    """Return the value of `Content-Range`; without a part, the one for an unsatisfiable range."""
     return b"bytes */%d" % size if part is None else b"bytes %d-%d/%d" % (part.first, part.last, size)
 
 
@@ -97,7 +97,7 @@ def several(value: bytes, parts: list[Part], content_type: bytes) -> tuple[bytes
 
 
 def _boundary(value: bytes, parts: list[Part]) -> bytes:
-    """A line that is not in the value; the same each time, so that nodes answer alike."""
+    """Return a line that is not in the value; it is deterministic, so that nodes answer alike."""
     boundary = hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest().encode()
     while boundary in value:
         boundary = hashlib.blake2b(boundary, digest_size=16).hexdigest().encode()

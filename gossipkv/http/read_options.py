@@ -1,7 +1,7 @@
-"""What a request says of how it is to be read, as options of the wire.
+"""Read options of a request, as options of the wire.
 
-`?proxy=true` has a node answer from what it holds, and `?proxy=VERSION` from that version; `X-Sequins-Version` names
-exactly one version, `X-GossipKV-Min-Version` the oldest that will do, `X-GossipKV-Timeout-Ms` the time allowed.
+`?proxy=true` lets a node answer only from its own data, and `?proxy=VERSION` from that version.  `X-Sequins-Version`
+names the exact version, `X-GossipKV-Min-Version` the oldest acceptable one, `X-GossipKV-Timeout-Ms` the time allowed.
 """
 
 from __future__ import annotations
@@ -22,42 +22,41 @@ MIN_VERSION: Final = b"x-gossipkv-min-version"
 TIMEOUT: Final = b"x-gossipkv-timeout-ms"
 STEERING: Final = frozenset({PIN, MIN_VERSION, TIMEOUT})
 
-MAX_TIMEOUT_MS: Final = 60_000  # A balancer in front has given up by then.
+MAX_TIMEOUT_MS: Final = 60_000  # A load balancer in front has given up by then.
 
 _PROXY: Final = "proxy"
-_ANY_VERSION: Final = "true"  # What Sequins' manual says; its nodes send the version.
+_ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the version.
 
 
 @final
 class Session:
-    """The newest version that a gateway which stands alone answered from, by database, so that it never steps back.
+    """The newest version per database from which a gateway without a node answered, so that it never steps back.
 
-    Versions compare as strings.  It remembers databases that nodes have answered for, so it does not grow by what
-    clients invent.
+    Versions compare as strings.  Only databases that nodes have answered for are kept, so clients cannot make it grow.
     """
 
     def __init__(self) -> None:
         self._newest: dict[str, str] = {}
 
     def min_version(self, database: str) -> str | None:
-        """Return what an answer must not be older than, or None before the first."""
+        """Return the oldest version for an answer, or None before the first."""
         return self._newest.get(database)
 
     def saw(self, database: str, version: str) -> None:
-        """Remember that a version has answered."""
+        """Note that a version has answered."""
         if version > self._newest.get(database, ""):
             self._newest[database] = version
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read.
+    """Options of a read.
 
     Attributes:
-        wire: As they stand in a request of the wire.
+        wire: The options in a request of the wire.
         timeout_ms: Time allowed, or None for the usual.
-        is_proxied: Whether another node of Sequins' kind seems to ask, and nobody else may be asked.
-        names_version: Whether the answer depends on a version that is named, or on one that was answered before.
+        is_proxied: The request seems to come from a node of Sequins' kind, and no other node may be asked.
+        names_version: The answer depends on a version that was named, or answered earlier.
     """
 
     wire: dict[str, Value]
@@ -72,10 +71,10 @@ PLAIN: Final = ReadOptions({})
 def read_options(
     headers: Mapping[bytes, bytes], target: Target, database: str, *, alone: bool, session: Session | None
 ) -> ReadOptions:
-    """Return what a request says; `alone`: there is no node that it could be answered from without asking others.
+    """Return the options of a request; `alone`: the gateway has no node that could answer locally.
 
     Raises:
-        BadRequest: what it says is unknown, malformed, or contradicts itself.
+        BadRequest: an option is unknown, malformed, or contradicts another.
     """
     if STEERING.isdisjoint(headers) and not target.options and session is None:
         return PLAIN
@@ -100,7 +99,7 @@ def read_options(
 
 
 def _proxy(options: Mapping[str, str]) -> str | None:
-    """The option `proxy`, or None where it is absent or says nothing."""
+    """Return the option `proxy`, or None if it is absent or empty."""
     for name in options:
         if name != _PROXY:
             raise BadRequest(f"unknown option {name[:60]!r} behind the ?; a ? that belongs to the key is %3F")
@@ -108,7 +107,7 @@ def _proxy(options: Mapping[str, str]) -> str | None:
 
 
 def _version(headers: Mapping[bytes, bytes], proxy: str | None) -> str | None:
-    """The one version that is to answer, or None."""
+    """Return the only version that may answer, or None."""
     version = _text(headers, PIN)
     if version == "":
         raise BadRequest("X-Sequins-Version is empty: name a version, or leave the header away")

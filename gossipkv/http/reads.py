@@ -1,12 +1,9 @@
-"""What is answered to GET and HEAD of one key; `batches` has many, `scans` has them in order.
+"""Answers to GET and HEAD of one key, and the common parts of `batches` (many keys) and `scans` (ordered records).
 
-What all three have in common stands here as well: whom they ask, when versions were modified, and what an error of the
-wire is by HTTP: Sequins' statuses, with the wire's code beside them.  A 404 that names the version says that the
-version has no such key; one that names none, that there is no such database or that nothing of it is ready yet.
-Towards a node that passes on a request (`?proxy`) a 404 would mean the former, so what is not here is 501 or 500 there.
-
-Rejected: to answer `?proxy=VERSION` from another version where that one is not held, as Sequins does: an answer is
-never from a version that was not asked for.
+Errors of the wire become Sequins' statuses, with the wire's code beside them.  A 404 that names the version means that
+the version lacks the key; without a version, the database does not exist or has no ready version.  For a node that
+passes on a request (`?proxy`) a 404 would mean the former, so missing data is 501 or 500 there.  Rejected: answering
+`?proxy=VERSION` from another version if that one is not held, as Sequins does.
 """
 
 from __future__ import annotations
@@ -41,25 +38,25 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = b"X-Sequins-Version"
-TOKEN: Final = b"X-GossipKV-Token"  # Of what was read of a table, in Base64.
+TOKEN: Final = b"X-GossipKV-Token"  # The state of a table that was read, in Base64.
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
 ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
-POSTED: Final = frozenset({b"_mget", b"_scan"})  # The keys to which is posted.
+POSTED: Final = frozenset({b"_mget", b"_scan"})  # The paths that accept POST.
 
 _AGAIN: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
-AGAIN_S: Final = 1.0  # A question costs the node a map for each database: once a second is nothing.
+AGAIN_S: Final = 1.0  # A question costs the node one map for each database, so once a second is cheap.
 
-_LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can say.
+_LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can express.
 
 
 @final
 class SourceTimes:
-    """When versions were last modified at their source; one question at a time, whoever waits for it.
+    """The times when versions were last modified at their source; one question runs at a time for all callers.
 
-    The time of a version does not change once it is known.  One that a node does not tell yet, as it has just heard of
-    the version, is asked for again after `AGAIN_S`; until then its values have no `Last-Modified`.
+    A known time does not change.  If the node does not know the time of a new version yet, it is asked again after
+    `AGAIN_S`; until then its values have no `Last-Modified`.
     """
 
     def __init__(self, ask: Asker) -> None:
@@ -69,7 +66,7 @@ class SourceTimes:
         self._asking = trio.Lock()
 
     async def of(self, database: str, version: str) -> int | None:
-        """Return when a version was modified, in whole seconds since the epoch, or None where nobody knows."""
+        """Return when a version was modified, in whole seconds since the epoch; None if unknown."""
         name = (database, version)
         if (time_s := self._known.get(name)) is not None:
             return time_s
@@ -80,7 +77,7 @@ class SourceTimes:
         return self._known.get(name)
 
     async def _look(self) -> None:
-        """Learn what the node tells now; what it has forgotten is forgotten here."""
+        """Replace the known times by those that the node reports now."""
         try:
             told = await self._ask.call("databases")
         except GossipKVError:
@@ -96,7 +93,7 @@ class SourceTimes:
 
 
 def _times(told: object) -> list[tuple[tuple[str, str], int]]:
-    """What an answer says of versions; what is not as it should be says nothing."""
+    """Return the times in an answer; malformed parts are ignored."""
     found = []
     for each in told if isinstance(told, list) else []:
         match each:
@@ -109,15 +106,15 @@ def _times(told: object) -> list[tuple[tuple[str, str], int]]:
 
 @dataclass(slots=True)
 class ReadContext:
-    """Whom reads ask, and what they need to know.
+    """The client and the settings of reads.
 
     Attributes:
         ask: The client.
-        node_name: The name of the node that is asked; None where that may be any.
-        content_type_of: What the values of a database are.
-        alone: Whether the gateway belongs to no node, so that nothing is here without asking.
-        session: What keeps a gateway that asks several nodes from stepping back.
-        permissions: What whoever asks may do; None: all that this gateway may.
+        node_name: The name of the asked node; None: it may be any.
+        content_type_of: The content type of a database's values.
+        alone: The gateway has no node, so nothing is here without asking.
+        session: Keeps a gateway that asks several nodes from stepping back.
+        permissions: The rights of clients; None: all that this gateway may read.
         times: When versions were modified.
     """
 
@@ -134,9 +131,9 @@ class ReadContext:
 
 
 def unanswered(request: Request, target: Target) -> Answer:
-    """Return the answer to what names no key, or asks for what is never done; Sequins says 400 to both.
+    """Return the answer to a request without a key, or for an unsupported action; Sequins answers both with 400.
 
-    Another method is 405, since who puts where nobody takes it is to read what is allowed in its place.
+    Other methods get 405 with the allowed ones, so that clients learn the alternatives.
     """
     allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
     if request.method == b"OPTIONS":
@@ -155,7 +152,7 @@ def unanswered(request: Request, target: Target) -> Answer:
 
 
 def check_name(database: str) -> None:
-    """Accept what a database may be called.
+    """Check that the name may belong to a database.
 
     Raises:
         UnknownDatabase: it may not, so there is none.
@@ -165,12 +162,12 @@ def check_name(database: str) -> None:
 
 
 def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
-    """Return the answer to a read that met an error of the wire; `options`: None where it was not understood."""
+    """Return the answer for a read's error; `options`: None if they were not understood."""
     answer = refusal(error)
     is_proxied = options is not None and options.is_proxied
     match error:
         case NotReady() if "database" not in error.details:
-            pass  # A table's: it will be soon, and of a dataset there may never be a version.
+            pass  # A table will soon be ready, while a dataset may never get a version.
         case NotReady() if is_proxied or not (options is not None and options.names_version):
             answer = replace(answer, status=501 if is_proxied else 404)
         case UnknownDatabase() if is_proxied:
@@ -178,13 +175,13 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
         case UnknownVersion() if is_proxied:
             answer = replace(answer, status=500)
         case ProtocolError():
-            answer = text(502, error.message, "UNAVAILABLE")  # It is the node that spoke badly.
+            answer = text(502, error.message, "UNAVAILABLE")  # The node violated the protocol.
     again = _AGAIN.get(answer.status)
     return answer if again is None else replace(answer, headers=[*answer.headers, (b"Retry-After", again)])
 
 
 def read_from(context: ReadContext, database: str, told: str | bytes) -> list[Header]:
-    """Return the headers that say what was read: a version of a dataset, or how far a table was, which nobody keeps."""
+    """Return headers about the data read: a dataset's version, or a table's token without caching."""
     if isinstance(told, bytes):
         return [NOT_KEPT, *([(TOKEN, b64encode(told))] if told else [])]
     if context.session is not None:
@@ -202,7 +199,7 @@ def checked_origin(told: object) -> str | bytes:
 
 
 def checked_version(version: object) -> str:
-    """Return the version that an answer names, which goes into a header.
+    """Return the version that an answer names, checked for use in a header.
 
     Raises:
         ProtocolError: it cannot be one.
@@ -232,7 +229,7 @@ async def read_one(context: ReadContext, request: Request, target: Target) -> An
         missing = text(404, f"{database if isinstance(origin, bytes) else f'{database} {origin}'} has no such key")
         return Answer(404, [*missing.headers, *about], missing.body)
     content_type = context.content_type_of(database)
-    if isinstance(origin, bytes):  # Of a table: it may be another value by now, so nothing validates it.
+    if isinstance(origin, bytes):  # A table's value may have changed by now, so it has no validator.
         return Answer(200, [(b"Content-Type", content_type), *about], value)
     time_s = await context.times.of(database, origin)
     tag = conditions.entity_tag(origin, value)
@@ -243,7 +240,7 @@ async def read_one(context: ReadContext, request: Request, target: Target) -> An
 async def _get(
     context: ReadContext, database: str, key: bytes, options: ReadOptions
 ) -> tuple[bytes | None, str | bytes, str | None]:
-    """Value, version or token, and the node that answered where that is told."""
+    """Return value, version or token, and the answering node if reported."""
     wire = {**options.wire, "explain": True}
     result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
     match result:

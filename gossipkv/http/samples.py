@@ -1,7 +1,7 @@
-"""Samples of one `info`: each metric of the table, with the labels that it has in this node.
+"""Samples of one `info`: each metric of the table, with its labels in this node.
 
-A field that a node does not say has no sample; what is no number where one belongs counts as not said.  The places of
-the table are made one tree, so that `info` is walked once, whatever the number of metrics.
+A field that a node does not report has no sample; a malformed number counts as not reported.  The places of the table
+form one tree, so that `info` is walked once, whatever the number of metrics.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 US_PER_S: Final = 1_000_000
-NS_DIGITS: Final = 9  # Bounds are whole nanoseconds: 8.192e-06 is no 8.192000000000001e-06.
+NS_DIGITS: Final = 9  # Bounds are rounded to nanoseconds: 8.192e-06, not 8.192000000000001e-06.
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How long requests took: how many at most so many seconds, in ascending order; how many in all; their sum."""
+    """Durations of requests: cumulative counts up to ascending bounds in seconds, the total, and the sum."""
 
     buckets: tuple[tuple[float, int], ...]
     count: int
@@ -37,15 +37,15 @@ Samples = dict[str, dict[Labels, Sample]]
 
 @dataclass(slots=True)
 class _Node:
-    """What begins alike among the places: a metric that ends here, and what may come next."""
+    """A common beginning of places: a metric that ends here, and the possible next steps."""
 
     metric: Metric | None = None
     labels: Labels = ()
     exact: dict[str, _Node] = field(default_factory=dict)
-    starred: list[tuple[str, _Node]] = field(default_factory=list)  # By what is before the star, the longest first.
+    starred: list[tuple[str, _Node]] = field(default_factory=list)  # By the text before the star, the longest first.
 
     def child(self, name: str) -> _Node:
-        """The node for a key of a place, made if need be."""
+        """Return the node for a key of a place, made if necessary."""
         if not name.endswith("*"):
             return self.exact.setdefault(name, _Node())
         found = dict(self.starred).get(name[:-1])
@@ -55,7 +55,7 @@ class _Node:
         return found
 
     def next(self, key: str) -> tuple[_Node | None, Labels]:
-        """The node for a key of `info`, and what a star stands for."""
+        """Return the node for a key of `info`, and the text matched by a star."""
         if (found := self.exact.get(key)) is not None:
             return found, ()
         for before, node in self.starred:
@@ -91,7 +91,7 @@ def samples(info: Mapping[str, object]) -> Samples:
 
 
 def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, Labels, object]]:
-    """Walk `info` as far as there are places in it."""
+    """Walk `info` as far as it has places."""
     if node.metric is not None:
         yield node.metric, node.labels + stars, value
     elif isinstance(value, dict):
@@ -102,7 +102,7 @@ def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, L
 
 
 def _add(found: dict[Labels, Sample], metric: Metric, labels: Labels, value: object) -> None:
-    """Add what stands at a place to the samples of its metric."""
+    """Add the value at a place to the samples of its metric."""
     if metric.kind is Kind.HISTOGRAM:
         histogram = _histogram(value)
         if histogram is not None:
@@ -129,14 +129,14 @@ def _measured(metric: Metric, value: object) -> int | float | None:
 
 
 def _number(value: object) -> int | float | None:
-    """A number, or None for what is none; a flag is 0 or 1."""
+    """Return a number, or None for other values; a flag is 0 or 1."""
     if isinstance(value, int):
         return int(value)
     return value if isinstance(value, float) and isfinite(value) else None
 
 
 def _histogram(value: object) -> Histogram | None:
-    """Read a histogram; None without buckets, or where it makes no sense."""
+    """Return a histogram; None without buckets, or if it is inconsistent."""
     if not isinstance(value, dict) or not isinstance(value.get("buckets"), list):
         return None
     count, sum_us = _number(value.get("count")), _number(value.get("sum_us"))

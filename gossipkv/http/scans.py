@@ -1,13 +1,13 @@
-"""What `POST /<db>/_scan` answers: records in key order, as JSON lines, and a last line that says how it ended.
+"""The answer to `POST /<db>/_scan`: records in key order as JSON lines, and a last line with the outcome.
 
     {"prefix": "pa", "limit": 1000}      ->      {"key": "paris", "value": "..."}
                                                  ...
                                                  {"cursor": null, "version": "2"}
 
-Pages of the wire follow each other until there are no more records or `limit` of them have been sent, so no more than a
-page is in memory.  All come from the version of the first, but for a table's, which has none.  Before each page it is
-judged anew whether the client may read the database.  A status is sent before the first record: what goes wrong later
-is the last line, `{"error": code, "message": ...}`, and an answer that lacks both was cut off.
+Pages of the wire follow each other until the records end or `limit` is reached, so memory holds one page.  All come
+from the version of the first, but a table has none.  The client's right to read is checked before each page.  A status
+is sent before the first record.  A later error is the last line, `{"error": code, "message": ...}`, and an answer that
+lacks both lines was cut off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("start", "end", "prefix", "cursor")
 _KNOWN: Final = (*_KEYS, "reverse", "limit")
-_MOST: Final = 2**63 - 1  # What the wire's numbers can say with ease; nobody has so many records.
+_MOST: Final = 2**63 - 1  # The largest integer that the wire encodes simply; no database has so many records.
 _IN_HEADERS: Final = {
     "version": "the header X-Sequins-Version",
     "min_version": "the header X-GossipKV-Min-Version",
@@ -79,7 +79,7 @@ async def _lines(
     *,
     options: ReadOptions,
 ) -> AsyncIterator[bytes]:
-    # The cursor pins the version of the pages behind the first.
+    # The cursor pins the version of the later pages.
     wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
     left = bounds.get("limit")
     while True:
@@ -128,7 +128,7 @@ def _record(pair: object) -> tuple[bytes, bytes]:
 
 
 def _bounds(body: bytes) -> dict[str, Value]:
-    """The options of a scan, as the wire has them; an empty body has none."""
+    """Return the options of a scan in the wire's form; an empty body has none."""
     said = json_lines.parse(body, "the body") if body.strip() else {}
     if not isinstance(said, dict):
         raise BadRequest('the body must be a JSON object of options, such as {"prefix": "pa"}')

@@ -1,14 +1,14 @@
-"""Which path is answered by whom.
+"""Routing of paths to handlers.
 
     /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`site_of`)
-    /login                                         a form for a token, and where that goes, where nodes have users
+    /login                                         a form for a token, and its target, if nodes have users
     /static/ASSET, /, /DATABASE/                   the page
     POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
     /DATABASE/KEY                                  one key
 
-What stands further up wins: a database called `debug` is read as any other, but for its key `vars`
-(`order.HIDING`; the node's log warns of it).  Paths are compared as they were sent, so `/%6detrics` is none of the
-gateway's.  `/DATABASE` without the slash that ends it is 400, as Sequins has it.
+Earlier rows win: a database called `debug` is read like any other, except for its key `vars` (`order.HIDING`; the
+node's log warns of it).  Paths are compared as sent, so `/%6detrics` is not the gateway's.  `/DATABASE` without its
+final slash is 400, as in Sequins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 
 @final
 class Site:
-    """Answers requests, whatever they ask."""
+    """Answers all requests."""
 
     def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
         self.is_draining = False
@@ -55,7 +55,7 @@ class Site:
         self._pages = pages
 
     async def answer(self, request: Request) -> Answer:
-        """The answer to a request; raises for nothing that a client or a node has said."""
+        """Answer a request; the input of clients and nodes raises no error."""
         try:
             found = target.parse(request.target)
             if self._permissions is not None:
@@ -73,7 +73,7 @@ class Site:
             return refusal(error) if self._permissions is None else refused(request, error)
 
     def _needed(self, request: Request, found: Target) -> list[tuple[Right, str | None]]:
-        """The rights that it needs, and of which databases: whoever has the page look up a key reads that."""
+        """Return the needed rights by database: looking up a key on the page is a read."""
         is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
         needed = [(of_path(found.path, found.key, is_asset=is_asset), found.database)]
         if not found.key and "key" in found.options:
@@ -95,7 +95,7 @@ class Site:
         return await looking(request, found)
 
     async def _read(self, request: Request, found: Target) -> Answer:
-        """Records of a database, unless an asset of the page has that path."""
+        """Answer with records of a database, unless an asset of the page has that path."""
         assert found.key, found
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
             return await posted(self._context, request, found)
@@ -116,7 +116,7 @@ class Site:
 
 
 def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
-    """Everything that a gateway answers, and the pages in it, which run beside."""
+    """Return the site of a gateway, and its pages, which run beside it."""
     pages, permissions = Pages(ask), context.permissions
 
     async def may_see(request: Request) -> bool:

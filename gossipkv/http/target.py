@@ -1,10 +1,10 @@
-r"""What a request target names: a path, a database, a key, and options behind the question mark.
+r"""Request targets: a path, a database, a key, and options behind the question mark.
 
     /geo/a/b%2F%00?proxy=true      database geo, key a/b/\0, option proxy
 
-The key is everything behind the slash that ends the database, percent-decoded once: slashes, dots and `+` in it are its
-own, and nothing is normalised.  So `/geo//x`, `/geo/../x` and `/geo/+` are three keys.  The first `?` begins the
-options; one that belongs to a key is `%3F`.  A target of the form `http://host/path` stands for its path.
+The key is everything behind the slash after the database, percent-decoded once: slashes, dots and `+` belong to it, and
+nothing is normalised.  So `/geo//x`, `/geo/../x` and `/geo/+` are three keys.  The first `?` begins the options; in a
+key it is `%3F`.  A target of the form `http://host/path` stands for its path.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gossipkv.http.answers import text
 if TYPE_CHECKING:
     from gossipkv.http.answers import Answer
 
-MAX_TARGET_BYTES: Final = 8 * 1024  # As nginx and Apache have it.  A longer key comes by `_mget`.
+MAX_TARGET_BYTES: Final = 8 * 1024  # The limit of nginx and Apache.  Longer keys come by `_mget`.
 
-NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")  # Of a database and of a version.
+NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")  # The name of a database or a version.
 
 _ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2}).{0,2}", re.DOTALL)
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
@@ -29,7 +29,7 @@ _ASTERISK: Final = b"*"
 
 
 class BadTarget(Exception):
-    """A target that names nothing; `answer` says why."""
+    """A target that names nothing; `answer` gives the reason."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.body)
@@ -38,13 +38,13 @@ class BadTarget(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked for.
+    """A parsed request target.
 
     Attributes:
-        path: As sent, without the options; `/metrics` and its like are compared with this.
-        database: The first part of the path, decoded, whether or not a database may be called so; None: there is none.
-        key: Everything behind the slash that ends the database; None where there is no such slash.
-        options: What stands behind the question mark, the first value of each name, decoded.
+        path: As sent, without the options; `/metrics` and similar paths are compared with it.
+        database: The first part of the path, decoded, valid as a name or not; None: there is none.
+        key: Everything behind the slash that ends the database; None without such a slash.
+        options: The options behind the question mark, the first value of each name, decoded.
     """
 
     path: bytes
@@ -54,7 +54,7 @@ class Target:
 
 
 def parse(raw: bytes) -> Target:
-    """Return what a request target names.
+    """Parse a request target.
 
     Raises:
         BadTarget: too long, neither a path nor `*` nor `http://host/path`, or `%` without two hexadecimal digits.
@@ -83,7 +83,7 @@ def too_long() -> Answer:
 
 
 def _path_of(raw: bytes) -> bytes:
-    """Path and options of a target that does not begin with a slash."""
+    """Return path and options of a target that does not begin with a slash."""
     if raw == _ASTERISK:
         return raw
     if (begin := _ABSOLUTE.match(raw)) is None:

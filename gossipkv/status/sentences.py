@@ -1,4 +1,4 @@
-"""How a node stands, and a version on it, in sentences; whether that is well, and why not, is for `judging`."""
+"""Sentences about the state of a node and of its versions; `judging` decides if the state is well, and why not."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
-FEW_RUNS: Final = 8  # Of partitions in a line.
+FEW_RUNS: Final = 8  # The most runs of partitions in a line.
 
 
-# What is said of a store, by the name of a counter.
+# Phrases about a store, by the name of a counter.
 _OF_STORE: Final = {
     "batches": "{} batches",
     "memtable_bytes": "{} in memory",
@@ -27,11 +27,11 @@ _OF_STORE: Final = {
 }
 
 
-# Of a node
+# Sentences about a node
 
 
 def of_memory(info: Mapping[str, Value]) -> str | None:
-    """How much of the mapped files is resident, and why; None: nothing is mapped."""
+    """Describe the resident part of mapped files, and the reason; None: nothing is mapped."""
     memory = map_of(info.get("memory"))
     mapped, compressed = whole_of(memory.get("mapped_bytes")), whole_of(memory.get("compressed_bytes"))
     room = whole_of(memory.get("room_bytes"))
@@ -47,7 +47,7 @@ def of_memory(info: Mapping[str, Value]) -> str | None:
 
 
 def of_tables(info: Mapping[str, Value]) -> str | None:
-    """How the store of the tables stands; None: there is none that is open."""
+    """Describe the state of the tables' store; None: no store is open."""
     tables = map_of(info.get("tables"))
     if tables.get("state") != "open":
         return None
@@ -65,16 +65,16 @@ def of_tables(info: Mapping[str, Value]) -> str | None:
 
 
 def of_certificate(info: Mapping[str, Value]) -> str | None:
-    """Until when it holds; None: there is none."""
+    """Name the expiry of the certificate; None: there is none."""
     expires_s = whole_of(info.get("certificate_expires_s"))
     return None if expires_s is None else f"certificate: holds until {time_text(expires_s)}"
 
 
-# Of versions, as they are on that node
+# Sentences about versions on that node
 
 
 def remarks(version: VersionStatus, progress: str = "", *, alike: bool = True) -> str:
-    """What is to be said beside a version: `progress` while it is built, and with `alike` which functions fit, too."""
+    """Return remarks about a version: with `progress` of its build; `alike`: with other fitting functions."""
     said = []
     if version.held:
         said.append("held")
@@ -98,17 +98,17 @@ def remarks(version: VersionStatus, progress: str = "", *, alike: bool = True) -
 
 
 def progress_text(version: VersionStatus) -> str:
-    """How far its build is, and how long it will go on; nothing where that is not told."""
+    """Return the progress of its build, and the remaining time; empty if not reported."""
     if version.done is None:
         return ""
     return f"{version.done:.0%}{left_text(version.remaining_s)}"
 
 
-# Of partitions
+# Sets of partitions
 
 
 def runs_of(some: Mapping[str, Value], version: Mapping[str, Value]) -> str:
-    """The first runs of a set of a version's partitions."""
+    """Return the first runs of a set of a version's partitions."""
     if "bitmap" in some:
         count = whole_of(version.get("partition_count")) or 0
         words = partitions_of(dict(some), count).in_words(FEW_RUNS)

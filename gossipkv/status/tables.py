@@ -1,4 +1,4 @@
-"""Tables as a node tells them, beside datasets: who holds them."""
+"""Tables in a node's report, and their holders."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Holder(NamedTuple):
     node: str
     state: str
     partitions: int
-    lag_records: int  # That the asked node has and this one lacks.
+    lag_records: int  # Records of the asked node that this one lacks.
     lag_s: float
-    coming: int = 0  # Partitions that move here,
-    leaving: int = 0  # and whose copy here goes once others have all of it.
+    coming: int = 0  # Partitions that move to this node.
+    leaving: int = 0  # Partitions whose copy here goes once other nodes have all of it.
 
     @property
     def moves(self) -> str:
-        """What moves there, in words."""
+        """Return the moves at this node, in words."""
         told = (self.coming, "coming"), (self.leaving, "leaving")
         return ", ".join(f"{count:,} {words}" for count, words in told if count)
 
     @property
     def lag(self) -> str:
-        """What it lacks, in words."""
+        """Return the lag of this node, in words."""
         return f"{self.lag_records:,} records, for {self.lag_s:.1f} s" if self.lag_records else ""
 
 
@@ -51,7 +51,7 @@ class TableStatus(NamedTuple):
 
 
 def partition_row(kind: str, told: Mapping[str, Value]) -> tuple[str, ...]:
-    """Return what `partitions` tells of one: id, bounds of a range or number of a shard, hosts, size, rows, rate."""
+    """Return an entry of `partitions` as a row: id, bounds of a range or shard number, hosts, size, rows, rate."""
     start, size, rows, rate = (told.get(key) for key in ("start", "bytes", "rows", "rate"))
     first = start if isinstance(start, bytes) else b""
     return (
@@ -65,18 +65,18 @@ def partition_row(kind: str, told: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 def _host(host: Mapping[str, Value]) -> str:
-    """A host, and how far it is where it is not AVAILABLE."""
+    """Return a host, with its state unless it is AVAILABLE."""
     name, state = plain(host.get("node")), plain(host.get("state"))
     return name if state == "AVAILABLE" else f"{name}({state})"
 
 
 def datasets(told: Mapping[str, Value]) -> dict[str, Value]:
-    """What is told of databases that are no tables."""
+    """Return the entries of databases that are no tables."""
     return {name: entry for name, entry in told.items() if map_of(entry).get("kind") not in KINDS}
 
 
 def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
-    """The tables, in order."""
+    """Yield the tables, in order."""
     for name, entry in sorted(maps_of(dict(told)).items()):
         if entry.get("kind") in KINDS:
             holders = tuple(map(_holder, map(map_of, list_of(entry.get("nodes")))))

@@ -1,7 +1,7 @@
-"""Is it well?  What all members say of themselves, merged and judged: a level, the reasons, and what to do.
+"""The verdict: all members' reports about themselves, merged and judged to a level, reasons, and advice.
 
-It is one function of what was said (`judging.judge`), so every node that hears the same members says the same.  The
-page, `status` and its `--wait`, `/readyz?verbose` and the metric show what comes of it, and judge nothing themselves.
+It is one function of the reports (`judging.judge`), so every node that hears the same members reaches the same verdict.
+The page, `status` and its `--wait`, `/readyz?verbose` and the metric show the verdict, and judge nothing themselves.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 WELL: Final = "well"
-ATTENTION: Final = "attention"  # Everything can be read, and somebody should look.
+ATTENTION: Final = "attention"  # Everything can be read, and an operator should look.
 TROUBLE: Final = "trouble"
 LEVELS: Final = (WELL, ATTENTION, TROUBLE)
 
-SERVES: Final = "serves"  # What a database is to serve, it serves, at everybody who answers.
-COMES: Final = "comes"  # Somebody builds it, or can.
-STUCK: Final = "stuck"  # It does not come by itself.
+SERVES: Final = "serves"  # The wanted version of the database serves at every member that answers.
+COMES: Final = "comes"  # A member builds the version, or can.
+STUCK: Final = "stuck"  # The version does not come by itself.
 
-MOST_REASONS: Final = 256  # Told; of the others it is said how many there are.
+MOST_REASONS: Final = 256  # The most reasons sent; further ones are counted.
 
 
 class Said(NamedTuple):
-    """What members said, as one of them heard it."""
+    """The members' reports, as one of them heard them."""
 
-    node: str  # Who asked the others, and was asked itself.
-    members: Mapping[str, str]  # By name the state of each that has not left, as that node knows it.
-    reports: Mapping[str, Mapping[str, Value]]  # By name what each said of itself (`report` on the wire).
-    silent: Mapping[str, str]  # Who was asked and did not answer, and why.
+    node: str  # The node that asked the others, and was asked itself.
+    members: Mapping[str, str]  # By name, the state of each member that has not left, as known to that node.
+    reports: Mapping[str, Mapping[str, Value]]  # By name, each member's report about itself (`report` on the wire).
+    silent: Mapping[str, str]  # Asked members that did not answer, and the cause.
 
 
 class Reason(NamedTuple):
-    """Something to be told."""
+    """A reason for the level."""
 
     level: str
     text: str
-    database: str | None = None  # What it is about, if it is one database.
-    advice: str | None = None  # What to do.
-    is_of_tables: bool = False  # It is about all tables, and no dataset.
+    database: str | None = None  # The database concerned, if it is only one.
+    advice: str | None = None  # An action for the operator.
+    is_of_tables: bool = False  # It concerns all tables, and no dataset.
 
 
 class Coming(NamedTuple):
-    """A version that is to serve and does not yet, at everybody."""
+    """A version that should serve and does not yet at every member."""
 
-    version: str  # Empty: it is not known yet which.
+    version: str  # Empty: the version is not known yet.
     state: str  # COMES or STUCK.
-    done: float | None = None  # Of the slowest that builds it.
+    done: float | None = None  # Progress of the slowest builder.
     remaining_s: float | None = None
     builders: int = 0
-    waits: tuple[str, ...] = ()  # For what, a sentence each.
-    is_first: bool = False  # Nothing of the database can be read before.
+    waits: tuple[str, ...] = ()  # Wait conditions, a sentence each.
+    is_first: bool = False  # Until then no data of the database can be read.
 
     @property
     def name(self) -> str:
-        """The version, in a sentence."""
+        """Return the version's name in a sentence."""
         return f"version {self.version}" if self.version else "a version"
 
     @property
     def progress(self) -> str:
-        """How far the slowest is that builds it; nothing where nobody does."""
+        """Return the progress of the slowest builder; empty if there is none."""
         if self.done is None:
             return ""
         others = f"; {self.builders} nodes build" if self.builders > 1 else ""
@@ -75,25 +75,26 @@ class Coming(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole, as one node heard the members."""
+    """The overall health, as one node heard the members."""
 
     node: str
     level: str
-    text: str  # In a line, which changes only with what is so: it is read aloud.
+    text: str  # One line that changes only with the facts, since it is read aloud.
     reasons: tuple[Reason, ...]  # The most urgent first.
     coming: dict[str, Coming] = field(default_factory=dict)  # By database.
-    databases: int = 0  # How many there are, tables among them.
+    databases: int = 0  # The number of databases, including tables.
     silent: dict[str, str] = field(default_factory=dict)
-    acceptors: dict[str, bool] = field(default_factory=dict)  # Who decides on tables, and whether it answers.
-    certificates: dict[str, int] = field(default_factory=dict)  # Until when those of nodes hold, in seconds since 1970.
+    # The acceptors of the catalogue, with True for each that answers.
+    acceptors: dict[str, bool] = field(default_factory=dict)
+    certificates: dict[str, int] = field(default_factory=dict)  # Expiry of nodes' certificates, in seconds since 1970.
 
     @property
     def advice(self) -> list[str]:
-        """What to do, each thing once, the most urgent first."""
+        """Return the advice without repetitions, the most urgent first."""
         return list(dict.fromkeys(reason.advice for reason in self.reasons if reason.advice is not None))
 
     def about(self, database: str, *, is_table: bool = False) -> Verdict:
-        """Return what concerns one database: what is said of it, and of no other."""
+        """Return the part of the verdict that concerns one database."""
         reasons = tuple(
             reason
             for reason in self.reasons
@@ -105,11 +106,11 @@ class Verdict:
         return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors, self.certificates)
 
     def level_of(self, database: str) -> str:
-        """How well one database is."""
+        """Return the level of one database."""
         return worst(reason.level for reason in self.reasons if reason.database == database)
 
     def to_map(self) -> dict[str, Value]:
-        """Return it as it is told on the wire."""
+        """Encode the verdict for the wire."""
         reasons: list[Value] = [
             {name: told for name, told in reason._asdict().items() if told not in {None, False}}
             for reason in self.reasons[:MOST_REASONS]
@@ -132,7 +133,7 @@ class Verdict:
 
 
 def verdict_of(told: Mapping[str, Value]) -> Verdict:
-    """Read what was told on the wire."""
+    """Decode the verdict from the wire."""
     reasons = [*map(_reason, map(map_of, list_of(told.get("reasons"))))]
     if more := whole_of(told.get("reasons_not_told")):
         reasons.append(Reason(ATTENTION, f"and {more:,} more"))
@@ -168,12 +169,12 @@ def _coming(told: Mapping[str, Value]) -> Coming:
 
 
 def worst(levels: Iterable[str]) -> str:
-    """Return the worst of some levels; of none, that it is well."""
+    """Return the worst of some levels; WELL if there are none."""
     return max(levels, key=LEVELS.index, default=WELL)
 
 
 def headline(reasons: Iterable[Reason], coming: Mapping[str, Coming], about: str, *, is_sure: bool = True) -> str:
-    """Return the whole in a line; what it is about stands behind it.  `is_sure`: everybody has answered."""
+    """Return the verdict in one line that ends in `about`.  `is_sure`: all members have answered."""
     counts = dict.fromkeys(LEVELS, 0)
     for reason in reasons:
         counts[reason.level] += 1

@@ -1,4 +1,4 @@
-"""One version of a database as a node tells it."""
+"""One version of a database, from a node's report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """One version of a database as the node tells it; what it does not tell is None."""
+    """One version of a database in the node's report; unreported values are None."""
 
     database: str
     name: str
     state: str
-    partitions: str | None  # How many are here; of how many, if that is not all.
+    partitions: str | None  # The number of local partitions; with the total, if they are not all.
     records: int | None
     size_bytes: int | None
     done: float | None
@@ -33,14 +33,14 @@ class VersionStatus:
     source_differs: bool
     held: bool
     format: str | None
-    functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
+    functions: tuple[str, ...]  # The grouping function, and those that no key tells apart from it.
     duplicates: int | None
     scrub: str | None
-    kept_for: tuple[str, ...]  # Nodes that may still need it, of one that retires.
+    kept_for: tuple[str, ...]  # For a retiring version, the nodes that may still need it.
 
 
 def versions(told: Mapping[str, Value]) -> Iterator[VersionStatus]:
-    """Every version, databases and versions in order."""
+    """Yield every version, databases and versions in order."""
     for database, entry in sorted(maps_of(dict(told)).items()):
         for name, version in sorted(map_of(entry.get("versions")).items()):
             if isinstance(version, dict):
@@ -89,7 +89,7 @@ def _functions(told: dict[str, Value]) -> tuple[str, ...]:
 
 
 def _scrub(told: dict[str, Value]) -> str | None:
-    """When it was last read back from the disk, and that it is so now."""
+    """Return when the version was last read back from the disk, and whether that runs now."""
     scrub = told.get("scrub")
     if not isinstance(scrub, dict):
         return None
@@ -103,7 +103,7 @@ def _scrub(told: dict[str, Value]) -> str | None:
 
 
 def stray_text(told: dict[str, Value]) -> str:
-    """What voided the function that the files seemed to be made with."""
+    """Describe the stray keys that voided the function of the files."""
     first = map_of(told.get("first_stray"))
     count = whole_of(told.get("strays")) or 1
     offset = whole_of(first.get("offset")) or 0

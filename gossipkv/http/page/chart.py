@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from gossipkv.http.page.history import Interval
 
-WIDTH: Final = KEPT - 1  # Units: a second each, now on the right.
+WIDTH: Final = KEPT - 1  # In units of one second; the present is on the right.
 HEIGHT: Final = 60
 MILLISECOND_US: Final = 1000
 SECOND_US: Final = 1_000_000
-LEAST_TOP: Final = 10.0  # Of an axis of rates: a few requests a second are not to fill it.
+LEAST_TOP: Final = 10.0  # The least top of an axis of rates, so that a few requests a second do not fill it.
 
 
 class Line(NamedTuple):
@@ -42,15 +42,15 @@ class Chart:
     title: str
     lines: tuple[Line, ...]
     ticks: tuple[Tick, ...]
-    since_s: int  # How long it has been looked.
+    since_s: int  # The length of observation.
     words: str
 
 
-Point = tuple[float, float | None]  # When, and what; None: nothing.
+Point = tuple[float, float | None]  # Time and value; None: no value.
 
 
 def rate_chart(intervals: Sequence[Interval]) -> Chart | None:
-    """Requests a second, and errors; None: nothing is known yet."""
+    """Return the chart of requests and errors per second; None: no data yet."""
     if not intervals:
         return None
     points: dict[str, list[Point]] = {
@@ -66,7 +66,7 @@ def rate_chart(intervals: Sequence[Interval]) -> Chart | None:
 
 
 def latency_chart(intervals: Sequence[Interval]) -> Chart | None:
-    """What requests took, on a logarithmic axis; None: nothing is known yet."""
+    """Return the chart of latencies, on a logarithmic axis; None: no data yet."""
     if not intervals:
         return None
     points: dict[str, list[Point]] = {
@@ -105,7 +105,7 @@ def _lines(
 
 
 def path_of(points: Sequence[Point], now_s: float, height: Callable[[float], float]) -> str:
-    """Return a line through the points, broken off where there is none or nobody looked; one alone is a short dash."""
+    """Return a line through the points, broken at gaps in values or time; a single point is a short dash."""
     words, before_s, is_down = [], -math.inf, False
     for at_s, value in points:
         x = WIDTH - (now_s - at_s)
@@ -122,7 +122,7 @@ def path_of(points: Sequence[Point], now_s: float, height: Callable[[float], flo
 
 
 def nice(value: float) -> float:
-    """Smallest number from 1, 2, 5 times a power of ten that is no less; at least 10."""
+    """Return the smallest number from 1, 2, 5 times a power of ten that is no less than `value`; at least 10."""
     if value <= LEAST_TOP:
         return LEAST_TOP
     power = 10.0 ** math.floor(math.log10(value))
@@ -130,12 +130,12 @@ def nice(value: float) -> float:
 
 
 def rate_text(value: float) -> str:
-    """A number of requests a second."""
+    """Return a rate of requests per second as text."""
     return f"{value:,.1f}" if 0 < value < LEAST_TOP and value % 1 else f"{value:,.0f}"
 
 
 def duration_us_text(value: float) -> str:
-    """A short time, to three digits."""
+    """Return a short time as text, to three digits."""
     for unit, size in (("s", SECOND_US), ("ms", MILLISECOND_US)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

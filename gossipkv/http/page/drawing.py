@@ -1,7 +1,7 @@
-"""The letters of a row as shapes, one SVG path for each letter: what differs in colour differs in shape, too.
+"""The letters of a row as shapes, one SVG path for each letter: different colours have different shapes, too.
 
-A row is `HEIGHT` units high, whatever its width.  Up to `FEW_CELLS` cells have a gap between them; beyond that
-neighbours of one letter are one shape where the shape allows it.
+A row is `HEIGHT` units high, whatever its width.  Up to `FEW_CELLS` cells have gaps between them; in longer rows
+adjacent equal letters form one shape if the shape allows it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _baseline(x: int, width: int) -> str:
 
 
 def _split(x: int, width: int) -> str:
-    """A block whose top is cut off: a copy is lacking."""
+    """Draw a block with its top cut off: a copy is lacking."""
     return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v5h-{width}z"
 
 
@@ -65,11 +65,11 @@ def _hourglass(x: int, width: int) -> str:
 
 
 def _frame(x: int, width: int) -> str:
-    """A box with a hole: the inner way round is the other one."""
+    """Draw a box with a hole: its inner path runs the other way round."""
     return f"M{x} 0h{width}v8h-{width}zm2 2v4h{width - 4}v-4z"
 
 
-# Those that may be drawn as one over neighbours, and those that are drawn cell by cell.
+# Shapes that may span adjacent cells, and shapes that are drawn cell by cell.
 _WIDE: Final[dict[str, Callable[[int, int], str]]] = {
     cells.READY: _full,
     cells.PART: _half,
@@ -101,7 +101,7 @@ def shapes(row: str) -> list[Shape]:
 
 
 def heights(values: Sequence[float]) -> str:
-    """Return a row of cells, each as high as its value is beside the highest."""
+    """Return a row of cells, each as high as its value relative to the highest."""
     highest = max(values, default=0.0) or 1.0
     width = STEP - GAP if len(values) <= FEW_CELLS else STEP
     tall = [(cell * STEP, round(HEIGHT * value / highest, 2)) for cell, value in enumerate(values)]

@@ -1,7 +1,7 @@
-"""What a node counted in the last minutes: a sample a second, and what two neighbours say of the time between them.
+"""Counters of a node in the last minutes: one sample a second, and the intervals between neighbours.
 
-A node counts since its start, so all here are differences.  Percentiles come from its histograms' buckets, and are the
-bucket's upper bound.
+A node counts since its start, so all values here are differences.  Percentiles come from its histograms' buckets, and
+are upper bounds of buckets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 KEPT: Final = 301  # Samples: five minutes, one a second.
-LONGEST_S: Final = 5.0  # Between two samples of which something is told: else nobody was looking.
+LONGEST_S: Final = 5.0  # The longest interval that is shown; after longer ones no page was being viewed.
 READS: Final = ("gets", "get_manys", "scans")
 
 
@@ -28,7 +28,7 @@ class Counted(NamedTuple):
 
     total: int
     sum_us: float
-    buckets: tuple[tuple[float, int], ...]  # Upper bound in microseconds, and how many up to it.
+    buckets: tuple[tuple[float, int], ...]  # Upper bounds in microseconds, with cumulative counts.
 
 
 class Sample(NamedTuple):
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What requests took in an interval, in microseconds; None: not known, or there were none."""
+    """Latencies of an interval, in microseconds; None: not known, or no requests."""
 
     p50_us: float | None = None
     p99_us: float | None = None
@@ -52,7 +52,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What happened between two samples."""
+    """The changes between two samples."""
 
     end_s: float
     length_s: float
@@ -64,20 +64,20 @@ class Interval:
 
 @final
 class History:
-    """The samples of one node, as many as are kept."""
+    """The recent samples of one node."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=KEPT)
 
     def add(self, at_s: float, info: Mapping[str, Value]) -> None:
-        """Keep a look at the node; one of another life of it begins anew."""
+        """Keep a sample; after a restart of the node the history begins anew."""
         taken = _sample(at_s, info)
         if self._samples and not _follows(self._samples[-1], taken):
             self._samples.clear()
         self._samples.append(taken)
 
     def intervals(self) -> list[Interval]:
-        """What happened between neighbours, the oldest first; times in which nobody looked are left out."""
+        """Return the intervals between adjacent samples, the oldest first, without long gaps."""
         samples = list(self._samples)
         pairs = pairwise(samples)
         return [_interval(one, two) for one, two in pairs if 0 < two.at_s - one.at_s <= LONGEST_S]
@@ -134,7 +134,7 @@ def _latency(one: Counted, two: Counted) -> Latency:
 
 
 def _percentile(grown: Sequence[tuple[float, int]], part: float) -> float | None:
-    """Upper bound of the bucket in which that part of the requests is reached."""
+    """Return the upper bound of the bucket that reaches this part of the requests."""
     if not grown or grown[-1][1] <= 0:
         return None
     wanted = part * grown[-1][1]

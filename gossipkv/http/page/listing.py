@@ -1,4 +1,4 @@
-"""Tables of a page: databases with their versions, and members, a row each."""
+"""Tables of a page: databases with their versions, and members, one row each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
-MOST_ROWS: Final = 256  # Of nodes or members: those that are well come last, and what is beyond is counted.
+MOST_ROWS: Final = 256  # The most rows of nodes or members: healthy ones come last, and further ones are counted.
 STATES: Final = ("silent", "dead", "suspect", "alive", "left")
 
 
@@ -34,12 +34,12 @@ class DrawnRow:
     name: str
     state: str
     shapes: tuple[Shape, ...]
-    counts: tuple[tuple[str, int], ...]  # What, and how many partitions.
+    counts: tuple[tuple[str, int], ...]  # Names of letters, and the number of their partitions.
     words: str
 
 
 class Profile(NamedTuple):
-    """How something differs from range to range, drawn below a map."""
+    """A property that differs between ranges, drawn below a map."""
 
     name: str
     path: str
@@ -54,11 +54,11 @@ class DrawnMap:
     cells: int
     band: int
     width: int
-    legend: tuple[tuple[str, str, tuple[Shape, ...]], ...]  # Letter, name, how it looks.
+    legend: tuple[tuple[str, str, tuple[Shape, ...]], ...]  # Letter, name, appearance.
     together: DrawnRow
     rows: tuple[DrawnRow, ...]
     rows_left_out: int
-    ticks: tuple[int, ...]  # Partitions that are named below it.
+    ticks: tuple[int, ...]  # Partition numbers shown below the map.
     profiles: tuple[Profile, ...] = ()
 
 
@@ -69,10 +69,10 @@ class VersionRow:
     name: str
     state: str
     held: bool
-    partitions: str  # How many it has, and how many have owners.
+    partitions: str  # The number of partitions, and of those with owners.
     records: str
     size: str
-    done: float | None  # Of the slowest that builds it.
+    done: float | None  # Progress of the slowest builder.
     progress: str
     remarks: str
     obstacles: tuple[str, ...]
@@ -87,13 +87,13 @@ class DatabaseRow:
     """One database."""
 
     name: str
-    level: str  # How well it is: well, attention, trouble.
+    level: str  # Its health: well, attention, trouble.
     versions: tuple[VersionRow, ...]
-    is_placed_elsewhere: bool  # There is a map, for which there was no room: it is on the database's own page.
+    is_placed_elsewhere: bool  # Its map did not fit, and is on the database's own page.
 
     @property
     def placed(self) -> tuple[VersionRow, ...]:
-        """Versions of which a map is drawn."""
+        """Return the versions with a map."""
         return tuple(version for version in self.versions if version.placement is not None)
 
 
@@ -104,14 +104,14 @@ class MemberRow:
     name: str
     state: str
     address: str
-    is_asked: bool  # The node that told all this.
+    is_asked: bool  # The node that reported all this.
     epoch: str
     incarnation: str
     remark: str
 
 
 def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
-    """Return every database; maps of those that are in trouble first, as long as their rows fit into `most_drawn`."""
+    """Return every database; maps of those in trouble come first, as far as their rows fit into `most_drawn`."""
     awaited = {(name, each.version) for name, each in survey.verdict.coming.items()}
     by_database: dict[str, list[VersionStatus]] = {name: [] for name in sorted(datasets(survey.status), key=in_order)}
     for version in versions(survey.status):
@@ -138,7 +138,7 @@ def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
 
 
 def _maps(survey: Survey, awaited: set[tuple[str, str]]) -> list[tuple[tuple[str, str], PlacementMap]]:
-    """Make the maps of what serves and of what is to serve."""
+    """Make the maps of active and awaited versions."""
     found = []
     for database, entry in maps_of(dict(survey.status)).items():
         nodes = [(str(node.get("node")), str(node.get("state"))) for node in map(map_of, list_of(entry.get("nodes")))]
@@ -155,7 +155,7 @@ def _trouble(made: PlacementMap) -> int:
 
 
 def draw(made: PlacementMap) -> DrawnMap:
-    """Return a map as shapes; of very many nodes those that are not just ready and alive first."""
+    """Return a map as shapes; of very many nodes, those with deviations come first."""
     rows = made.rows
     if len(rows) > MOST_ROWS:
         rows = tuple(sorted(rows, key=lambda row: row.state == "alive" and not row.counts.keys() - {"r"})[:MOST_ROWS])
@@ -164,7 +164,7 @@ def draw(made: PlacementMap) -> DrawnMap:
         made.partitions,
         made.cells,
         made.band,
-        made.cells * STEP - (GAP if made.cells <= FEW_CELLS else 0),  # No gap behind the last.
+        made.cells * STEP - (GAP if made.cells <= FEW_CELLS else 0),  # There is no gap behind the last cell.
         tuple((letter, NAMES[letter], tuple(shapes(letter))) for letter in made.letters),
         _drawn_row(made.together),
         tuple(map(_drawn_row, rows)),
@@ -181,7 +181,7 @@ def _drawn_row(row: Row) -> DrawnRow:
 def _version_row(survey: Survey, version: VersionStatus, placement: DrawnMap | None) -> VersionRow:
     told = map_of(maps_of(map_of(survey.status[version.database]).get("versions")).get(version.name))
     coming = survey.verdict.coming.get(version.database)
-    if coming is None or coming.version != version.name:  # It may be built here all the same: a further copy.
+    if coming is None or coming.version != version.name:  # The version may be built here as a further copy.
         coming = Coming(version.name, COMES, version.done, version.remaining_s, 1)
     return VersionRow(
         version.name,
@@ -217,7 +217,7 @@ def _source(told: Mapping[str, Value]) -> str:
 
 
 def member_rows(survey: Survey) -> tuple[list[MemberRow], int]:
-    """Return the members, those that are not well first, and how many more there are."""
+    """Return the members, unhealthy ones first, and the number of omitted ones."""
     rows = [_member_row(survey, member) for member in survey.members]
     rows.sort(key=lambda row: (_rank(row.state), in_order(row.name)))
     return rows[:MOST_ROWS], len(rows[MOST_ROWS:])
@@ -244,7 +244,7 @@ def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
 
 
 def drawn_table(survey: Survey) -> DrawnMap | None:
-    """Draw who holds which partition of the table that a survey is about alone; None: its map is not known."""
+    """Draw the placement of the survey's only table; None: its map is not known."""
     states = {str(member.get("node")): str(member.get("state")) for member in survey.members}
     made = table_map(survey.assigned, states)
     if made is None:
@@ -259,7 +259,7 @@ def drawn_table(survey: Survey) -> DrawnMap | None:
 def _profile(
     name: str, ranges: Sequence[Mapping[str, Value]], key: str, most: str, text: Callable[[float], str]
 ) -> Profile | None:
-    """Draw one, where anybody says anything; of a band its highest."""
+    """Draw a profile, if any value is reported; a band shows its highest."""
     said = [number_of(one.get(key)) for one in ranges]
     if all(value is None for value in said):
         return None

@@ -1,7 +1,7 @@
-"""A request for a page, and its answer; and the sampler that counts while somebody looks.
+"""Requests for pages and their answers; and the sampler, which runs while a page is viewed.
 
-What is asked for a page is shared by all who look at it at the same time, and kept for half a second.  Whatever goes
-wrong here is one answer, or one sample less: nothing that a page meets ends the process that it stands in.
+Simultaneous viewers share one survey, which is kept for half a second.  An error here costs one answer, or one sample:
+no error of a page ends the process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from gossipkv.http.page.survey import Survey
 
 SAMPLE_S: Final = 1.0
-REPLACED: Final = "\N{REPLACEMENT CHARACTER}"  # What stands for bytes that are no text.
-LOOKED_S: Final = 60.0  # Since somebody looked: so long it is sampled.
-FRESH_S: Final = 0.5  # What was asked for one is given to others.
-MOST_SURVEYS: Final = 8  # Kept of different databases.
+REPLACED: Final = "\N{REPLACEMENT CHARACTER}"  # It replaces bytes that are no text.
+LOOKED_S: Final = 60.0  # Sampling continues for this long after the last view.
+FRESH_S: Final = 0.5  # A survey is shared for this long.
+MOST_SURVEYS: Final = 8  # The most surveys kept, of different databases.
 
 _HEADERS: Final = [
     (b"Content-Type", b"text/html; charset=utf-8"),
@@ -51,16 +51,16 @@ _log = Log("gossipkv.http")
 
 @contextlib.contextmanager
 def contained(where: str) -> Iterator[None]:
-    """Let our own errors pass, and log whatever else the block raises.
+    """Let our own errors pass, and log all other exceptions of the block.
 
     Raises:
-        Internal: in the place of what was logged, with the id that it was logged under.
+        Internal: in place of a logged exception, with its id in the log.
     """
     try:
         yield
     except GossipKVError:
         raise
-    except Exception as error:  # Whatever it is, it ends one answer, and not the process.
+    except Exception as error:  # Any exception ends one answer, and not the process.
         incident = uuid.uuid4().hex[:16]
         _log.error("page_failed", page=where, id=incident, exc_info=error)
         message = f"a defect in the page; the log has the traceback under {incident}"
@@ -69,7 +69,7 @@ def contained(where: str) -> Iterator[None]:
 
 @final
 class Pages:
-    """The pages in front of one node, which `ask` asks; `reach` connects to members."""
+    """The pages in front of one node, which `ask` calls."""
 
     def __init__(self, ask: Asker, *, now_s: Callable[[], float] = time.time) -> None:
         self._ask = ask
@@ -78,10 +78,10 @@ class Pages:
         self._looked_s = 0.0
         self._looked = trio.Event()
         self._asking = trio.Lock()
-        self._surveys: dict[str | None, tuple[float, Survey]] = {}  # With when each was taken.
+        self._surveys: dict[str | None, tuple[float, Survey]] = {}  # With the time of each survey.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sample the node once a second while somebody looks, until cancelled."""
+        """Sample the node once a second while pages are viewed, until cancelled."""
         task_status.started()
         while True:
             await self._looked.wait()
@@ -99,12 +99,12 @@ class Pages:
         return await self._answer(request, name)
 
     def asset(self, name: str, request: Request) -> Answer | None:
-        """Answer a request for `/static/<name>`; None: there is none."""
+        """Answer a request for `/static/<name>`; None if there is no such asset."""
         return rendering.asset(name, request)
 
     async def _sample(self) -> None:
         with contextlib.suppress(GossipKVError), contained("sampler"):
-            # No answer is a gap: the page itself says that the node does not answer.
+            # A missing answer leaves a gap; the page itself reports that the node does not answer.
             info = await self._ask.call("info", timeout_ms=NODE_MS)
             self._history.add(trio.current_time(), map_of(info))
 
@@ -127,13 +127,13 @@ class Pages:
     async def _page(self, database: str | None, asked_for: bytes) -> Answer:
         survey, intervals = await self._survey(database), self._history.intervals()
         asked, found = await self._look_up(database, asked_for)
-        # Of a hundred nodes it takes tens of milliseconds, in which others are to be answered.
+        # For a hundred nodes this takes tens of milliseconds, which must not delay other requests.
         shown = partial(view, survey, intervals, database, asked, found)
         body = await trio.to_thread.run_sync(lambda: rendering.page(shown()))
         return Answer(200, [*_HEADERS], body)
 
     async def _look_up(self, database: str | None, asked_for: bytes) -> tuple[Asked, Found | None]:
-        """What the form of the page asks for, and what is found; nothing where it asks for nothing."""
+        """Return the request of the page's form and its result; None without a request."""
         options = target.parse(asked_for).options
         asked = Asked(database or options.get("database", ""), options.get("key", ""), options.get("as") == "hex")
         if "key" not in options or not asked.database:
@@ -147,7 +147,6 @@ class Pages:
         return asked, await look_up(self._ask, asked.database, key)
 
     async def _survey(self, database: str | None) -> Survey:
-        """Return what somebody has just asked, else ask."""
         async with self._asking:
             now_s = trio.current_time()
             fresh = {name: kept for name, kept in self._surveys.items() if now_s - kept[0] < FRESH_S}
@@ -160,7 +159,7 @@ class Pages:
 
 
 def wants_json(accept: bytes) -> bool:
-    """Whether a client that accepts this would rather have JSON than HTML."""
+    """True if a client with this `Accept` prefers JSON to HTML."""
     quality = {"application/json": 0.0, "text/html": 0.0}
     for part in accept.decode("latin-1").lower().split(","):
         kind, *parameters = (word.strip() for word in part.split(";"))
@@ -181,7 +180,7 @@ def _quality(parameters: list[str]) -> float:
 
 
 def failure(error: GossipKVError) -> Answer:
-    """Return a page that says what is wrong."""
+    """Return a page that reports an error."""
     status = STATUS_BY_CODE.get(error.code, 500)
     title = "No such database" if error.code == "UNKNOWN_DATABASE" else "The node does not answer"
     if status == STATUS_BY_CODE["INTERNAL"]:

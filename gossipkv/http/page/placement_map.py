@@ -1,7 +1,7 @@
-"""Who has which partition of a version or a table: a row for each node, a cell for each partition, a letter in it.
+"""The nodes of each partition of a version or a table: a row per node, a cell per partition, a letter in each cell.
 
-Above 256 partitions a cell is a band of neighbours, and has the letter of the worst of them.  The first row is of all
-nodes together; there a partition is missing if no live node has it ready.
+Above 256 partitions a cell is a band of adjacent ones, with the letter of the worst.  The first row combines all nodes;
+there a partition is missing if no live node has it ready.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MOST_CELLS: Final = 256
-MOST_PARTITIONS: Final = 65_536  # A version has no more; who says so is not believed.
-FEW_RUNS: Final = 8  # Of partitions in the words of a row.
+MOST_PARTITIONS: Final = 65_536  # A version has no more; larger numbers are not believed.
+FEW_RUNS: Final = 8  # The most runs of partitions in the words of a row.
 
 NOTHING: Final = "."
 READY: Final = "r"
-PART: Final = "p"  # Of a band: some are ready, the others are not here.
+PART: Final = "p"  # In a band: some partitions are ready, the others are not here.
 FEW: Final = "u"
 BUILDING: Final = "b"
 PROPOSED: Final = "w"
@@ -52,7 +52,7 @@ OF_STATES: Final = {"AVAILABLE": READY, "LEAVING": LEAVING, "INITIALIZING": LOAD
 
 
 class Assigned(NamedTuple):
-    """A node that holds a partition of a table, or is to."""
+    """A node that holds a partition of a table, or will."""
 
     node: str
     slot: int
@@ -71,10 +71,10 @@ class Row:
     """One node, or all of them together."""
 
     name: str
-    state: str  # As members are known; nothing in the row of all.
+    state: str  # The member's state; empty in the row of all nodes.
     cells: str
     counts: dict[str, int]  # Partitions by letter.
-    words: str  # What the cells show, for who does not see them.
+    words: str  # The content of the cells in words, for screen readers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +82,26 @@ class PlacementMap:
     """The rows of one version."""
 
     partitions: int
-    band: int  # Partitions in a cell, at most.
+    band: int  # The most partitions in a cell.
     together: Row
     rows: tuple[Row, ...]
 
     @property
     def cells(self) -> int:
-        """How many cells a row has."""
+        """Return the number of cells in a row."""
         return len(self.together.cells)
 
     @property
     def letters(self) -> str:
-        """Which letters stand anywhere, in the order of the legend."""
+        """Return the letters that occur, in the order of the legend."""
         found = set(self.together.cells).union(*(row.cells for row in self.rows))
         return "".join(letter for letter in NAMES if letter in found)
 
 
 def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]) -> PlacementMap | None:
-    """Return the map of a version as `status` tells it with `bitmaps`; None: nobody has said anything of it.
+    """Return the map of a version from `status` with `bitmaps`; None: it has no statements.
 
-    `nodes`: name and state of everybody who is to have a row, whether or not they hold anything.
+    `nodes`: name and state of each node that gets a row, even without partitions.
     """
     count = whole_of(version.get("partition_count"))
     if count is None or not 0 < count <= MOST_PARTITIONS:
@@ -109,14 +109,14 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     missing, few = (partitions_of(version.get(name), count) for name in ("missing", "under_replicated"))
     owners = [map_of(each) for each in list_of(version.get("owners"))]
     if len({*dict(nodes), *(str(owner.get("node")) for owner in owners)}) == 1:
-        few = PartitionSet.empty(count)  # As in words: who is alone has as many copies as there can be.
+        few = PartitionSet.empty(count)  # A single node holds as many copies as possible, as in the verdict.
     disputed, disputed_by = _disputes(version, count)
     builds = [partitions_of(owner.get("building"), count) for owner in owners]
     built = PartitionSet.empty(count)
     for owner, building in zip(owners, builds, strict=True):
         if owner.get("state") != "dead":
             built |= building
-    few -= built  # Of these a further copy is on its way: the row of who builds it shows that.
+    few -= built  # A further copy is being built, as the builder's row shows.
     states, layers = dict(nodes), {}
     for owner, building in zip(owners, builds, strict=True):
         name, state = str(owner.get("node")), str(owner.get("state"))
@@ -133,7 +133,7 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
             Layer(READY, ready - few - mine),
         ]
     ready = PartitionSet.whole(count) - missing
-    together = [  # What is still being built can be read nowhere, which is worse than files that differ.
+    together = [  # A partition still being built cannot be read, which is worse than files that differ.
         Layer(MISSING, missing - built),
         Layer(BUILDING, missing & built),
         Layer(DISPUTED, disputed - missing),
@@ -146,9 +146,9 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
 
 
 def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str]) -> PlacementMap | None:
-    """Return the map of a table, of whose partitions each is assigned so; `states`: of members, by name.
+    """Return the map of a table from its assigned partitions; `states`: of members, by name.
 
-    A slot is there with an AVAILABLE host that lives; one that is LEAVING answers until all that it has is there.
+    A slot is present with an AVAILABLE live host; a LEAVING host answers until its successor has everything.
     """
     count = len(partitions)
     if not 0 < count <= MOST_PARTITIONS:
@@ -172,19 +172,19 @@ def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str
 
 
 def _layers(count: int, found: Mapping[str, Sequence[int]]) -> list[Layer]:
-    """Layers of so many partitions, the worst first."""
+    """Return layers of `count` partitions, the worst first."""
     worst_first = (MISSING, GONE, FEW, PROPOSED, LOADING, LEAVING, READY)
     return [Layer(letter, PartitionSet.of(count, found.get(letter, ()))) for letter in worst_first]
 
 
 def bands_of(partitions: int) -> list[tuple[int, int]]:
-    """First partition of each cell, and the one behind its last; only the last cell may have fewer than the others."""
+    """Return the bounds of each cell; only the last cell may have fewer partitions than the others."""
     band = -(-partitions // MOST_CELLS)
     return [(first, min(first + band, partitions)) for first in range(0, partitions, band)]
 
 
 def in_order(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key: `n2` comes before `n10`."""
+    """Return a sort key that puts `n2` before `n10`."""
     return tuple(
         (0, int(word), "") if word.isdecimal() else (1, 0, word)
         for word in re.split(r"([0-9]{1,18})", name.casefold())
@@ -193,7 +193,7 @@ def in_order(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _disputes(version: Mapping[str, Value], count: int) -> tuple[PartitionSet, dict[str, PartitionSet]]:
-    """Partitions whose owners' files differ, in all and by owner."""
+    """Return the partitions whose owners' files differ, in total and by owner."""
     disputed, by_owner = PartitionSet.empty(count), dict[str, PartitionSet]()
     for dispute in map(map_of, list_of(version.get("disputes"))):
         partitions = partitions_of(dispute.get("partitions"), count)
@@ -204,7 +204,7 @@ def _disputes(version: Mapping[str, Value], count: int) -> tuple[PartitionSet, d
 
 
 def _row(name: str, state: str, layers: Sequence[Layer], bands: Sequence[tuple[int, int]]) -> Row:
-    """Make a row of its layers, the worst first."""
+    """Make a row from its layers, the worst first."""
     there = [layer for layer in layers if layer.partitions]
     drawn = [(layer.letter, _digits(layer.partitions)) for layer in there]
     cells = "".join(_cell(drawn, first, end) for first, end in bands)
@@ -226,7 +226,7 @@ def _cell(drawn: Sequence[tuple[str, str]], first: int, end: int) -> str:
 
 
 def _digits(some: PartitionSet) -> str:
-    """A character for each partition, the first first."""
+    """Return one character for each partition, in order."""
     return f"{some.bits:0{some.partitions}b}"[::-1]
 
 

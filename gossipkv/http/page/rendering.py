@@ -1,7 +1,7 @@
-"""Pages as bytes, with the style, the script and the icon that they need, and the headers of all of them.
+"""Pages as bytes, with their style, script and icon, and the headers of all pages.
 
-Every name is escaped in the templates: what nodes tell may be anything.  Nothing is loaded from elsewhere and nothing
-runs that is written into a page: the policy says so to the browser.
+The templates escape every name, since nodes may report anything.  The policy forbids the browser to load from
+elsewhere, and to run scripts written into a page.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _TAGS: Final = {name: f'"{hashlib.sha256(body).hexdigest()[:16]}"'.encode() for 
 
 
 def asset(name: str, request: Request | None = None) -> Answer | None:
-    """Return an asset, or 304 where `request` has its tag already; None: there is none of that name."""
+    """Return an asset, or 304 if `request` has its tag already; None if there is no such asset."""
     if name not in _BODIES:
         return None
     headers = [
         (b"Content-Type", TYPES[name]),
-        (b"Cache-Control", b"public, max-age=60, must-revalidate"),  # An upgrade is seen within a minute.
+        (b"Cache-Control", b"public, max-age=60, must-revalidate"),  # An upgrade is visible within a minute.
         (b"ETag", _TAGS[name]),
         *GUARDS,
     ]
@@ -57,14 +57,14 @@ def asset(name: str, request: Request | None = None) -> Answer | None:
 
 
 def _quoted(name: str) -> str:
-    """A name as one segment of a path."""
+    """Quote a name as one segment of a path."""
     return quote(name, safe="", errors="backslashreplace")
 
 
 def _with_code(line: str) -> Markup:
-    """A sentence, escaped, in which what stands in backticks is code."""
+    """Return a sentence, escaped, with its parts in backticks as code."""
     parts = line.split("`")
-    if len(parts) % 2 == 0:  # One that nobody closes.
+    if len(parts) % 2 == 0:  # A backtick is not closed.
         return escape(line)
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts))
@@ -88,10 +88,10 @@ def page(view: View) -> bytes:
 
 
 def failure(status: int, title: str, message: str) -> bytes:
-    """Return a page that says why there is none; its script goes on asking."""
+    """Return a page that reports an error; its script keeps asking."""
     return _render("failure.html", status=status, title=title, message=message)
 
 
 def _render(template: str, **values: object) -> bytes:
-    # A path of a source may be any bytes; what UTF-8 cannot say is shown by its escape.
+    # A path of a source may be any bytes; bytes that are no UTF-8 are shown as escapes.
     return _ENVIRONMENT.get_template(template).render(**values).encode("utf-8", "backslashreplace")

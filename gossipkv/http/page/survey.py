@@ -1,4 +1,4 @@
-"""What is asked for a page: of the node what it knows, and its verdict, for which it asks the members itself."""
+"""The survey for a page: the node's knowledge, and its verdict, for which it asks the members itself."""
 
 from __future__ import annotations
 
@@ -21,41 +21,42 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
-NODE_MS: Final = 3000  # For what the node itself is asked.
-AT_ONCE: Final = 8  # Questions to one node: others ask it, too.
+NODE_MS: Final = 3000  # Timeout of questions to the node.
+AT_ONCE: Final = 8  # Parallel questions to one node, which also serves others.
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was told at one moment."""
+    """The reports of one moment."""
 
-    taken_s: float  # Since 1970.
+    taken_s: float  # Seconds since 1970.
     info: dict[str, Value]
     members: list[dict[str, Value]]
     status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
     verdict: Verdict
-    assigned: list[list[Assigned]] = field(default_factory=list)  # Of a table that it is about alone, by partition.
-    ranges: list[dict[str, Value]] = field(default_factory=list)  # Likewise, as `partitions` tells them.
+    assigned: list[list[Assigned]] = field(default_factory=list)  # By partition, if the survey is about one table.
+    # The entries of `partitions`, if the survey is about one range table.
+    ranges: list[dict[str, Value]] = field(default_factory=list)
 
     @property
     def node(self) -> str:
-        """Name of the node that was asked."""
+        """Return the name of the asked node."""
         return str(self.info.get("node"))
 
 
 class Found(NamedTuple):
-    """What is under a key, and who said so."""
+    """The value of a key, and the node that answered."""
 
     database: str
     key: bytes
     value: bytes | None  # None: there is no such key, or an error.
-    version: str  # Of a dataset; nothing of a table.
+    version: str  # The version of a dataset; empty for a table.
     node: str
     error: str = ""
 
 
 async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> Survey:
-    """Ask the node, of one database or of all.
+    """Ask the node, about one database or about all.
 
     Raises:
         GossipKVError: the node did not answer, or does not know the database.
@@ -75,7 +76,7 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
-    """Return what `status` says of one database or of all; each is asked for alone, so that any number is answered.
+    """Return the `status` of one database or of all; databases are asked for separately, so that any number fits.
 
     Raises:
         GossipKVError: the node did not answer, or does not know the database.
@@ -89,7 +90,7 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
     answers = await together(
         [partial(ask.call, "status", {"database": name, **more}, timeout_ms=NODE_MS) for name in names]
     )
-    if database is None:  # One may have gone since they were listed.
+    if database is None:  # A database may have gone since the listing.
         answers = [{} if isinstance(each, UnknownDatabase) else each for each in answers]
     _raise_first(answers)
     return {name: entry for each in answers for name, entry in map_of(_value(each)).items()}
@@ -98,9 +99,9 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
 async def partitions_of(
     ask: Asker, table: str, *, is_range: bool = False
 ) -> tuple[list[list[Assigned]], list[dict[str, Value]]]:
-    """Return to whom each partition of a table is assigned, in their order, and of ranges what is told of each.
+    """Return the assignments of each partition of a table, in order, and for range tables their entries.
 
-    Nothing where its map is not known yet.
+    Both are empty if the map is not known yet.
     """
     method, hosts = ("partitions", "hosts") if is_range else ("partition_map", "assignments")
     assigned: list[list[Assigned]] = []
@@ -124,7 +125,7 @@ async def partitions_of(
 
 
 async def look_up(ask: Asker, database: str, key: bytes) -> Found:
-    """Read a key as anybody would, and who answered."""
+    """Read a key as a client would, with the node that answered."""
     try:
         answer = list_of(await ask.call("get", database, key, {"explain": True}, timeout_ms=NODE_MS))
     except GossipKVError as error:
@@ -139,7 +140,7 @@ async def look_up(ask: Asker, database: str, key: bytes) -> Found:
 async def together(
     asks: Sequence[Callable[[], Awaitable[Value]]], *, at_once: int = AT_ONCE
 ) -> list[Value | GossipKVError]:
-    """Return the answers, and in the place of each that there was none the error."""
+    """Return the answers in order, or the errors in their places."""
     answers: list[Value | GossipKVError] = [None] * len(asks)
     turns = trio.CapacityLimiter(max(1, at_once))
 

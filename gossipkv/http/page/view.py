@@ -1,4 +1,4 @@
-"""What the templates need for a page: everything decided, nothing escaped."""
+"""The input of the templates: everything decided, nothing escaped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Verdict
 
 MOST_SHOWN: Final = 2048  # Bytes of a value.
-MOST_DRAWN: Final = 128  # Rows of maps on the overview: what is beyond is on the database's own page.
+MOST_DRAWN: Final = 128  # Rows of maps on the overview; further maps are on the databases' own pages.
 
 
 class Asked(NamedTuple):
-    """What somebody looks up, as the form has it."""
+    """A lookup, as entered in the form."""
 
     database: str
     key: str
@@ -37,9 +37,9 @@ NOTHING: Final = Asked("", "", is_hex=False)
 
 
 class Answer(NamedTuple):
-    """What was found under a key, in words."""
+    """The result of a lookup, in words."""
 
-    value: str  # As text where it is that, else in hexadecimal digits.
+    value: str  # Text, or hexadecimal digits if it is no text.
     size: str
     note: str
 
@@ -54,14 +54,14 @@ class View:
     version: str
     up: str
     taken: str
-    database: str | None  # The one that it is about.
+    database: str | None  # The database that the page is about.
     verdict: Verdict
     asked: Asked
     answer: Answer | None
     databases: tuple[DatabaseRow, ...]
     tables: tuple[TableStatus, ...]
     table_map: DrawnMap | None
-    ranges: tuple[tuple[str, ...], ...]  # A row each, of the first of them.
+    ranges: tuple[tuple[str, ...], ...]  # One row for each of the first ranges.
     members: tuple[MemberRow, ...]
     members_left_out: int
     charts: tuple[Chart, ...]
@@ -74,7 +74,7 @@ def view(
     asked: Asked = NOTHING,
     found: Found | None = None,
 ) -> View:
-    """Return the overview, or the page of one database, which `survey` is about alone; with what was looked up."""
+    """Return the overview, or the page of the only database of `survey`, with the result of a lookup."""
     members, left_out = member_rows(survey)
     cluster = plain(survey.info.get("cluster"))
     charts = (rate_chart(intervals), latency_chart(intervals))

@@ -1,4 +1,4 @@
-"""What is to be said of one dataset, from what each member says of it."""
+"""Reasons about one dataset, from all members' reports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gossipkv.status.judging.merging import Entry
     from gossipkv.wire.rpc import Value
 
-MOST_BUILDERS: Final = 8  # Named one by one; of the others there is the number.
+MOST_BUILDERS: Final = 8  # Builders named individually; the others are counted.
 CONTENTS: Final = frozenset(("conflicts", "disputes", "unpublished"))
-DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
+DIGEST_DIGITS: Final = 8  # Digits of a digest in a line: enough to tell two apart.
 
 
 class Building(NamedTuple):
@@ -31,13 +31,13 @@ class Building(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How far it is."""
+        """Return the progress in words."""
         return done_text(self.done, self.remaining_s)
 
 
 @final
 class Dataset:
-    """One dataset, as members say it."""
+    """One dataset in the members' reports."""
 
     def __init__(
         self,
@@ -47,20 +47,23 @@ class Dataset:
         able: frozenset[str],
         dead: frozenset[str],
     ) -> None:
-        """`entries` by member; `shared`: whose word of others counts; `able`: who may build; `dead`: who is."""
+        """Create it from the `entries` by member.
+
+        `shared`: members whose statements about others count; `able`: members that can build; `dead`: dead members.
+        """
         self.name = name
         self._entries = entries
         self._shared = shared
         self._able = able
         self._dead = dead
-        self._told: dict[str, dict[str, dict[str, Value]]] = {}  # What is said of versions: by version, then by member.
+        self._told: dict[str, dict[str, dict[str, Value]]] = {}  # Reports on versions: by version, then by member.
         for node, entry in entries.items():
             for version, told in map_of(entry.get("versions")).items():
                 if isinstance(told, dict) and told:
                     self._told.setdefault(version, {})[node] = told
 
     def coming(self) -> Coming | None:
-        """Return the version that is to serve and does not yet at somebody; None: what is to serve serves."""
+        """Return the version that should serve and does not yet at every member; None: there is none."""
         awaited = [plain(entry["awaits"]) for entry in self._entries.values() if entry.get("awaits") is not None]
         if not awaited:
             return None
@@ -73,7 +76,7 @@ class Dataset:
         return Coming(version, state, done, remaining_s, len(building), waits, is_first)
 
     def _builders(self, version: str) -> list[Building]:
-        """Return who builds a version, as each says itself, the slowest first."""
+        """Return the builders of a version, by their own reports, the slowest first."""
         found = []
         for name, told in self._said(version).items():
             if told.get("state") == "BUILDING":
@@ -83,7 +86,7 @@ class Dataset:
         return sorted(found, key=lambda each: (each.done, each.name))
 
     def reasons(self, coming: Coming | None) -> Iterator[Reason]:
-        """Yield what is to be told of it."""
+        """Yield all reasons about the dataset."""
         for level, text, advice in self._all(coming):
             yield Reason(level, f"{self.name}{text}", self.name, advice)
 
@@ -104,7 +107,7 @@ class Dataset:
                 yield WELL, f" is held on {hold} at {some_text(nodes)}: {release}", None
 
     def _unread(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
-        """Whether nothing of it can be read, since no version is active anywhere."""
+        """Yield a reason if no version is active anywhere, so that nothing can be read."""
         if any(entry.get("active") is not None for entry in self._entries.values()):
             return
         if coming is None:
@@ -117,7 +120,7 @@ class Dataset:
             yield ATTENTION, f" cannot be read yet: {coming.name} {how}", None
 
     def _lost(self) -> Iterator[tuple[str, str, str | None]]:
-        """Partitions of the active version that nobody has, or too few."""
+        """Yield the partitions of the active version with no owner, or too few."""
         worst, few = self._most("missing"), self._most("under_replicated")
         if worst is not None:
             version, told = worst
@@ -140,7 +143,7 @@ class Dataset:
             yield self._few(*few)
 
     def _few(self, version: str, told: Entry) -> tuple[str, str, str | None]:
-        """Say whether further copies are on their way, or lacking."""
+        """Return a reason that further copies are on their way, or lacking."""
         some, building = map_of(told.get("under_replicated")), self._builders(version)
         few = f"on fewer than {plain(told.get('replication'))} live nodes"
         for_ms, patience_ms = whole_of(told.get("switched_ms")), whole_of(told.get("reassign_after_ms")) or 0
@@ -155,7 +158,6 @@ class Dataset:
         return WELL if is_young else ATTENTION, text, None
 
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
-        """What is wrong with one version, or noteworthy."""
         is_awaited = coming is not None and coming.version == version
         comes = is_awaited and coming is not None and coming.state == COMES
         is_over = self._is_over(version)
@@ -182,7 +184,7 @@ class Dataset:
             yield WELL, f"{stray}{at(some, self._entries)}", None
 
     def _contents(self, version: str) -> Iterator[tuple[str, str, str | None]]:
-        """Where files by one name differ, and what others do not learn of."""
+        """Yield differing files of one name, and unpublished statements."""
         one_name = (
             f"Let all nodes see the same files of {self.name} {version}, "
             "and give other contents another version's name."
@@ -199,7 +201,7 @@ class Dataset:
             yield TROUBLE, text, advice
 
     def _differing(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
-        """Which version is active where, if it is not the same everywhere."""
+        """Yield the active versions by node, if they differ."""
         places: dict[str, list[Value]] = {}
         for node, entry in self._entries.items():
             places.setdefault("none" if entry.get("active") is None else plain(entry["active"]), []).append(node)
@@ -213,7 +215,7 @@ class Dataset:
             None,
         )
 
-    # What a version waits for
+    # Wait conditions of a version
 
     def _waits(self, version: str, building: list[Building]) -> Iterator[str]:
         said = self._said(version)
@@ -231,9 +233,9 @@ class Dataset:
             yield f"{some_text(nodes)} {'waits' if len(nodes) == 1 else 'wait'} for {why}"
 
     def _failed(self, version: str) -> list[tuple[str, list[Value], str | None, bool]]:
-        """Why nodes cannot build a version, the file at the source that is to blame, and whether it may change yet.
+        """Return why nodes cannot build a version, the file at fault, and whether that file may still change.
 
-        A file that changes is one cause, whatever each node has seen of it.
+        A changing file is one cause, whatever state of it each node has seen.
         """
         found: dict[str, tuple[str, list[Value], str | None, bool]] = {}
         for node, told in self._said(version).items():
@@ -246,7 +248,7 @@ class Dataset:
         return list(found.values())
 
     def _is_stuck(self, version: str) -> bool:
-        """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
+        """True if a member cannot build it, and no other can: a file at the source is the same for all members."""
         said, failed = self._said(version), self._failed(version)
         if any(told.get("nowhere") is True or told.get("withheld") is not None for told in said.values()):
             return True
@@ -257,10 +259,10 @@ class Dataset:
             return False
         return bool(failed) and (any(file is not None for _, _, file, _ in failed) or not self._able - nodes)
 
-    # How members' words are read
+    # Reading of members' reports
 
     def _is_over(self, version: str) -> bool:
-        """Whether a newer version is active at all who say anything of this one: nobody wants it any more."""
+        """True if a newer version is active at all members that report this one, so that it is obsolete."""
         active = [self._entries[node].get("active") for node in self._said(version)]
         return all(isinstance(each, str) and each > version for each in active)
 
@@ -268,7 +270,7 @@ class Dataset:
         return self._told.get(version, {})
 
     def _most(self, key: str) -> tuple[str, Entry] | None:
-        """Return what is said of the active version by whoever sees most partitions lack something."""
+        """Return the report on the active version by the member that sees most partitions affected."""
         best: tuple[str, Entry] | None = None
         most = 0
         for version in self._told:
@@ -278,16 +280,16 @@ class Dataset:
         return best
 
     def _of_others(self, version: str) -> Iterator[tuple[str, dict[str, Value]]]:
-        """What is said of a version by those whose word of others counts."""
+        """Return the reports on a version by members whose statements about others count."""
         return ((node, told) for node, told in self._said(version).items() if node in self._shared)
 
     def _back(self, told: Entry) -> str:
-        """Who is to come back, for what is missing."""
+        """Name the nodes that must return for the missing partitions."""
         away = list_of(told.get("away"))
         return f"What is missing of {self.name} comes back with {some_text(away) if away else 'those that had it'}."
 
     def _is_gone(self, node: str, version: str) -> bool:
-        """Whether a member does not see a version at its source any more."""
+        """True if a member no longer sees the version at its source."""
         return self._said(version).get(node, {}).get("at_source") is False
 
 

@@ -1,4 +1,4 @@
-"""The one function that says whether it is well."""
+"""The one function that judges the overall health."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STATES: Final = ("dead", "left", "gone", "suspect", "silent", "alive")
 
 
 def judge(said: Said) -> Verdict:
-    """Merge what all members said, and judge it.
+    """Merge all members' reports, and judge them.
 
-    What a member says of others counts unless it is cut off; of a node that is cut off itself there is nothing else.
+    Statements about others count unless their author is isolated; from an isolated node no others are available.
     """
     states = states_of(said)
     entries = _by_database(said.reports)
@@ -35,7 +35,7 @@ def judge(said: Said) -> Verdict:
     if not entries and not any(report.get("source_error") for report in said.reports.values()):
         empty = "Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."
         reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
-    reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # Stable: that a node is cut off comes first.
+    reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # The sort is stable: an isolated node comes first.
     counted = "1 database" if len(entries) == 1 else f"{len(entries):,} databases"
     return Verdict(
         said.node,
@@ -51,8 +51,6 @@ def judge(said: Said) -> Verdict:
 
 
 class _Databases:
-    """What is to be said of all databases."""
-
     def __init__(
         self,
         said: Said,
@@ -88,7 +86,7 @@ class _Databases:
 
 
 def _by_database(reports: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, dict[str, Value]]]:
-    """Return by database what each member says of it, both in order."""
+    """Return each member's report by database, both in order."""
     found: dict[str, dict[str, dict[str, Value]]] = {}
     for node in sorted(reports):
         for name, entry in map_of(reports[node].get("databases")).items():
@@ -97,7 +95,7 @@ def _by_database(reports: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[s
 
 
 def _are_plain(entries: Mapping[str, Mapping[str, Value]]) -> bool:
-    """Whether all say the same, and nothing but which version is active: then there is nothing to be said."""
+    """True if all members report only the same active version, so that there is no reason."""
     first = next(iter(entries.values()))
     if first.keys() - {"kind", "active"} or (first.get("active") is None and first.get("kind") not in KINDS):
         return False
@@ -105,7 +103,7 @@ def _are_plain(entries: Mapping[str, Mapping[str, Value]]) -> bool:
 
 
 def counted_members(states: Iterable[str]) -> str:
-    """Return how many members are in which state, as in `4 members, 1 dead`."""
+    """Return the number of members by state, as in `4 members, 1 dead`."""
     found = list(states)
     members = "1 member" if len(found) == 1 else f"{len(found):,} members"
     counts = {state: found.count(state) for state in STATES}

@@ -1,4 +1,4 @@
-"""What is to be said of members, and of what each says of itself."""
+"""Reasons about members, and from each member's report about itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     Link = tuple[str, str]  # The nodes at its ends, in order.
 
-FEW: Final = 2  # Members: of so many, who misses the other is not held for cut off.
+FEW: Final = 2  # In a cluster of this size, a node that misses the other is not considered isolated.
 
-# What is said of members that are not there, by their state.
+# Phrases about absent members, by their state.
 _AWAY: Final = {
     "dead": "dead",
     "left": "stopped, and to hold partitions of tables",
@@ -30,7 +30,7 @@ _AWAY: Final = {
     "suspect": "suspected to be dead",
 }
 
-# What a node says is wrong with it: the key, the level, what is said of the nodes that say it, and what to do.
+# Faults that a node reports about itself: key, level, phrase and advice.
 _OF_NODES: Final = (
     (
         "silent",
@@ -93,7 +93,7 @@ _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "co
 
 
 def of_members(said: Said, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
-    """Yield who is not there, and first of all that the asked node hears nobody."""
+    """Yield absent members, preceded by the isolation of the asked node."""
     yield from _cut_off(said, states)
     for state, words in _AWAY.items():
         if names := sorted(name for name, each in states.items() if each == state):
@@ -114,7 +114,7 @@ def of_members(said: Said, states: Mapping[str, str], cut: Mapping[Link, str]) -
 
 
 def _replacing(said: Said, names: list[str]) -> str:
-    """Return what to do about nodes that are down, by what they may hold."""
+    """Return advice for nodes that are down, by the data that they may hold."""
     databases, ways = _databases(said), [f"Start {some_text(names)} again"]
     if not placed_away(databases).keys().isdisjoint(names):
         ways.append("move the tables of one that is lost for good with `gossipkv node replace NODE NEW --force`")
@@ -124,18 +124,17 @@ def _replacing(said: Said, names: list[str]) -> str:
 
 
 def _databases(said: Said) -> list[Entry]:
-    """Return what each member says of each database."""
     entries = (map_of(report.get("databases")).values() for report in said.reports.values())
     return [map_of(entry) for of_member in entries for entry in of_member]
 
 
 def reached(said: Said, cut: Mapping[Link, str]) -> frozenset[str]:
-    """Return who answers the asked node, or a third one where the link to it is cut."""
+    """Return the members that answer the asked node, or a third one if the link to them is cut."""
     return frozenset(said.reports).union(*(link for link in cut if said.node in link))
 
 
 def cut_links(said: Said) -> dict[Link, str]:
-    """Return the pairs of nodes of which one does not reach the other, though a third one does, and why."""
+    """Return the pairs of nodes that do not reach each other though a third one reaches both, and why."""
     missed = {
         name: map_of(report.get("unreached"))
         for name, report in sorted(said.reports.items())
@@ -174,7 +173,7 @@ def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
 
 
 def of_nodes(said: Said) -> Iterator[Reason]:
-    """Yield what nodes say is wrong with them; those that say the same together."""
+    """Yield the faults that nodes report about themselves; equal ones are merged."""
     reports = {node: _without_aside(report) for node, report in sorted(said.reports.items())}
     for key, level, words, advice in _OF_NODES:
         for why, nodes in grouped(reports, key).items():
@@ -190,7 +189,7 @@ def of_nodes(said: Said) -> Iterator[Reason]:
 
 
 def _without_aside(report: Entry) -> Entry:
-    """What a node says, without the copies that were set aside of tables that are there: these are told with them."""
+    """Return a report without the quarantined copies of existing tables, which are reported with the tables."""
     tables = maps_of(report.get("databases")).values()
     told = sum(whole_of(map_of(entry.get("aside")).get("copies")) or 0 for entry in tables)
     left = max(0, (whole_of(report.get("copies_aside")) or 0) - told)
@@ -198,15 +197,15 @@ def _without_aside(report: Entry) -> Entry:
 
 
 def _named(said: Said, key: str) -> str:
-    """Return whom members name by a key, in words; nothing where they name nobody."""
+    """Return the names that members list under a key, in words; empty if there are none."""
     names = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get(key))})
     return some_text(names) if names else ""
 
 
 def states_of(said: Said) -> dict[str, str]:
-    """Return the state of each member as all reports together have it: who answers is alive, else the worst counts.
+    """Return each member's state over all reports: an answering member is alive, else the worst state counts.
 
-    Nodes that hold partitions of tables count as well, though no node has heard of them since it was started.
+    Nodes that hold partitions of tables count as well, even if no node has heard of them since its start.
     """
     order = ("alive", "silent", "suspect", "dead")
     states = {name: state if state in order else "alive" for name, state in said.members.items()}

@@ -1,4 +1,4 @@
-"""What several members say, put together: each thing once, with who says it."""
+"""Merging of several members' statements: each one once, with its authors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def grouped(entries: Mapping[str, Entry], key: str) -> dict[str, list[Value]]:
-    """Return what members say by a key, in words, each with who says so."""
+    """Return the members' values under a key, in words, with the members of each."""
     found: dict[str, list[Value]] = {}
     for node, entry in entries.items():
         if entry.get(key):
@@ -24,5 +24,5 @@ def grouped(entries: Mapping[str, Entry], key: str) -> dict[str, list[Value]]:
 
 
 def at(nodes: Sequence[Value], entries: Mapping[str, Entry]) -> str:
-    """Return who says something, in brackets; nothing where all do."""
+    """Return the authors of a statement, in brackets; empty if all members are."""
     return "" if len(nodes) == len(entries) else f" ({some_text(nodes)})"

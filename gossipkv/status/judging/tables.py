@@ -1,4 +1,4 @@
-"""What is to be said of one table, from what each member says of it; and of who decides on tables."""
+"""Reasons about one table, from all members' reports, and about the acceptors of the catalogue."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gossipkv.status.judging.merging import Entry
     from gossipkv.wire.rpc import Value
 
-MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # States of copies on the way, in their order.
+MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # States of moving copies, in their order.
 LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
-LATE_S: Final = 1.0  # What a node has lacked for less is on its way,
-LONG_S: Final = 60.0  # and for more than that is none that keeps up.
+LATE_S: Final = 1.0  # A shorter lag is normal replication.
+LONG_S: Final = 60.0  # A node with a longer lag does not keep up.
 
 
 def of_table(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
-    """Yield what is wrong with a table and its partitions, and who is late; `here`: members that answer somebody."""
+    """Yield the faults of a table and its partitions, and lagging nodes; `here`: members that answer some node."""
     for why, nodes in grouped(entries, "pending").items():
         yield Reason(ATTENTION, f"{name}: {why}{at(nodes, entries)}", name)
     for error, nodes in grouped(entries, "error").items():
@@ -46,7 +46,7 @@ def of_table(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> 
 
 
 def placed_away(entries: Iterable[Entry]) -> dict[str, dict[str, Value]]:
-    """Return the nodes that are not there and hold partitions, by name; of several views the one with most of these."""
+    """Return the absent nodes that hold partitions, by name; of several reports the one with most partitions."""
     found: dict[str, dict[str, Value]] = {}
     for node, told in (one for entry in entries for one in maps_of(entry.get("away")).items()):
         found[node] = max(found.get(node, told), told, key=_held)
@@ -58,7 +58,7 @@ def _held(told: Entry) -> int:
 
 
 def _lacking(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
-    """Yield which nodes hold partitions and are not there: these have fewer replicas than they should."""
+    """Yield the absent nodes that hold partitions, which therefore have fewer replicas."""
     total = max(whole_of(entry.get("partition_count")) or 0 for entry in entries.values())
     for node, told in sorted(placed_away(entries.values()).items()):
         if (held := _held(told)) and node not in here:
@@ -67,14 +67,14 @@ def _lacking(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> 
 
 
 def _undecided(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
-    """Yield that too few of those answer that decide on the table's partitions."""
+    """Yield a reason if too few acceptors of the table's partitions answer."""
     for nodes in _most_say(entries, "no_majority"):
         decide = f"{name}: {{}} decide on its partitions"
         yield from _no_majority(decide, {node: node in here for node in nodes}, "none can move or divide", name)
 
 
 def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield what moves, what it waits for, what was set aside, and where copies lie less safely than they could."""
+    """Yield moves and their wait reasons, quarantined copies, and placements that could be safer."""
     if missing := max(whole_of(entry.get("missing")) or 0 for entry in entries.values()):
         words = "copy of a partition is" if missing == 1 else "copies of partitions are"
         yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and to be made anew", name)
@@ -101,7 +101,7 @@ def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
 
 
 def _passed_over(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """For how many seconds nodes are passed over, as the one says that begins moves."""
+    """Return for how many seconds each node is passed over, by the node that begins moves."""
     found: dict[str, int] = {}
     for entry in entries.values():
         for node, left_s in map_of(entry.get("passed_over")).items():
@@ -115,14 +115,14 @@ def _aside(node: str, copies: int, size_bytes: int) -> str:
 
 
 def _moves(moving: Mapping[str, int]) -> str:
-    """How many partitions move, and how far they are."""
+    """Return the number of moving partitions, and their states."""
     count = sum(moving.values())
     states = ", ".join(f"{number:,} {state}" for state, number in moving.items() if number)
     return f"{count:,} partition{' moves' if count == 1 else 's move'} ({states})"
 
 
 def _left(entries: Mapping[str, Entry]) -> str:
-    """How much is to be copied for what moves, and how long that takes at least; nothing where nobody tells."""
+    """Return the bytes still to copy for moves, and the least time; empty if not reported."""
     to_copy = Counter[str]()
     for entry in entries.values():
         to_copy.update({node: whole_of(count) or 0 for node, count in map_of(entry.get("to_copy")).items()})
@@ -136,7 +136,7 @@ def _left(entries: Mapping[str, Entry]) -> str:
 
 
 def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield who lacks what others have, as the one says that sees it lack it longest."""
+    """Yield lagging nodes, by the report with the longest lag."""
     late: dict[str, tuple[float, int]] = {}
     for entry in entries.values():
         for node, lag in maps_of(entry.get("lags")).items():
@@ -149,7 +149,7 @@ def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
 
 
 def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield who keeps puts that are forwarded later, until when: they lie on its disk alone."""
+    """Yield nodes with smeared puts, which are only on their disk until forwarded."""
     for node, entry in entries.items():
         told = map_of(entry.get("smeared"))
         if puts := whole_of(told.get("puts")):
@@ -163,19 +163,19 @@ def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
 
 
 def acceptors(reports: Mapping[str, Entry], here: Collection[str]) -> dict[str, bool]:
-    """Return who decides on tables, as most members say, and whether each answers somebody."""
+    """Return the acceptors that most members name, with True for each that answers some member."""
     return {name: name in here for nodes in _most_say(reports, "acceptors") for name in nodes}
 
 
 def _most_say(entries: Mapping[str, Entry], key: str) -> list[tuple[str, ...]]:
-    """Return the names that most members say by a key; nothing where nobody says any."""
+    """Return the names that most members list under a key; empty if there are none."""
     said = Counter(tuple(map(plain, list_of(entry.get(key)))) for entry in entries.values())
     said.pop((), None)
     return [max(said, key=lambda each: (said[each], each))] if said else []
 
 
 def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
-    """Yield that no majority of those who decide answers."""
+    """Yield a reason if no majority of the acceptors answers."""
     yield from _no_majority("{} decide on tables", answering, "no table can be created or dropped")
 
 

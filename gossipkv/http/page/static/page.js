@@ -1,5 +1,5 @@
 // Refreshes the page in place: asks for the same address every two seconds and puts the new content where the old was.
-// Without it the page says the same and stands still.
+// Without this script the page shows the same content, and does not refresh.
 "use strict";
 
 (() => {
@@ -9,7 +9,7 @@
   let timer = 0;
   let failedSince = null;
 
-  // Where somebody is: what has the focus, what is open, what they have selected.
+  // The position of the focused element, so that the element can be found again after a refresh.
   const place = (element) => {
     if (!element || element === document.body) return null;
     if (element.id) return { id: element.id };
@@ -51,7 +51,7 @@
 
     take(next, "#main");
     take(next, "#refresh");
-    // The form itself is left alone: somebody may be typing.  It comes with the first database.
+    // The form stays, since a user may be typing.  It appears with the first database.
     const [form, nextForm] = [document.getElementById("lookup"), next.getElementById("lookup")];
     if (!form !== !nextForm) return void location.reload();
     if (form && differs(next, "#found")) take(next, "#found");
@@ -61,7 +61,7 @@
     if (wasInside) (find(focused) ?? main).focus({ preventScroll: true });
     window.scrollTo(left, top);
 
-    // What is read aloud is touched only when it says something else.
+    // Screen readers read the summary aloud, so it is replaced only when it changes.
     if (differs(next, "#summary")) {
       document.getElementById("summary").className = next.getElementById("summary").className;
       take(next, "#summary");
