@@ -10,10 +10,10 @@ In plain threads and scripts (`blocking.connect`):
     with gossipkv.blocking.connect("127.0.0.1:7070") as client:
         client.dataset("geo").get("paris")
 
-`import gossipkv` loads neither Trio nor a node: a client in a script costs what a client costs.
+`import gossipkv` loads neither Trio nor a node, so a script pays for a client only.
 """
 
-# The rest takes 30 ms, and Ctrl-C amid that should say nothing.
+# Loading the rest takes 30 ms, and Ctrl-C during that should print nothing.
 from gossipkv import interrupt
 
 if interrupt.is_program():
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from gossipkv.client import blocking
     from gossipkv.client.trio_client import connect
 
-unbuilt.install()  # What is missing should say so from the first extension on.
+unbuilt.install()  # Installed first, so that any missing extension is reported.
 
 __all__ = ["blocking", "connect", "errors"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """`blocking` and `connect`, which loads Trio, when somebody asks for them."""
+    """Load `blocking` or `connect` on first use; `connect` loads Trio."""
     if name == "blocking":
         return import_module("gossipkv.client.blocking")
     if name == "connect":
@@ -44,8 +44,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What a user may rely upon, and nothing of how it is made."""
+    """Return the public names, without implementation details."""
     return [*__all__, "__doc__", "__version__"]
 
 
-interrupt.raise_again()  # What comes now may be anybody's program; `__main__` goes on with it.
+interrupt.raise_again()  # From here on, the importer may be any program; `__main__` exits at once again.

@@ -4,8 +4,8 @@ from gossipkv import interrupt
 
 interrupt.exit_at_once()
 
-from gossipkv import garbage  # noqa: E402  # Ctrl-C ends the process from the line above on.
-from gossipkv.processes import streams  # noqa: E402  # As well.
+from gossipkv import garbage  # noqa: E402  # From the line above on, Ctrl-C ends the process.
+from gossipkv.processes import streams  # noqa: E402  # Ctrl-C ends the process here, too.
 
 streams.mend_standard()
 garbage.leave()

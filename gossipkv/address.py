@@ -1,4 +1,4 @@
-"""Where a node listens: `host:port`, with IPv6 hosts in brackets (`[::1]:7070`)."""
+"""Addresses of nodes: `host:port`, with IPv6 hosts in brackets (`[::1]:7070`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """The address that `text` names.
+    """Return the address that `text` names.
 
     Raises:
         ValueError: the text is not `host:port`, or the port is not in 0..65535.

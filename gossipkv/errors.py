@@ -1,15 +1,15 @@
-"""Every error that a user or a peer can meet, and its code on the wire, grouped by who caused it.
+"""Every error that users or peers meet, and its code on the wire, grouped by its cause.
 
-An error says what is wrong, where, and what to do.  On the wire it is `[code, message, details]`
-(`docs/users/wire.md`); `from_wire` turns that back into the same class, so a caller of a client and a caller inside a
-node catch the same names.
+An error names the problem, the place, and the remedy. On the wire it is `[code, message, details]`
+(`docs/users/wire.md`). `from_wire` makes an object of the same class from it, so callers of a client and callers inside
+a node catch the same names.
 
-The groups answer "who can fix it":
+The groups tell the party that can fix the error:
 
-* `RequestError`: the caller.  Nothing changed; the same request will fail again.
-* `ServiceError`: time, or an operator.  The request was right; a repetition may succeed.
+* `RequestError`: the caller. Nothing changed; the same request will fail again.
+* `ServiceError`: time, or an operator. The request was valid, and a repetition may succeed.
 * `DataError`: the bytes on a disk or on a wire are damaged.
-* `LocalError`: this machine's own set-up (settings, files, directories); never sent to anyone.
+* `LocalError`: this machine's own set-up (settings, files, directories); never sent to a peer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
 
-# What whoever would write to a dataset is told, however it was tried.
+# The answer to every attempt to write to a dataset.
 DOCS: Final = "https://github.com/gossipkv/gossipkv/blob/main/docs"
 WRITES_ARE: Final = f"datasets are published ({DOCS}/users/publish.md), and tables take puts and deletes"
 
@@ -32,9 +32,9 @@ class GossipKVError(Exception):
     """The root: catch it to catch everything that this package raises on purpose.
 
     Attributes:
-        code: The code on the wire; kinds that never travel have that of the kind above them.
-        message: What is wrong, where, and what to do, for people.
-        details: The same in parts, for programs: which file, limit, node (`docs/users/wire.md`).
+        code: The code on the wire; kinds that are never sent have their parent's code.
+        message: The problem, the place, and the remedy, for people.
+        details: The same in parts, for programs: file, limit, node (`docs/users/wire.md`).
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -48,7 +48,7 @@ class GossipKVError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[_Restore, tuple[type[GossipKVError], dict[str, object]]]:
-        """Errors cross processes: a task of a pool, of Dask or of Spark raises where its driver can read it."""
+        """Pickle the error, since tasks of pools, Dask or Spark raise it in another process."""
         return _restored, (type(self), self.__dict__)
 
 
@@ -87,29 +87,29 @@ class UnknownVersion(RequestError):
 
 
 def no_table(name: str) -> UnknownDatabase:
-    """Return the error of a table that is not there, which says how one is made."""
+    """Return the error of a missing table, which tells how to make it."""
     how = f"`gossipkv table create {name} --kind hash` makes one"
     return UnknownDatabase(f"there is no table {name}: {how}", {"database": name})
 
 
 class TooLarge(RequestError):
-    """A size limit was passed; `details` has the limit and the size."""
+    """A size limit was exceeded; `details` has the limit and the size."""
 
     code = "TOO_LARGE"
 
 
 class ServiceError(GossipKVError):
-    """The request was right and could not be served now."""
+    """The request was valid, but could not be served now."""
 
     code = "UNAVAILABLE"
 
 
 class Unavailable(ServiceError):
-    """No node could be reached, or every one failed; `details` says which and why."""
+    """No node could be reached, or all failed; `details` has the nodes and reasons."""
 
 
 class NotReady(ServiceError):
-    """What is asked for is not there yet; `details` has the progress.  Try again later."""
+    """The requested data is not there yet; `details` has the progress. Try again later."""
 
     code = "NOT_READY"
 
@@ -121,19 +121,19 @@ class NotServed(ServiceError):
 
 
 class StaleConfig(ServiceError):
-    """The caller goes by an older partition map than the node; `details` has the current config id.  Fetch it first."""
+    """The caller's partition map is older than the node's; `details` has the current config id. Fetch it first."""
 
     code = "STALE_CONFIG"
 
 
 class Conflict(ServiceError):
-    """Another change came first, and nothing of this one was done: look at what is there now, and decide anew."""
+    """Another change came first, and nothing of this one was done: read the current state, and decide again."""
 
     code = "CONFLICT"
 
 
 class WriteLost(ServiceError):
-    """The session depends on a write whose only holders are gone for good; no waiting brings it back."""
+    """The session depends on a write whose only holders are lost for good; waiting does not help."""
 
     code = "WRITE_LOST"
 
@@ -145,10 +145,10 @@ class TimedOut(ServiceError):
 
 
 class Unknown(ServiceError):
-    """The outcome is unknown: the request may have been done, or may yet be; it was not repeated.
+    """The outcome is unknown: the request may or may not have been done, or be done later; it was not repeated.
 
-    From a node: a write was applied and did not reach its level in time.  From a client: what may not be repeated was
-    sent, and no answer came; `details` has the address, and the cause is chained.
+    From a node: a write was applied, but did not reach its level in time. From a client: a request that must not be
+    repeated was sent, and no answer came; `details` has the address, and the cause is chained.
     """
 
     code = "UNKNOWN"
@@ -161,7 +161,7 @@ class Overloaded(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """A refusal of whoever asks: of another cluster, or of another protocol."""
+    """The caller was refused, for example as a member of another cluster, or for its protocol."""
 
     code = "UNAUTHORIZED"
 
@@ -173,13 +173,13 @@ class Internal(ServiceError):
 
 
 class DataError(GossipKVError):
-    """Bytes that should be whole are not."""
+    """Bytes are damaged."""
 
     code = "CORRUPT"
 
 
 class Corrupt(DataError):
-    """Damage found on disk.  `details`: `file`, `offset` in bytes, `expected` and `got` where known."""
+    """Damage found on disk. `details`: `file`, `offset` in bytes, `expected` and `got` if known."""
 
     def __init__(self, file: str, offset: int, reason: str, *, expected: Detail = None, got: Detail = None) -> None:
         details: dict[str, Detail] = {"file": file, "offset": offset, "reason": reason}
@@ -194,13 +194,13 @@ class Corrupt(DataError):
 
 
 class ProtocolError(DataError):
-    """A peer sent bytes that are not the protocol; the connection is of no further use."""
+    """A peer sent bytes that are not the protocol; the connection is unusable afterwards."""
 
     code = "BAD_REQUEST"
 
 
 class LocalError(GossipKVError):
-    """This machine's own set-up stands in the way; never sent over a wire."""
+    """An obstacle in this machine's own set-up; never sent over a wire."""
 
 
 class ConfigError(LocalError):
@@ -220,15 +220,15 @@ class UnsupportedFormat(LocalError):
 
 
 class SourceError(LocalError):
-    """A source file cannot be read as what it should be.  Names file and line or offset."""
+    """A source file cannot be read as expected. Names file and line or offset."""
 
 
 class SourceChanged(SourceError):
-    """A source file changed while it was read; the build begins anew from what is there now."""
+    """A source file changed while it was read; the build starts again with the new content."""
 
 
 class LimitExceeded(LocalError):
-    """A record is over a limit of the sorted file; names the limit, the size and the record."""
+    """A record exceeds a limit of the sorted file; names the limit, the size and the record."""
 
 
 _BY_CODE: dict[str, type[GossipKVError]] = {
@@ -242,16 +242,16 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
 
 
 def to_wire(error: GossipKVError) -> list[Detail]:
-    """`[code, message, details]`."""
+    """Return `[code, message, details]`."""
     return [error.code, error.message, error.details]
 
 
 def from_wire(code: str, message: str, details: dict[str, Detail]) -> GossipKVError:
-    """The error that a peer answered with; an unknown code becomes a plain `ServiceError` that keeps the text."""
+    """Return the error that a peer sent; an unknown code becomes a plain `ServiceError` with the same text."""
     if code == "CORRUPT":
         offset = details.get("offset")
         told = Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
-        told.message, told.details = message, details  # With what was expected there and found, if it was told.
+        told.message, told.details = message, details  # `details` include the expected and the actual value, if sent.
         return told
     kind = _BY_CODE.get(code)
     if kind is None:

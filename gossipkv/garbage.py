@@ -1,7 +1,7 @@
 """No garbage collection while a program loads.
 
-Its modules make tens of thousands of objects and next to no garbage, and Python would look through them more than a
-hundred times: a fifth of the time that a node takes to start.
+The modules of the program make tens of thousands of objects and little garbage. Python would scan them more than a
+hundred times, which takes a fifth of a node's start-up time.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import gc
 
 
 def leave() -> None:
-    """Collect none until `keep`."""
+    """Stop garbage collection until `keep`."""
     gc.disable()
     _left.append(True)
 
 
 def keep() -> None:
-    """End what `leave` began: what is here lives as long as the process, and is left out of all collections to come.
+    """Resume garbage collection after `leave`; existing objects live as long as the process, and are never scanned.
 
-    Where it was not begun the process is somebody else's, and nothing changes.
+    Without a preceding `leave` this is another program's process, and nothing changes.
     """
     if _left:
         _left.clear()

@@ -1,13 +1,14 @@
 """Ctrl-C while a command loads.
 
-The package imports this first, and this imports only what Python itself has loaded: `signal` would take as long as
-Python's own start, since it makes enumerations of what stands in `_signal`.
+The package imports this module first, and it imports only modules that Python itself has loaded. `signal` would take as
+long as Python's own start, since it makes enumerations of `_signal`'s constants.
 
-Modules take a few tenths of a second.  What Python raises meanwhile comes out of whichever line is being imported, or
-is lost in a callback of the import system.  Nothing has begun that would have to be ended, so the process just exits.
+Loading takes a few tenths of a second. A KeyboardInterrupt then would come from any line being imported, or be lost in
+a callback of the import system. Nothing was begun that must be ended, so the process just exits.
 """
 
-import _signal as signal  # type: ignore[import-not-found]  # Typeshed has what `signal` takes from it, there.
+# type: ignore[import-not-found]  # Typeshed describes these names in `signal`.
+import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
 
@@ -25,15 +26,15 @@ def is_program() -> bool:
 
 
 def exit_at_once() -> None:
-    """Have Ctrl-C end the process without a word, unless it is ignored, as in a job that a shell runs behind."""
+    """Make Ctrl-C end the process silently, unless it is ignored, as in a shell's background job."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        try:  # noqa: SIM105  # What that needs takes 10 ms to load.
+        try:  # noqa: SIM105  # The module for that takes 10 ms to load.
             signal.signal(signal.SIGINT, _exit)
-        except ValueError:  # A thread loads the package.
+        except ValueError:  # The package is loaded by a thread.
             pass
 
 
 def raise_again() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt again, after `exit_at_once`."""
+    """Make Ctrl-C raise KeyboardInterrupt again, after `exit_at_once`."""
     if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,7 +1,7 @@
-"""What the program says of itself: events with fields, as records of the standard library's `logging`.
+"""Log events with fields, as records of the standard library's `logging`.
 
-`processes.logs` says what becomes of them in a process of ours.  Where nobody has said so, `logging` is silent but for
-warnings and errors.
+`processes.logs` writes them in our own processes. In other processes, unless configured, `logging` shows only warnings
+and errors.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT: Final = "gossipkv"  # What all loggers of ours are named after.
-MOST_SPARED: Final = 1000  # Of strangers there is no end: further ones are not told.
+ROOT: Final = "gossipkv"  # Root name of our loggers.
+MOST_SPARED: Final = 1000  # Their number has no bound otherwise; further ones are not logged.
 
-# Lines of one event.  A start of a node with hundreds of databases says each event hundreds of times; a stranger who
-# makes a node say something again and again gets 20 MB a day of log.
+# Limits for lines of one event. The start of a node with hundreds of databases logs each event hundreds of times. A
+# stranger who triggers an event constantly causes 20 MB of log a day.
 MAX_BURST_LINES: Final = 500
 LINES_PER_S: Final = 1.0
 LIMITED_PERIOD_S: Final = 60.0
@@ -26,7 +26,7 @@ LIMITED_PERIOD_S: Final = 60.0
 
 @final
 class Log:
-    """Says events; the fields that are bound to it come first in each."""
+    """Logs events; bound fields come first in each."""
 
     __slots__ = ("_bound", "_logger")
 
@@ -35,7 +35,7 @@ class Log:
         self._bound = bound or {}
 
     def bind(self, **fields: object) -> Log:
-        """Return one that says these as well."""
+        """Return a logger with additional bound fields."""
         return Log(self._logger.name, {**self._bound, **fields})
 
     def debug(self, event: str, **fields: object) -> None:
@@ -48,7 +48,7 @@ class Log:
         self._say(logging.WARNING, event, fields)
 
     def error(self, event: str, *, exc_info: BaseException | None = None, **fields: object) -> None:
-        """Say an event, with the traceback of what was raised."""
+        """Log an event, with the traceback of an exception."""
         self._say(logging.ERROR, event, fields, exc_info)
 
     def _say(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
@@ -57,16 +57,16 @@ class Log:
 
 @final
 class Sparing:
-    """What was told lately: the same is told again after `pause_s` at the earliest."""
+    """Suppresses repetitions: the same message is allowed again after `pause_s` at the earliest."""
 
     __slots__ = ("_pause_s", "_told")
 
     def __init__(self, pause_s: float = 60.0) -> None:
         self._pause_s = pause_s
-        self._told: dict[tuple[object, ...], float] = {}  # When, in the order in which it was.
+        self._told: dict[tuple[object, ...], float] = {}  # Times of messages, oldest first.
 
     def lets(self, now: float, *what: object) -> bool:
-        """Whether that may be told now, in seconds of one clock; it counts as told then."""
+        """Return True if that may be logged at `now`, in seconds of one clock; it then counts as logged."""
         while self._told and now - self._told[oldest := next(iter(self._told))] >= self._pause_s:
             del self._told[oldest]
         if what in self._told or len(self._told) >= MOST_SPARED:
@@ -77,7 +77,7 @@ class Sparing:
 
 @final
 class Limits:
-    """Lines of each event: MAX_BURST_LINES at once and LINES_PER_S on average; the ones left out are counted.
+    """Limits lines of each event: MAX_BURST_LINES at once and LINES_PER_S on average; suppressed lines are counted.
 
     Times are seconds of one clock.
     """
@@ -85,13 +85,13 @@ class Limits:
     __slots__ = ("_left_out", "_room", "_told_at", "_tracebacks")
 
     def __init__(self) -> None:
-        self._room: dict[str, tuple[float, float]] = {}  # How many lines may follow, and when that was so.
+        self._room: dict[str, tuple[float, float]] = {}  # Number of allowed lines, and the time of that number.
         self._left_out: Counter[str] = Counter()
         self._told_at = -inf
         self._tracebacks = Sparing()
 
     def lets(self, event: str, now: float) -> bool:
-        """Count a line of that event; false if it is to be left out."""
+        """Count a line of that event; returns False if it must be suppressed."""
         room, then = self._room.get(event, (MAX_BURST_LINES, now))
         room = min(MAX_BURST_LINES, room + (now - then) * LINES_PER_S)
         is_let = room >= 1
@@ -101,11 +101,11 @@ class Limits:
         return is_let
 
     def lets_traceback(self, place: str, now: float) -> bool:
-        """True if no traceback of that place in the code was told within a minute."""
+        """Return True if no traceback of that place in the code was logged within a minute."""
         return self._tracebacks.lets(now, place)
 
     def left_out(self, now: float) -> Counter[str]:
-        """Return how many lines of each event were left out since the last answer; nothing within a minute of that."""
+        """Return how many lines of each event were suppressed since the last report; empty within a minute of that."""
         if not self._left_out or now - self._told_at < LIMITED_PERIOD_S:
             return Counter()
         self._told_at = now
@@ -113,25 +113,25 @@ class Limits:
         return left_out
 
 
-# So many different lines are enough of one source; a million odd names would fill the log, and this set.
+# Enough different lines of one source; a million odd names would fill the log, and this set.
 MOST_WARNINGS = 1_000
 
 
 class RepeatedWarnings:
-    """Warnings about a source, each said once: it is looked at every minute, and stays as it is for months."""
+    """Warnings about a source, logged once each: the source is scanned every minute, and stays the same for months."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._said: set[str] = set()
 
     def say(self, event: str, line: str) -> None:
-        """Logs the line, the first time."""
+        """Log the line, the first time."""
         if line not in self._said and len(self._said) < MOST_WARNINGS:
             self._said.add(line)
             self._log.warning(event, reason=line)
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """Return the fields of an event; another's record has none."""
+    """Return the fields of an event; records of other loggers have none."""
     fields: Mapping[str, object] = getattr(record, "fields", {})
     return fields

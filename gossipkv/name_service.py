@@ -1,4 +1,4 @@
-"""What a name stands for: asked of the name service in a thread, since the system's function takes no time limit."""
+"""Name lookups with a time limit, in a thread, since the system's function has no limit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from gossipkv.address import Address
 
-    # As `socket.getaddrinfo` tells it.
+    # As returned by `socket.getaddrinfo`.
     _Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
     Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
-LISTEN_TIMEOUT_S: Final = 5.0  # A process that is to listen at a name starts or fails within this time.
+LISTEN_TIMEOUT_S: Final = 5.0  # A process that listens at a name starts or fails within this time.
 
 
 @final
 class _Lookup:
-    """A question to the name service, in a thread of its own: whoever asks waits no longer than it may."""
+    """A query of the name service, in a thread of its own, so that the caller's wait is limited."""
 
     __slots__ = ("_address", "_is_done", "error", "found")
 
@@ -32,11 +32,11 @@ class _Lookup:
         self.error: Exception | None = None
 
     def ask(self) -> None:
-        """Ask in a thread, which a hanging name service keeps, and nobody waits for."""
+        """Start the query in a thread, which a hanging name service keeps busy, and nobody waits for."""
         threading.Thread(target=self._run, name="gossipkv-names", daemon=True).start()
 
     def wait(self, deadline: float) -> list[Found]:
-        """Return what the name stands for.  Raises OSError, UnicodeError: it is not known, or not in time."""
+        """Return the addresses of the name. Raises OSError, UnicodeError: it is unknown, or not resolved in time."""
         if not self._is_done.wait(max(0.0, deadline - monotonic())):
             raise socket.gaierror(socket.EAI_AGAIN, "the name service has not answered in time")
         if self.error is not None:
@@ -53,10 +53,10 @@ class _Lookup:
             self._is_done.set()
 
 
-# Those that are not answered yet: a name that hangs has one thread, however often it is asked for.
+# Unanswered queries: a hanging name has one thread, however often it is requested.
 _lookups: Final[dict[Address, _Lookup]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lookups.clear)  # The child has none of the threads.
+    os.register_at_fork(after_in_child=_lookups.clear)  # A forked child has none of the threads.
 
 
 def _look_up(address: Address, flags: int = 0) -> list[Found]:
@@ -64,10 +64,10 @@ def _look_up(address: Address, flags: int = 0) -> list[Found]:
 
 
 def addresses(address: Address, deadline: float) -> list[Found]:
-    """Return what a name stands for, by a deadline of `monotonic`; one that is numeric asks nobody.
+    """Return the addresses of a name, by a deadline of `monotonic`; a numeric one needs no query.
 
     Raises:
-        OSError, UnicodeError: it is not known, or not in time.
+        OSError, UnicodeError: the name is unknown, or not resolved in time.
     """
     with contextlib.suppress(socket.gaierror):
         return _look_up(address, socket.AI_NUMERICHOST)

@@ -1,10 +1,10 @@
-"""What happens when a compiled part is missing or broken: the import fails, and says how to build it.
+"""Errors for missing or broken extensions: the import fails, and tells how to build them.
 
-There is no slow fallback in Python.  A node that is quietly fifty times slower is worse than one that does not
-start, and the plain-Python twins under `tests/oracle/` exist to be compared with, not to be run.
+There is no slow fallback in Python. A node that is silently fifty times slower is worse than a node that does not
+start. The plain-Python twins under `tests/oracle/` serve for comparison only.
 
-Extensions are the modules named `gossipkv.<package>._name`, each with its stub `_name.pyi` in the package.  A finder
-in front of Python's own looks after these names alone.
+Extensions are the modules named `gossipkv.<package>._name`, each with its stub `_name.pyi` in the package. A finder in
+front of Python's own handles these names only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Loader(ExtensionFileLoader):
             raise ImportError(message, name=spec.name, path=spec.origin) from error
 
 
-class _Finder:  # Not an `importlib.abc.MetaPathFinder`: that would load thirty modules before anything else.
+class _Finder:  # Not an `importlib.abc.MetaPathFinder`, which would load thirty modules first.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -53,7 +53,7 @@ class _Finder:  # Not an `importlib.abc.MetaPathFinder`: that would load thirty 
 
 
 def _missing(fullname: str, path: Sequence[str]) -> str:
-    """What to tell who imports an extension that is not there."""
+    """Return the message for an import of a missing extension."""
     machine = import_module("platform").machine()
     runs_a_node = sys.platform.startswith("linux") and machine in {"x86_64", "aarch64"}
     if not runs_a_node and not fullname.startswith(CLIENT_PACKAGES):

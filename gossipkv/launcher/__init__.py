@@ -8,19 +8,19 @@
         with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:
             yield cluster
 
-Three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, whose children the *nodes*
-are.  None outlives the one above it, unless the launcher said so (`docs/operators/cluster.md`).
+There are three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, and its children,
+the *nodes*. Each ends with the one above it, unless the launcher detaches the cluster (`docs/operators/cluster.md`).
 
-The files, in the order in which they are best read:
+Read in this order:
 
-    local_cluster.py   what a launcher can do with a cluster
-    order.py        what it asks a new supervisor for
-    control.py      how it talks to the supervisor
-    supervisor.py   the process that the nodes belong to
+    local_cluster.py   the operations of a launcher on a cluster
+    order.py        the request of a launcher to a new supervisor
+    control.py      the connection to the supervisor
+    supervisor.py   the parent process of the nodes
     fleet.py        the nodes of one cluster
-    plan.py, ports.py   what the directory remembers of them, and their ports
+    plan.py, ports.py   the nodes as stored in the directory, and their ports
     node_child.py   one start of one node
-    status.py       what is known of a node, and which datasets cannot be read yet
+    status.py       the status of a node, and datasets that cannot be read yet
 """
 
 from gossipkv.launcher.control import NotUp

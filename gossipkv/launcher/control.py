@@ -1,10 +1,10 @@
-"""How a supervisor is told what to do: one JSON object each way over a Unix socket in the cluster's directory.
+"""Requests to a supervisor: one JSON object each way over a Unix socket in the cluster's directory.
 
     request   {"do": "status"} | {"do": "start", "node": 2} | {"do": "kill", "node": 2, "signal": 9}
               {"do": "add", "settings": {...}} | {"do": "down", "grace_s": 20}
     reply     {"nodes": [...], ...} as for `status`, or {"error": "..."}; to `down` none but the supervisor's end
 
-A supervisor answers at once and waits for nothing: whoever wants to see a node ready asks again.
+A supervisor answers at once and waits for nothing; to see a node ready, ask again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
 
 SOCKET: Final = "control"
-ANSWER_TIMEOUT_S: Final = 60.0  # It answers in milliseconds; on a machine full of work it once took over ten seconds.
+ANSWER_TIMEOUT_S: Final = 60.0  # It answers in milliseconds, but a busy machine once took over ten seconds.
 
 Message = dict[str, object]
 
@@ -37,13 +37,13 @@ class NotUp(LocalError):
 
 
 def command(word: str, directory: Path) -> str:
-    """What to type to have that done to the cluster of this directory."""
+    """Return the command line that does `word` to the cluster of this directory."""
     return f"`gossipkv cluster {word} --data {shlex.quote(os.fspath(directory))}`"
 
 
 @contextlib.contextmanager
 def _name(directory: Path) -> Iterator[str]:
-    """The socket's path in a form that is always short enough for a socket's address (107 bytes)."""
+    """Yield the socket's path in a form that always fits a socket's address (107 bytes)."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"
@@ -52,9 +52,9 @@ def _name(directory: Path) -> Iterator[str]:
 
 
 def listen(directory: Path) -> socket.socket:
-    """The supervisor's end; what an earlier one left is replaced.
+    """Return the supervisor's listening socket, replacing an old one.
 
-    Requires: the directory's lock is held; the umask is 077, since whoever may write to the socket may give orders.
+    Requires: the directory's lock is held; the umask is 077, since anybody who can write to the socket can give orders.
     """
     (directory / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -66,10 +66,10 @@ def listen(directory: Path) -> socket.socket:
 
 
 def connect(directory: Path) -> socket.socket:
-    """A connection to the supervisor.
+    """Connect to the supervisor.
 
     Raises:
-        NotUp: there is none.
+        NotUp: there is no supervisor.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -87,7 +87,7 @@ def connect(directory: Path) -> socket.socket:
 
 
 def peer(connection: socket.socket) -> int:
-    """The process at the other end: the one that listens, so the number cannot be another's."""
+    """Return the process at the other end: it listens, so its id cannot be reused."""
     size = struct.calcsize("3i")
     process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     assert isinstance(process, int)
@@ -95,15 +95,15 @@ def peer(connection: socket.socket) -> int:
 
 
 def send(connection: socket.socket, message: Message) -> None:
-    """One message."""
+    """Send one message."""
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """One message; None: the other end closed without.
+    """Receive one message; None: the other end closed without it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the message is invalid.
     """
     received = b""
     while not received.endswith(b"\n"):
@@ -115,12 +115,12 @@ def receive(connection: socket.socket) -> Message | None:
 
 
 def understand(received: bytes) -> Message:
-    """Read a message.
+    """Decode a message.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the message is invalid.
     """
-    with contextlib.suppress(RecursionError):  # Lists in lists in lists.
+    with contextlib.suppress(RecursionError):  # Deeply nested lists.
         message = json.loads(received)
         if isinstance(message, dict):
             return message
@@ -128,11 +128,11 @@ def understand(received: bytes) -> Message:
 
 
 def ask(directory: Path, request: Message) -> list[NodeStatus]:
-    """What the supervisor answers: its nodes.
+    """Send a request, and return the nodes in the supervisor's answer.
 
     Raises:
         NotUp: no supervisor runs, or it ended meanwhile.
-        LocalError: it refused, or does not answer, or as no supervisor of this version does.
+        LocalError: it refused, does not answer, or its answer is of another version.
     """
     details: dict[str, Detail] = {"directory": os.fspath(directory)}
     with connect(directory) as connection:

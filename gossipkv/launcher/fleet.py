@@ -1,4 +1,4 @@
-"""The nodes of one cluster: their plan, their ports, their processes."""
+"""The nodes of one cluster: their plan, ports, and processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 class Fleet:
-    """Starts and signals them; waits for nothing.  Requires: the directory's lock is held."""
+    """Starts and signals the nodes; waits for nothing. Requires: the directory's lock is held."""
 
     def __init__(
         self, directory: Path, plan: Plan, *, base_port: int | None, http_base_port: int | None = None
@@ -33,7 +33,7 @@ class Fleet:
         self._reservations: dict[int, Reservation] = {}
         self._http_reservations: dict[int, Reservation] = {}
         self._children: dict[int, Child] = {}
-        self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
+        self._failures: dict[int, str] = {}  # Reasons for which nodes of the plan could not be started.
         try:
             self._choose_ports(base_port)
             self._choose_http_ports(http_base_port)
@@ -46,18 +46,18 @@ class Fleet:
 
     @property
     def runs(self) -> bool:
-        """Whether any has not ended yet."""
+        """True if any node has not ended yet."""
         return any(child.runs for child in self._children.values())
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a node of the plan has not been started yet."""
+        """True if a node of the plan was not started yet."""
         return bool(self._waiting)
 
     def start_next(self) -> Child | None:
-        """The next node of the plan: one at a time, since each takes a busy machine a fraction of a second.
+        """Start the next node of the plan: one at a time, since each takes a busy machine a fraction of a second.
 
-        None: it could not be started, as its status tells; the others go on.
+        Returns None if it could not be started, as its status tells; the others go on.
         """
         node = self._plan.node(self._waiting.pop(0))
         try:
@@ -67,7 +67,7 @@ class Fleet:
             return None
 
     def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
-        """A node that has ended; with other settings or another port (0: any free one) from now on.
+        """Start a node that has ended; from now on with other settings or another port (0: any free one).
 
         Raises:
             LocalError: it runs, there is no such node, or the port is in use.
@@ -85,7 +85,7 @@ class Fleet:
         return self._start(self._plan.node(index))
 
     def add(self, *, settings: Mapping[str, str], port: int, called: str) -> Child:
-        """A node more.
+        """Start one more node.
 
         Raises:
             LocalError: there are as many as one machine carries, or the port is in use.
@@ -102,7 +102,7 @@ class Fleet:
         return self._start(self._plan.node(index))
 
     def send(self, index: int, number: int) -> None:
-        """A signal to a node; nothing if it has ended.
+        """Send a signal to a node, unless it has ended.
 
         Raises:
             LocalError: there is no such node.
@@ -112,13 +112,13 @@ class Fleet:
             self._children[index].send(number)
 
     def send_all(self, number: int) -> None:
-        """A signal to every node; those that have not been started are not."""
+        """Send a signal to every node; nodes that wait to be started are not started."""
         self._waiting.clear()
         for child in self._children.values():
             child.send(number)
 
     def look(self) -> None:
-        """See who is ready and who has ended."""
+        """Look for nodes that are ready or have ended."""
         for child in self._children.values():
             child.reap()
         first = self._plan.nodes[0].index
@@ -128,7 +128,7 @@ class Fleet:
                 self._plan.save(self._directory)
 
     def status(self) -> list[Message]:
-        """Return what is known of every node, for `gossipkv.launcher.control`."""
+        """Return the status of every node, for `gossipkv.launcher.control`."""
         return [self._status(node) for node in self._plan.nodes]
 
     def _status(self, node: NodePlan) -> Message:
@@ -160,9 +160,9 @@ class Fleet:
         return child
 
     def _choose_ports(self, base_port: int | None) -> None:
-        """Those that were remembered, as far as nobody has taken them; others for the rest.
+        """Choose remembered ports that are still free, and others for the remaining nodes.
 
-        Behind a wrapper may be another network, of which nothing can be said here.
+        A wrapper may lead into another network, whose ports cannot be checked here.
         """
         here = [node for node in self._plan.nodes if not node.wrapper]
         if base_port is not None:
@@ -179,17 +179,17 @@ class Fleet:
                 self._move(node, 0)
 
     def _choose_http_ports(self, base_port: int | None) -> None:
-        """Ports for HTTP, of each node that has none reserved yet; behind a wrapper there is none.
+        """Choose an HTTP port for each node without a reserved one; nodes behind a wrapper have none.
 
-        As with the others: from `base_port` on exactly, else those that were remembered and are free, else the first
-        free ones.
+        The order of choice: exactly from `base_port` on, else remembered free ports, else the first free ones.
         """
         if not self._plan.http:
             for node in self._plan.nodes:
                 self._plan = self._plan.with_node(dataclasses.replace(node, http_port=0))
             return
         here = [node for node in self._plan.nodes if not node.wrapper and node.index not in self._http_reservations]
-        others = [node for node in self._plan.nodes if base_port is None or node not in here]  # Theirs go anew.
+        # The ports of the rest are chosen anew.
+        others = [node for node in self._plan.nodes if base_port is None or node not in here]
         taken = {node.port for node in self._plan.nodes} | {node.http_port for node in others}
         if base_port is None:
             for node in here:
@@ -219,7 +219,7 @@ class Fleet:
         self._plan = self._plan.with_node(dataclasses.replace(self._plan.node(node.index), http_port=port))
 
     def _move(self, node: NodePlan, port: int) -> None:
-        """Another port for a node, and remember that; 0: any free one."""
+        """Give a node another port, and remember it; 0: any free one."""
         if port == node.port and node.index in self._reservations:
             return
         others = [other for other in self._plan.nodes if other.index != node.index]
@@ -234,7 +234,7 @@ class Fleet:
 
     @staticmethod
     def _sibling(node: NodePlan, port: int, *, among: Sequence[NodePlan]) -> NodePlan | None:
-        """The one of these that has that port of the same host; behind a wrapper it is another host's."""
+        """Return the node with that port on the same host, or None; a wrapper means another host."""
         for other in among:
             if (other.host, other.wrapper) == (node.host, node.wrapper) and port in {other.port, other.http_port}:
                 return other

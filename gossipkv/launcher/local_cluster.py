@@ -1,4 +1,4 @@
-"""`Cluster`: starts a cluster, waits until it is ready, tells and changes what it does, ends it."""
+"""`Cluster`: starts a cluster, waits until it is ready, reports on it, changes it, and ends it."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     OnWait = Callable[[list[NodeStatus]], None]
 
 READY_TIMEOUT_S: Final = 60.0
-READY_TIMEOUT_PER_NODE_S: Final = 4.0  # 64 nodes on two busy cores were seen to take 80 s.
-GRACE_S: Final = 20.0  # For nodes to answer what is in flight.
-END_TIMEOUT_S: Final = 10.0  # What a supervisor may take besides.
+READY_TIMEOUT_PER_NODE_S: Final = 4.0  # 64 nodes on two busy cores took 80 s.
+GRACE_S: Final = 20.0  # Nodes have this long to answer requests in flight.
+END_TIMEOUT_S: Final = 10.0  # Additional time of the supervisor.
 POLL_S: Final = 0.02
 
 
 @final
 class Cluster:
-    """A cluster of processes on this machine, whose files are in `directory`.  Nodes are numbered from 1.
+    """A cluster of processes on this machine, whose files are in `directory`. Nodes are numbered from 1.
 
-    As a context manager it is up and ready inside, and down afterwards.  Should this process die, however, so do
-    the nodes.  A node that ended unasked meanwhile makes the exit raise `NodeFailed`.
+    As a context manager it is up and ready inside, and down afterwards. If this process dies, however that happens, so
+    do the nodes. If a node ended unasked meanwhile, the exit raises `NodeFailed`.
 
     Threads: one at a time.
     """
@@ -61,20 +61,20 @@ class Cluster:
         environ: Mapping[str, str] = os.environ,
         ready_timeout_s: float | None = None,
     ) -> None:
-        """What is not given is as the directory remembers it, else 3 nodes, no source, no HTTP, and free ports.
+        """Set up a cluster; omitted values come from the directory, else: 3 nodes, no source, no HTTP, free ports.
 
         Args:
-            directory: Where the cluster's files are kept; it is made where it is not there.
+            directory: The directory of the cluster's files; made if missing.
             nodes: How many, 1 to 64; not fewer than the directory remembers.
             source: The source root of every node.
             replication: Copies of each partition of a dataset.
-            base_port: The nodes have this port and those that follow; not given: the first free ones from 7070 on.
-            settings: Of every node, as text by their names (`docs/operators/settings.md`).
-            places: Where nodes are that are not on 127.0.0.1.
-            http: Whether each node answers HTTP and shows its page.
-            http_base_port: As `base_port`, of the ports of HTTP; not given: from 8080 on.
-            environ: The nodes' environment, whose `GOSSIPKV_...` variables they hear.
-            ready_timeout_s: Seconds until a node that is not ready counts as failed; not given: 60, and 4 for each.
+            base_port: The nodes have this port and those that follow; omitted: the first free ones from 7070 on.
+            settings: Settings of every node, as text by their names (`docs/operators/settings.md`).
+            places: Places of nodes that are not on 127.0.0.1.
+            http: True if each node answers HTTP and shows its page.
+            http_base_port: Like `base_port`, for HTTP; omitted: from 8080 on.
+            environ: The nodes' environment, including `GOSSIPKV_...` variables.
+            ready_timeout_s: Seconds until a node that is not ready counts as failed; omitted: 60, and 4 for each.
         """
         self.directory = Path(directory).absolute()
         self._order = Order(
@@ -91,7 +91,7 @@ class Cluster:
         self._ready_timeout_s = ready_timeout_s
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._leash: int | None = None
-        self._told: set[tuple[int, int]] = set()  # Ends of nodes that the caller has been told of.
+        self._told: set[tuple[int, int]] = set()  # Ends of nodes that were reported to the caller.
 
     def __enter__(self) -> Self:
         self.up()
@@ -102,7 +102,7 @@ class Cluster:
     ) -> None:
         nodes = []
         try:
-            with contextlib.suppress(NotUp):  # It may have been ended inside.
+            with contextlib.suppress(NotUp):  # The cluster may have been ended inside.
                 nodes = self.status() if kind is None else []
         finally:
             self.down()
@@ -111,13 +111,13 @@ class Cluster:
                 raise NodeFailed.of(node)
 
     def up(self, *, detach: bool = False, on_wait: OnWait | None = None) -> list[NodeStatus]:
-        """Start it, and return when every node is ready; with `detach` it outlives this process.
+        """Start the cluster, and return when every node is ready; with `detach` it outlives this process.
 
-        `on_wait` is told of the nodes again and again meanwhile.
+        `on_wait` is called with the nodes repeatedly meanwhile.
 
         Raises:
             NodeFailed: a node did not get ready; nothing is left running.
-            LocalError: it is up already, a port is in use, a setting is unknown.
+            LocalError: the cluster is up already, a port is in use, or a setting is unknown.
         """
         self.begin(detach=detach)
         try:
@@ -127,9 +127,10 @@ class Cluster:
             raise
 
     def begin(self, *, detach: bool = False) -> None:
-        """Start it without waiting for the nodes.  Raises as `up`."""
+        """Start the cluster without waiting for the nodes. Raises as `up`."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._order.plan(load(self.directory), self._environ)  # What is wrong with it is better said here.
+        # Reports errors of the order here, before a process starts.
+        self._order.plan(load(self.directory), self._environ)
         leash = None if detach else braid()
         supervisor = None
         try:
@@ -137,10 +138,10 @@ class Cluster:
             self._give_order(supervisor, leash)
             self._supervisor, self._leash = supervisor, None if leash is None else leash.held
         except BaseException:
-            # Nobody knows whether it holds the directory: whoever answers there may be another's.
+            # The supervisor may not hold the directory, so the process that answers there may be another's.
             if supervisor is not None:
                 supervisor.kill()
-                with contextlib.suppress(BrokenPipeError), supervisor:  # Which closes the pipes, and waits.
+                with contextlib.suppress(BrokenPipeError), supervisor:  # Leaving the block closes the pipes, and waits.
                     pass
                 self._supervisor = None
             if leash is not None:
@@ -161,7 +162,7 @@ class Cluster:
                     env=environment(self._environ),
                     pass_fds=[] if leash is None else [leash.worn],
                     start_new_session=True,
-                    umask=0o077,  # Its socket, and what the nodes write, are nobody else's.
+                    umask=0o077,  # Keeps its socket, and the nodes' files, private.
                 )
         finally:
             if leash is not None:
@@ -181,10 +182,10 @@ class Cluster:
             raise LocalError(f"cannot start the cluster: {reply['error']}")
 
     def wait_ready(self, *indexes: int, on_wait: OnWait | None = None) -> list[NodeStatus]:
-        """Return when these nodes, else all, are ready; `on_wait` is told of them again and again meanwhile.
+        """Return when these nodes, else all, are ready; `on_wait` is called with them repeatedly meanwhile.
 
         Raises:
-            NodeFailed: one has ended instead, or it took too long.
+            NodeFailed: a node has ended instead, or it took too long.
         """
         began_s = time.monotonic()
         while True:
@@ -205,7 +206,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def wait_ended(self, index: int) -> NodeStatus:
-        """Return when a node has ended, by itself or not; its end is no failure of the cluster then.
+        """Return when a node has ended, by itself or not; its end then counts as no failure of the cluster.
 
         Raises:
             LocalError: it took too long.
@@ -219,10 +220,10 @@ class Cluster:
         return node
 
     def status(self) -> list[NodeStatus]:
-        """Every node, in the order of their numbers.
+        """Return every node, in the order of their numbers.
 
         Raises:
-            NotUp: the cluster is not up; `remembered` tells what it would be.
+            NotUp: the cluster is not up; see `remembered`.
             LocalError: its supervisor has failed, or does not answer.
         """
         try:
@@ -234,7 +235,7 @@ class Cluster:
             raise
 
     def remembered(self) -> list[NodeStatus]:
-        """The nodes of a cluster that is not up; none: there is no cluster in the directory."""
+        """Return the nodes of a cluster that is not up; empty: there is no cluster in the directory."""
         plan = load(self.directory)
         return [
             NodeStatus(
@@ -251,25 +252,25 @@ class Cluster:
 
     @property
     def name(self) -> str | None:
-        """The cluster's, as its nodes are told; None: they go by their environment."""
+        """The cluster's name in its plan; None: nodes take it from their environment."""
         plan = load(self.directory)
         return None if plan is None else plan.settings.get("cluster")
 
     @property
     def supervisor(self) -> int:
-        """The process that the nodes are children of.
+        """The parent process of the nodes.
 
         Raises:
-            NotUp: there is none.
+            NotUp: there is no supervisor.
         """
         with control.connect(self.directory) as connection:
             return control.peer(connection)
 
     def node(self, index: int) -> NodeStatus:
-        """The node of that number.
+        """Return the node of that number.
 
         Raises:
-            LocalError: there is none.
+            LocalError: there is no such node.
         """
         for node in self.status():
             if node.index == index:
@@ -278,20 +279,20 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of all nodes (`HOST:PORT`), in their order."""
+        """The addresses of all nodes (`HOST:PORT`), in order."""
         return [node.address for node in self.status()]
 
     def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:
-        """A client that asks these nodes, else all.  Raises as `gossipkv.blocking.connect` does."""
+        """Return a client that asks these nodes, else all. Raises as `gossipkv.blocking.connect`."""
         asked = [node.address for node in self.status() if node.index in indexes or not indexes]
         return blocking.connect(*asked, timeout_ms=timeout_ms)
 
     def log(self, index: int) -> str:
-        """All that a node has logged."""
+        """Return the whole log of a node."""
         return Path(self.node(index).log).read_text(errors="replace")
 
     def send(self, index: int, number: int) -> NodeStatus:
-        """Send a signal to a node that runs; return without waiting for what follows.
+        """Send a signal to a running node; returns without waiting for its effect.
 
         Raises:
             LocalError: it does not run, or there is no such node.
@@ -299,12 +300,12 @@ class Cluster:
         return self._one(index, {"do": "kill", "node": index, "signal": int(number)})
 
     def kill(self, index: int) -> NodeStatus:
-        """SIGKILL, and wait for the end.  Raises as `send` and `wait_ended` do."""
+        """Send SIGKILL, and wait for the end. Raises as `send` and `wait_ended`."""
         self.send(index, signal.SIGKILL)
         return self.wait_ended(index)
 
     def stop(self, index: int) -> NodeStatus:
-        """SIGTERM, and wait for the end.  Raises as `send` and `wait_ended` do."""
+        """Send SIGTERM, and wait for the end. Raises as `send` and `wait_ended`."""
         self.send(index, signal.SIGTERM)
         return self.wait_ended(index)
 
@@ -328,18 +329,18 @@ class Cluster:
     def add(
         self, *, port: int = 0, settings: Mapping[str, str] | None = None, called: str = "", wait: bool = True
     ) -> NodeStatus:
-        """Start a node more; `called` is the name that it tells the others, when that is not its own.
+        """Start one more node; `called` is its name for the others, if that differs from its own.
 
-        Raises as `start` does.
+        Raises as `start`.
         """
         request = {"do": "add", "settings": dict(settings or {}), "port": port, "called": called}
         node = control.ask(self.directory, request)[-1]
         return self.wait_ready(node.index)[0] if wait else node
 
     def down(self, *, grace_s: float = GRACE_S) -> bool:
-        """End all nodes: SIGTERM, and SIGKILL for those that are there after `grace_s`; False if it was not up.
+        """End all nodes: SIGTERM, and SIGKILL for those left after `grace_s`; returns False if the cluster was not up.
 
-        A cluster that was begun here and has ended was not up, also if somebody has begun anew in its directory.
+        A cluster that was started here and has ended was not up, even if another one was started in its directory.
         """
         try:
             with control.connect(self.directory) as connection:
@@ -350,7 +351,7 @@ class Cluster:
             return False
         except BaseException:
             if self._supervisor is not None and self._leash is None:
-                self._supervisor.kill()  # No leash ends it, and maybe nobody has told it to.
+                self._supervisor.kill()  # No leash ends it, and it may not have been told to end.
             raise
         finally:
             self._let_go()
@@ -365,7 +366,7 @@ class Cluster:
             control.send(connection, {"do": "down", "grace_s": grace_s})
             control.receive(connection)
         except ConnectionError:
-            pass  # It is ending already.
+            pass  # The supervisor is ending already.
         except TimeoutError:  # It is stopped, or hangs; its nodes die with it.
             os.kill(control.peer(connection), signal.SIGKILL)
             connection.settimeout(None)

@@ -1,4 +1,4 @@
-"""One start of one node: its process, as its parent sees it."""
+"""One start of one node: its process, as seen by its parent."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ READY_WORD: Final = b"ready "
 class Child:
     """A node's process, from its start to its end.
 
-    The command's standard output says `ready HOST:PORT`; its standard error goes to the log.
+    The command prints `ready HOST:PORT` on standard output; its standard error goes to the log.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         worn, self._held = leash.braid()
         try:
             with log.open("ab") as file:
-                self.log_from = file.tell()  # What earlier starts said is before it.
+                self.log_from = file.tell()  # Output of earlier starts comes before.
                 self._process = subprocess.Popen(  # noqa: S603  # The command comes from the plan.
                     command,
                     stdin=subprocess.DEVNULL,
@@ -55,22 +55,22 @@ class Child:
         self._said = b""
         self._ready = False
         self._began_s = time.monotonic()
-        self.ended: int | None = None  # The exit status; of a signal, its number below zero.
-        self.is_asked = False  # Whether somebody here wanted it to end.
+        self.ended: int | None = None  # The exit status; below zero, the signal that ended it.
+        self.is_asked = False  # True if this process requested its end.
 
     @property
     def process(self) -> int:
-        """Its number; nobody else's until it is reaped."""
+        """The process id; it is not reused before `reap`."""
         return self._process.pid
 
     @property
     def runs(self) -> bool:
-        """Whether it has not been seen to end."""
+        """True until its end was seen."""
         return self.ended is None
 
     @property
     def state(self) -> str:
-        """A word for people."""
+        """The state as a word for people."""
         if not self.runs:
             return ENDED
         if self._is_stopped():
@@ -79,12 +79,12 @@ class Child:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has said so."""
+        """True if it has reported to be ready."""
         return self._ready
 
     @property
     def uptime_s(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since its start."""
         return time.monotonic() - self._began_s
 
     def _is_stopped(self) -> bool:
@@ -95,7 +95,7 @@ class Child:
         return stat.rpartition(b") ")[2][:1] in {b"T", b"t"}
 
     def hear(self) -> bool:
-        """Read what it says on standard output; False when there will be no more."""
+        """Read its standard output; returns False at the end."""
         try:
             part = os.read(self.output.fileno(), 1 << 12)
         except BlockingIOError:
@@ -106,7 +106,7 @@ class Child:
         return bool(part)
 
     def send(self, number: int) -> None:
-        """A signal; nothing if it has ended.  One that is to end it lets a stopped process go on."""
+        """Send a signal, unless it has ended. A signal that ends it also continues a stopped process."""
         if not self.runs:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -117,7 +117,7 @@ class Child:
             self.is_asked = True
 
     def reap(self) -> bool:
-        """Whether it has ended by now."""
+        """Return True if it has ended by now."""
         if self.runs and (status := self._process.poll()) is not None:
             self.ended = status
             leash.let_go(self._held)

@@ -1,4 +1,4 @@
-"""What a launcher asks a new supervisor for, and what follows for the plan."""
+"""The request of a launcher to a new supervisor, and the plan that results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DEFAULT_NODES: Final = 3
 
 
 def _name(environ: Mapping[str, str]) -> dict[str, str]:
-    """The setting `cluster` of a new cluster: what nodes are told anyway, else a name that no other here has.
+    """Return the setting `cluster` of a new cluster: from the environment, else a name that is unique here.
 
-    Ports of one cluster become another's: a node that looks where it lost a member must not take that one's for it.
-    The name is remembered either way, since a data directory belongs to it and the next environment may not say it.
+    Ports of one cluster become another's, so a node that looks for a lost member must not accept the new owner. The
+    name is stored in either case: a data directory belongs to it, and the next environment may not have it.
 
     Raises:
-        ConfigError: the environment says what nodes would refuse.
+        ConfigError: the environment has settings that nodes would refuse.
     """
     told = config.load(environ=environ, flags={"data": "/"})  # Each node has a directory of its own.
     return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
@@ -35,12 +35,12 @@ def _name(environ: Mapping[str, str]) -> dict[str, str]:
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is, when that is not any free port of 127.0.0.1.
+    """The place of a node, if it is not any free port of 127.0.0.1.
 
     Attributes:
-        host: The address that it listens at.
+        host: The address at which it listens.
         port: Its port; 0: any free one.
-        wrapper: A command that becomes the node's, as `nsenter` does.
+        wrapper: A command that becomes the node's, like `nsenter`.
     """
 
     host: str = HOST
@@ -51,7 +51,7 @@ class Place:
 @final
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the launcher asks for; what it leaves open is as remembered, else as usual."""
+    """The launcher's request; omitted values come from the plan in the directory, else from the defaults."""
 
     nodes: int | None = None
     base_port: int | None = None
@@ -61,24 +61,24 @@ class Order:
     places: list[Place] = field(default_factory=list)
     http: bool | None = None
     http_base_port: int | None = None
-    leash: int | None = None  # A descriptor; None: the nodes stay when the launcher goes.
+    leash: int | None = None  # A descriptor; None: the nodes outlive the launcher.
 
     def to_line(self) -> bytes:
-        """One line of JSON."""
+        """Return the order as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Return what `to_line` was called on."""
+        """Return the order that `to_line` encoded."""
         order = json.loads(line)
         return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
 
     def plan(self, remembered: Plan | None, environ: Mapping[str, str] = os.environ) -> Plan:
-        """What is to run, by nodes that hear `environ`; a port of 0 is still to be chosen.
+        """Return the plan for nodes with the environment `environ`; ports of 0 are still to be chosen.
 
         Raises:
             LocalError: fewer nodes than there are, or too many.
-            ConfigError: a setting that nodes do not have, or refuse, or that the launcher chooses.
+            ConfigError: a setting is unknown, is refused by nodes, or is chosen by the launcher.
         """
         before = Plan([], settings=_name(environ)) if remembered is None else remembered
         known = len(before.nodes)

@@ -1,14 +1,14 @@
-"""What a cluster's directory remembers: its nodes, their addresses, and what they are started with.
+"""The plan of a cluster, as stored in its directory: its nodes, their addresses, and their settings.
 
-    DIR/cluster.json   this, for whoever starts the cluster again
-    DIR/lock           held while a supervisor runs: the truth about whether the cluster is up
-    DIR/control        the socket that the supervisor is told what to do at
+    DIR/cluster.json   the plan, for the next start of the cluster
+    DIR/lock           held while a supervisor runs: the only proof that the cluster is up
+    DIR/control        the socket for requests to the supervisor
     DIR/supervisor.log
-    DIR/n1/log         standard error of the node, all its starts
+    DIR/n1/log         standard error of the node, from all its starts
     DIR/n1/data        its data directory
 
-No process ids stand here: a number that is remembered may be another's by the time it is used.  Only the supervisor,
-whose children the nodes are, knows them.
+The plan has no process ids, since a stored number may be another process's when it is used. Only the supervisor, the
+parent of the nodes, knows them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 DOCUMENT: Final = "cluster.json"
 PLAN_FILE: Final = small_file.Kind("plan of a cluster", 16 << 20, is_private=False)
 FORMAT: Final = 1
-MAX_NODES: Final = 64  # About what one machine carries: a node takes some 50 MB.
+MAX_NODES: Final = 64  # About the limit of one machine, since a node takes some 50 MB.
 HOST: Final = "127.0.0.1"
-SEEDS: Final = 3  # A restarted node finds the others although two of them are down.
+SEEDS: Final = 3  # With three, a restarted node finds the others even if two seeds are down.
 
-# Said by the launcher; no setting of a node may say otherwise.
+# Set by the launcher; settings of nodes must not override them.
 _BY_NODE: Final = "is chosen by the launcher for each node"
 CHOSEN: Final = {
     "data": _BY_NODE,
@@ -47,37 +47,37 @@ CHOSEN: Final = {
     "source": "is the whole cluster's: use --source",
     "replication": "is the whole cluster's: use --replication",
 }
-# Nothing here is far away; and an address that the environment says is that of one node at most.
+# All nodes are local; and an address from the environment would fit one node at most.
 _USUAL: Final = {"profile": "local", "time_to_converge": "3s", "advertise": "as listen"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node."""
+    """One node of a plan."""
 
     index: int  # From 1.
     port: int
     host: str = HOST
-    settings: dict[str, str] = field(default_factory=dict)  # Besides those of the cluster, and before them.
-    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
+    settings: dict[str, str] = field(default_factory=dict)  # Override the cluster's.
+    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, like `nsenter`.
 
-    called: str = ""  # By the other nodes, when that is not its own name.
-    http_port: int = 0  # None, in a cluster without HTTP.
+    called: str = ""  # Name for other nodes, if it differs from `name`.
+    http_port: int = 0  # 0 in a cluster without HTTP.
 
     @property
     def name(self) -> str:
-        """Its own: `n1`."""
+        """The node's own name, such as `n1`."""
         return f"n{self.index}"
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address at which it listens."""
         return Address(self.host, self.port)
 
     @property
     def http(self) -> Address | None:
-        """Where it answers HTTP, if it does."""
+        """The address at which it answers HTTP, or None."""
         return Address(self.host, self.http_port) if self.http_port else None
 
 
@@ -90,14 +90,14 @@ class Plan:
     source: str | None = None
     replication: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    formed: bool = False  # Whether the first node has been ready once.
-    http: bool = False  # Whether nodes answer HTTP.
+    formed: bool = False  # True if the first node was ready once.
+    http: bool = False  # True if nodes answer HTTP.
 
     def node(self, index: int) -> NodePlan:
-        """The node of that number.
+        """Return the node of that number.
 
         Raises:
-            LocalError: there is none.
+            LocalError: there is no such node.
         """
         for node in self.nodes:
             if node.index == index:
@@ -105,12 +105,12 @@ class Plan:
         raise LocalError(f"there is no node {index}: the cluster has 1 to {len(self.nodes)}", {"node": index})
 
     def with_node(self, node: NodePlan) -> Plan:
-        """The plan in which that node is as given, or new."""
+        """Return the plan with that node replaced or added."""
         others = [other for other in self.nodes if other.index != node.index]
         return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
 
     def settings_of(self, node: NodePlan) -> dict[str, str]:
-        """What a node is started with, but for what is its own alone."""
+        """Return the settings of a node, without those that are its own alone."""
         settings = {**_USUAL, "expected_members": str(len(self.nodes)), **self.settings, **node.settings}
         if self.source is not None:
             settings["source"] = self.source
@@ -124,25 +124,26 @@ class Plan:
         Raises:
             ConfigError: naming the setting.
         """
-        config.load(None, {}, {"data": "/", **self.settings_of(node)})  # Its own directory is given when it is started.
+        # The node's own directory is set when it is started.
+        config.load(None, {}, {"data": "/", **self.settings_of(node)})
 
     def command(self, directory: Path, index: int) -> list[str]:
-        """The command line that runs a node."""
+        """Return the command line that runs a node."""
         node = self.node(index)
         settings = self.settings_of(node)
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
         settings["http_listen"] = "off" if node.http is None else str(node.http)
         settings["node"] = node.called or node.name
-        # Also when it is nobody: else the environment could name strangers.
+        # Also if it is empty, since the environment could name foreign nodes otherwise.
         settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
         flags = [part for name, value in settings.items() for part in _SETTINGS[name].arguments(value)]
         return [*node.wrapper, *command("gossipkv"), "serve", *flags]
 
     def _seeds(self, index: int) -> list[NodePlan]:
-        """Return the nodes to join: at first the first one, which forms the cluster; later any of a few.
+        """Return the nodes to join: at first the first node, which forms the cluster; later a few others.
 
-        The first one waits for the number of nodes that it is told.  If it is told none, it joins the others, so that
-        it does not take all partitions.
+        The first node waits for the expected number of nodes. If that is unknown it joins the others, so that it does
+        not take all partitions.
         """
         if not self.formed and index > 1:
             return self.nodes[:1]
@@ -151,7 +152,7 @@ class Plan:
         return [node for node in self.nodes if node.index != index and node.port][:SEEDS]
 
     def save(self, directory: Path) -> None:
-        """Write it, whole or not at all."""
+        """Write the plan, completely or not at all."""
         beside = directory / f"{DOCUMENT}.new"
         beside.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n")
         beside.replace(directory / DOCUMENT)
@@ -161,7 +162,7 @@ _SETTINGS: Final = {setting.name: setting for setting in config.SETTINGS}
 
 
 def check_names(settings: Mapping[str, str]) -> None:
-    """Refuse settings that there are not, and those that the launcher chooses.
+    """Refuse unknown settings, and those that the launcher chooses.
 
     Raises:
         ConfigError: naming the setting.
@@ -178,20 +179,20 @@ def _unknown(name: str) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether that setting is a path of this machine."""
+    """Return True if that setting is a path of this machine."""
     return name in _SETTINGS and _SETTINGS[name].kind == "path"
 
 
 def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """The settings, the newer ones winning; an empty value forgets one."""
+    """Return the merged settings; newer ones win, and an empty value removes a setting."""
     return {name: value for name, value in {**old, **new}.items() if value}
 
 
 def _check(plan: Plan) -> None:
-    """Refuse what `save` never writes.
+    """Refuse plans that `save` never writes.
 
     Raises:
-        ValueError, TypeError, AttributeError: saying what.
+        ValueError, TypeError, AttributeError: naming the error.
     """
     if [node.index for node in plan.nodes] != [*range(1, len(plan.nodes) + 1)]:
         raise ValueError("the nodes are not numbered from 1")
@@ -201,15 +202,15 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"{node.address!r} is no address")
         words += [node.called, *node.wrapper, *node.settings.values()]
     for word in words:
-        word.encode("utf-8", "surrogateescape")  # Which only text can.
+        word.encode("utf-8", "surrogateescape")  # Fails unless it is text.
 
 
 def load(directory: Path) -> Plan | None:
-    """What the directory remembers; None: nothing.
+    """Return the plan in the directory; None: there is none.
 
     Raises:
-        Corrupt: the document is not what `save` writes.
-        UnsupportedFormat: it is of another program, newer or with other settings.
+        Corrupt: the document was not written by `save`.
+        UnsupportedFormat: another program wrote it, newer or with other settings.
     """
     file = directory / DOCUMENT
     if not file.exists():

@@ -1,11 +1,11 @@
-"""Ports for nodes: free for TCP and UDP both, and kept for their node while the cluster runs.
+"""Ports of nodes: free for TCP and UDP, and kept for their node while the cluster runs.
 
-A node that was killed must get its port back.  So the supervisor holds a *reservation* for each: a TCP socket that is
-bound and does not listen.  While it is there, the kernel gives the port to no outgoing connection; a socket with
-SO_REUSEADDR, as a node's is, may listen on it all the same.  So may another launcher's, and connections that ended a
-moment ago (TIME_WAIT) look the same from outside.  Therefore a reservation holds a name as well, which launchers ask
-first: an abstract Unix socket, which like a port is of one network and goes with its process.  UDP has no reservations
-(two sockets that share a port steal each other's packets), so there the port is only seen to be free.
+A killed node must get its port back. So the supervisor holds a *reservation* for each: a TCP socket that is bound and
+does not listen. The kernel then gives the port to no outgoing connection, but a socket with SO_REUSEADDR, as a node's
+is, may still listen on it. So may another launcher's, and recently closed connections (TIME_WAIT) look the same from
+outside. Therefore a reservation also holds a name that launchers check first: an abstract Unix socket, which like a
+port belongs to one network and ends with its process. UDP has no reservations (two sockets that share a port steal each
+other's packets), so the port is only checked to be free.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gossipkv.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Reservation: TypeAlias = "ExitStack[bool | None]"  # Given up with `close`.
+Reservation: TypeAlias = "ExitStack[bool | None]"  # Released by `close`.
 
-DEFAULT_BASE_PORT: Final = 7070  # Where the client commands look when nothing else is said.
-DEFAULT_HTTP_BASE_PORT: Final = 8080  # Where people look for HTTP that is not the system's own.
-PORTS: Final = range(1024, 65_536)  # Those below are the administrator's.
+DEFAULT_BASE_PORT: Final = 7070  # The default of client commands.
+DEFAULT_HTTP_BASE_PORT: Final = 8080  # The usual port for HTTP without privileges.
+PORTS: Final = range(1024, 65_536)  # Lower ports need privileges.
 
 
 def reserve(host: str, port: int) -> Reservation | None:
-    """A reservation of a port that nobody uses, else None; connections that have ended there do not count."""
+    """Return a reservation of a free port, else None; closed connections in TIME_WAIT do not count."""
     try:
         return _reserve(host, port)
     except OSError:
@@ -48,7 +48,7 @@ def _reserve(host: str, port: int) -> Reservation:
 
 
 def _reusing(host: str, port: int) -> socket.socket:
-    """A bound socket, as a node's is before it listens."""
+    """Return a bound socket, like a node's before it listens."""
     with ExitStack() as undo:
         made = undo.enter_context(socket.socket(_family(host)))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,12 +70,12 @@ def choose(
     flag: str = "--base-port",
     usual: int = DEFAULT_BASE_PORT,
 ) -> dict[int, Reservation]:
-    """`count` ports in order with their reservations: from `base_port` on exactly, else the first free from `usual` on.
+    """Choose `count` ports, with reservations: exactly from `base_port` on, else the first free ones from `usual` on.
 
-    `flag` is what says `base_port`, for the error.
+    `flag` is the option for `base_port`, for the error.
 
     Raises:
-        LocalError: one of the ports from `base_port` on cannot be had, or there are not so many.
+        LocalError: a port from `base_port` on is not available, or there are too few.
     """
     if base_port is not None and base_port + count > PORTS.stop:
         words = f"there are no {count} ports from {base_port} on: the last is {PORTS.stop - 1}; choose another {flag}"

@@ -1,4 +1,4 @@
-"""What is known of a node, and what is said of one that failed."""
+"""The status of a node, and the message about a node that failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-TOLD_LINES: Final = 15  # Of a log, when its node fails.
+TOLD_LINES: Final = 15  # Lines of a failed node's log in its error.
 TOLD_BYTES: Final = 8 << 10
 
 
@@ -28,7 +28,7 @@ def signal_name(number: int) -> str:
 
 
 def reason(error: OSError, place: Path) -> str:
-    """What the system refused, and where: `place`, when it names no file (of a full disk it does not)."""
+    """Describe a refusal of the system and its place: `place`, if the error names no file (as for a full disk)."""
     return f"{error.filename or place}: {error.strerror or error}"
 
 
@@ -39,18 +39,18 @@ class NodeStatus:
 
     Attributes:
         index: Its number, from 1.
-        name: What it is called in its cluster.
-        address: Where it answers, `HOST:PORT`.
+        name: Its name in its cluster.
+        address: The address at which it answers, `HOST:PORT`.
         state: `starting`, `ready`, `stopped` (by SIGSTOP) or `ended`.
         process: Its process id; None once it has ended.
         uptime_s: Seconds since its last start; None once it has ended.
-        exit_status: Of a signal, its number below zero; None while it runs.
-        error: Why it could not be started, or None.
-        asked: Whether somebody wanted its end.
+        exit_status: Below zero, the signal that ended it; None while it runs.
+        error: The reason for which it could not be started, or None.
+        asked: True if its end was requested.
         data: Its data directory.
-        log: The file of all that it has logged.
-        log_from: Where in that file its last start begins, in bytes.
-        http: Where it answers HTTP, `HOST:PORT`, or None.
+        log: The file of its whole log.
+        log_from: Offset of its last start in that file, in bytes.
+        http: The address at which it answers HTTP, `HOST:PORT`, or None.
     """
 
     index: int
@@ -69,11 +69,11 @@ class NodeStatus:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended by itself."""
+        """True if it ended by itself."""
         return self.state == "ended" and not self.asked
 
     def last_words(self) -> list[str]:
-        """The end of what it has logged since it was started; nothing if the log is not there."""
+        """Return the end of its log since it was started; empty if there is no log."""
         try:
             with Path(self.log).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -83,7 +83,7 @@ class NodeStatus:
             return []
 
     def end(self) -> str:
-        """How it ended, in words."""
+        """Describe its end."""
         if self.error is not None:
             return f"could not be started ({self.error})"
         if self.exit_status is None:
@@ -98,15 +98,15 @@ class NodeFailed(LocalError):
 
     @classmethod
     def of(cls, node: NodeStatus, what: str | None = None) -> NodeFailed:
-        """What happened to a node: `what`, else how it ended."""
+        """Make the error of a node: `what`, else a description of its end."""
         words = f"{what or f'{node.name} {node.end()}'}; the end of {node.log}:"
         said = node.last_words() or ["(nothing)"]
         message = "\n".join([words, *(f"    {line}" for line in said)])
         return cls(message, {"node": node.index, "words": words, "said": [*said]})
 
 
-ANSWER_MS: Final = 500  # A node is asked again: one that is busy holds up the others no longer than this.
-READ_MS: Final = 90  # So little that the client does not wait for what is coming: there is more to ask for.
+ANSWER_MS: Final = 500  # Short, since a busy node must not delay the others; each is asked again.
+READ_MS: Final = 90  # So short that the client does not wait for a dataset that is coming: there is more to ask for.
 ANY_KEY: Final = b"any"
 
 
@@ -116,11 +116,11 @@ class Unread(NamedTuple):
     database: str
     node: str
     why: str
-    is_coming: bool  # It is being built, or about to be, and nothing is known that stands in its way.
+    is_coming: bool  # It is being built, or will be, and no obstacle is known.
 
 
 def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
-    """What cannot be read at these nodes, in their order; of one that does not answer, whatever it may have."""
+    """Yield datasets that cannot be read at these nodes, in order; of a silent node, any dataset."""
     for node in nodes:
         try:
             with blocking.connect(node.address, timeout_ms=ANSWER_MS) as client:

@@ -1,15 +1,15 @@
-"""The process that the nodes of a cluster belong to: `python -m gossipkv.launcher.supervisor DIR`.
+"""The parent process of a cluster's nodes: `python -m gossipkv.launcher.supervisor DIR`.
 
-It starts them, tells who is ready, obeys `gossipkv.launcher.control`, and ends with them.  It is a process of its own
-(and a session of its own, so that Ctrl-C in a terminal reaches only the launcher), so that a cluster can stay when its
-launcher has gone (`--detach`) and `start` works from another shell.
+It starts the nodes, reports their state, obeys `gossipkv.launcher.control`, and ends with them. It has its own session,
+so Ctrl-C in a terminal reaches only the launcher. As a process of its own it lets a cluster outlive its launcher
+(`--detach`), and `start` work from another shell.
 
     standard input    one line of JSON: the order (`gossipkv.launcher.order`)
     standard output   one line of JSON: {} when it obeys, else {"error": "..."}
-    its leash         a descriptor named in the order: when the launcher is gone, however, all nodes are killed
-    the nodes' leash  each node is killed by the kernel when this process is gone, however that ended
+    its leash         a descriptor named in the order: if the launcher is gone, all nodes are killed
+    the nodes' leash  the kernel kills each node when this process is gone, however that ended
 
-One thread, one loop: bytes and signals come in, nothing waits.
+One thread runs one loop, which reacts to bytes and signals and never blocks.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from gossipkv.launcher.node_child import Child
 
 LOCK: Final = "lock"
-GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
-ANSWER_TIMEOUT_S: Final = 1.0  # Whoever asks takes the answer at once, or a socket's buffer does.
+GRACE_S: Final = 20.0  # If a signal ends the cluster, nodes have this long to answer requests in flight.
+ANSWER_TIMEOUT_S: Final = 1.0  # The caller, or a socket's buffer, takes an answer at once.
 ACCEPT_PAUSE_S: Final = 0.1
-LOOK_PERIOD_S: Final = 5.0  # How often to look whether the directory is still there.
+LOOK_PERIOD_S: Final = 5.0  # Period of checks that the directory still exists.
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @final
 class Supervisor:
-    """The loop: what is asked, what is signalled, what the nodes say."""
+    """The loop: handles requests, signals, and output of the nodes."""
 
     def __init__(self, directory: Path, fleet: Fleet, *, lock: int, leash: int | None) -> None:
         self._directory = directory
@@ -59,16 +59,16 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._listener = control.listen(directory)
         self._signals, self._signalled = socket.socketpair()
-        self._waiting: list[socket.socket] = []  # For the end: it is their answer.
+        self._waiting: list[socket.socket] = []  # Connections that wait for the end, which is their answer.
         self._ends = False
         self._kill_at_s = math.inf
 
     def prepare(self) -> None:
-        """Hear signals and requests from now on."""
+        """Handle signals and requests from now on."""
         self._signals.settimeout(0)
         self._signalled.settimeout(0)
         signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
-        # Also those that a shell has its background jobs ignore: the nodes would inherit that.
+        # Includes signals that a shell's background jobs ignore, since nodes would inherit that.
         for number in (*ENDING, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
         self._watch(self._signals, self._heed)
@@ -77,7 +77,7 @@ class Supervisor:
             self._watch(self._leash, self._let_go)
 
     def run(self) -> None:
-        """Start the nodes, and go on until they are to end and have."""
+        """Start the nodes, and run until they have been ended."""
         while not self._ends or self._fleet.runs:
             if self._fleet.has_waiting and (child := self._fleet.start_next()) is not None:
                 self._attend(child)
@@ -85,7 +85,7 @@ class Supervisor:
                 key.data()
             self._fleet.look()
             if not self._ends and os.fstat(self._lock).st_nlink == 0:
-                self._end(GRACE_S)  # The directory is gone: nobody finds us any more.
+                self._end(GRACE_S)  # The directory is gone, so nobody can reach this process any more.
             if time.monotonic() >= self._kill_at_s:
                 self._kill_at_s = math.inf
                 self._fleet.send_all(signal.SIGKILL)
@@ -96,7 +96,7 @@ class Supervisor:
         return min(LOOK_PERIOD_S, max(0.0, self._kill_at_s - time.monotonic()))
 
     def close(self) -> None:
-        """Answer those who wait for the end."""
+        """Answer the connections that wait for the end."""
         for connection in self._waiting:
             connection.close()
 
@@ -104,7 +104,6 @@ class Supervisor:
         self._selector.register(source, selectors.EVENT_READ, act)
 
     def _attend(self, child: Child) -> None:
-        """Hear what a node says, until it says no more."""
 
         def hear() -> None:
             if not child.hear():
@@ -119,7 +118,7 @@ class Supervisor:
                 self._end(0.0 if self._ends else GRACE_S)
 
     def _let_go(self) -> None:
-        """The launcher is gone: nobody waits for a good end."""
+        """End at once, since the launcher is gone, and nobody waits for an orderly end."""
         assert self._leash is not None
         self._selector.unregister(self._leash)
         self._end(0.0)
@@ -130,10 +129,10 @@ class Supervisor:
         self._fleet.send_all(signal.SIGTERM)
 
     def _accept(self) -> None:
-        """Hear what a connection asks, until that is whole: whoever asks may be held up amid its words."""
+        """Accept a connection and read its request until it is complete; the sender may pause within it."""
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # No descriptor is left for it: it will be tried again, and not in a busy loop.
+        except OSError:  # No descriptor is free. The pause avoids a busy loop until the next attempt.
             time.sleep(ACCEPT_PAUSE_S)
             return
         connection.settimeout(0)
@@ -152,7 +151,7 @@ class Supervisor:
             self._selector.unregister(connection)
             if part:
                 self._obey(connection, bytes(received))
-            else:  # It went away.
+            else:  # The sender has gone.
                 connection.close()
 
         self._watch(connection, hear)
@@ -173,12 +172,12 @@ class Supervisor:
                     return
                 control.send(connection, self._answer(request))
             except (OSError, ValueError, KeyError):
-                return  # It went away, or is none of ours.
+                return  # The sender has gone, or speaks another protocol.
 
     def _answer(self, request: control.Message) -> control.Message:
         try:
             match request:
-                case {"do": "start" | "add"} if self._ends:  # Nobody would tell it to end.
+                case {"do": "start" | "add"} if self._ends:  # Nobody would tell the new node to end.
                     return {"error": f"the cluster in {self._directory} is ending: nothing starts any more"}
                 case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
                     self._attend(self._fleet.start(index, settings=settings, port=port))
@@ -201,10 +200,10 @@ class Supervisor:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """Hold the directory, by a descriptor of its lock; whoever is killed lets go of it.
+    """Hold the directory's lock, by a descriptor; a killed holder releases it.
 
     Raises:
-        DirectoryInUse: another does.
+        DirectoryInUse: another process holds it.
     """
     with (directory / LOCK).open("ab") as lock:
         try:
@@ -216,7 +215,7 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def main() -> int:
-    """Run the cluster that standard input orders; 0 when it has ended as it was told, 1 when it could not begin."""
+    """Run the cluster ordered on standard input; returns 0 when it has ended as told, 1 if it could not start."""
     directory = Path(sys.argv[1])
     line = sys.stdin.buffer.readline()
     if not line:
@@ -236,12 +235,12 @@ def main() -> int:
         if is_held:
             supervisor.run()
         (directory / control.SOCKET).unlink(missing_ok=True)
-    supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
+    supervisor.close()  # The lock must be free first, since a waiting launcher may start again at once.
     return 0 if is_held else 1
 
 
 def _say(reply: control.Message) -> bool:
-    """Whether the launcher was there to hear it."""
+    """Write a reply; returns False if the launcher has gone."""
     try:
         os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
     except BrokenPipeError:
