@@ -216,6 +216,7 @@ class Feed:
         while done is None and self._begun:
             self._begun = False
             done = self._pass_lanes(now) or self._pass(self._shared, now)
+        self._move_place()
         return done
 
     def _pass_lanes(self, now: float) -> Ship | Look | None:
@@ -307,6 +308,9 @@ class Feed:
                 moved = True
             if lane is self._shared and moved:
                 self._since = now
+        self._move_place()
+
+    def _move_place(self) -> None:
         if not self._gap or self._back:
             self._place = self._first_open(self._shared)
 

@@ -20,6 +20,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/simulation/test_replication.py",
     ),
     planted(
+        "a feed leaves its place for the next look",
+        "gossipkv.replication.feed:Feed.next",
+        "self._move_place()",
+        "pass",
+        "tests/unit/replication/test_feed.py",
+    ),
+    planted(
         "who sleeps until a deadline is not told of a sooner one",
         "gossipkv.replication.waiting:Waiting.begin",
         "if (due := self.due) is None or deadline < due:",

@@ -73,6 +73,15 @@ def test_level_it_sends_its_own():
     assert scene.sent(0.1) == []
 
 
+def test_what_is_covered_is_passed_at_once():
+    """The place is behind it when the feed has nothing more to do: nobody looks at an idle feed again to move it."""
+    scene = Scene()
+    scene.answered(0.0, yours=1)
+    last = scene.synced(YOURS)
+    assert scene.sent(0.0) == []
+    assert scene.feed.place == last
+
+
 def test_what_lies_goes_in_order_from_the_place_on():
     """After the relay time, whoever originated it; what is covered is left out."""
     scene = Scene()

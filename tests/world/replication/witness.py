@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
     from tests.world.replication.copies import Dot, Records, Span, State
     from tests.world.replication.eye import Eye
     from tests.world.replication.store import RunningStore
@@ -425,6 +426,13 @@ class Witness:
             self.found("rest", f"a node has asked another for the time {times_asked} times")
         if turns > TURNS * nodes * (nodes - 1):
             self.found("rest", f"{nodes} nodes have looked {turns} times for what is to be done, and nothing is")
+
+    def check_turn(self, replicas: Replicas) -> None:
+        """At rest one more look for what is to be done moves no feed's place: the last one has done all."""
+        before = replicas.kept_places()
+        replicas.pump()
+        if (after := replicas.kept_places()) != before:
+            self.found("rest", f"one more look has moved {before} to {after}")
 
     def check_litter(self, store: RunningStore) -> None:
         """Nothing is left of loads that were torn, nor of copies that have left a space that others share."""

@@ -427,3 +427,6 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     asked_since = cluster.network.times_asked - times_asked
     witness.check_quiet(before, done())
     witness.check_rest(len(cluster.nodes), counts["turns"] - turns, max(asked_since.values(), default=0))
+    for node in cluster.nodes:
+        if node.life is not None:
+            witness.check_turn(node.life.replication.replicas)

@@ -365,6 +365,13 @@ def test_who_never_rests():
         assert scene.broken == broken
 
 
+def test_who_leaves_a_place_for_the_next_look():
+    for places, broken in (((7, 7), set()), ((7, 8), {"rest"})):
+        scene, left = Scene(), iter(places)
+        scene.witness.check_turn(SimpleNamespace(kept_places=lambda left=left: next(left), pump=lambda: None))
+        assert scene.broken == broken
+
+
 # Moves.
 
 MOVES = {A: State.AVAILABLE, B: State.AVAILABLE, C: State.AVAILABLE, D: State.INITIALIZING}
