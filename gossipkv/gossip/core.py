@@ -1,7 +1,7 @@
 """Membership and tree behind one object: it takes bytes and the time, and leaves effects behind.
 
-`Gossip.receive` takes a datagram, `reply` answers a request of another node, `answered` and `stored` take the results
-of an Ask or a Store, and `wake` runs due timers. After each of these calls, `take` returns the effects.
+`Gossip.receive` takes a datagram, and `reply` answers a request of another node. `answered` and `stored` take the
+results of an Ask or a Store, and `wake` runs due timers. After each of these calls, `take` returns the effects.
 
 Four rules say how the parts are wired:
 

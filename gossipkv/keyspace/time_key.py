@@ -37,7 +37,7 @@ class TimeKey(NamedTuple):
     """The position of the time in each key of a table."""
 
     offset: int
-    width: int  # In bytes.
+    width: int  # A number of bytes.
     unit: str
 
     def __str__(self) -> str:

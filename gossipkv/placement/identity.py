@@ -40,9 +40,9 @@ class Identity:
     def wire_id(self) -> bytes:
         """Sixteen bytes that stand for the identity between nodes.
 
-        They are the first of the SHA-256 of the fields in order. Each field is the length in bytes in decimal digits, a
-        colon, the bytes (text as UTF-8, the number in decimal digits, `regrouped` as `relied` or `regrouped`), and a
-        line feed.
+        They are the first bytes of the SHA-256 of the fields in order. Each field is the length in bytes in decimal digits, a
+        colon, the bytes, and a line feed. Text is UTF-8, a number decimal digits, `regrouped` the text `relied` or
+        `regrouped`.
         """
         return _wire_id(self)
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-HARDLY: Final = 64  # In an hour's writes, a share of one minute.
+HARDLY: Final = 64  # A host with less than a minute's share of an hour's writes has hardly any.
 
 
 class Written(NamedTuple):
@@ -46,7 +46,7 @@ class Measure(NamedTuple):
 class Said(NamedTuple):
     """Combined reports of the hosts of a table."""
 
-    measures: Mapping[int, Measure]  # By partition; unreported ones are missing.
+    measures: Mapping[int, Measure]  # Partitions without a report are missing.
     series: Sequence[Written] = ()
 
 

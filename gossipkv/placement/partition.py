@@ -25,8 +25,8 @@ LEAST_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each
 MOST_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
 MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # With more, nothing moves: each slot may still be forced.
 # Pseudo-assignments in the ends of a re-created range. Their counters are config ids, for LEFT_OUT counted backwards
-# (`table.token.left_out`). A session with an older token is told that writes may be lost, unless the kept copy's map is
-# as new as all that the session has seen.
+# (`table.token.left_out`). A session with an older token is told that writes may be lost, unless the map of the kept
+# copy is as new as the session's.
 LEFT_OUT: Final = (1 << 64) - 1
 HAD: Final = LEFT_OUT - 1  # The config id of the kept copy's map.
 # With more, the oldest end is dropped: a token of that time is not told any more that writes are lost.
@@ -74,7 +74,7 @@ class Partition(NamedTuple):
     id: int
     assignments: tuple[Assignment, ...]  # Ordered by slots and ids.
     former: tuple[int, ...] = ()  # Ids, in order.
-    ends: tuple[End, ...] = ()  # In the order in which they were forced.
+    ends: tuple[End, ...] = ()  # Ordered by the time of the force.
     kept: int = 0  # The assignment of the quarantined copy from which the partition was re-created; 0 if there is none.
 
     @classmethod

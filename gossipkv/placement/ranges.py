@@ -48,7 +48,7 @@ class Move(NamedTuple):
     slot: int
     source: bytes | None
     target: bytes
-    why: str  # For people; `{source}` is replaced by the source's name.
+    why: str  # Shown to operators; `{source}` is replaced by the source's name.
 
 
 class Split(NamedTuple):
@@ -73,7 +73,7 @@ class Situation:
     alive: Collection[bytes]
     partitions: Sequence[Partition] = ()  # Ordered by their keys.
     replication: int = 1
-    measures: Mapping[int, Measure] = field(default_factory=dict)  # By id; unreported ones are missing.
+    measures: Mapping[int, Measure] = field(default_factory=dict)  # Partitions without a report are missing.
     limits: Limits = Limits(0, 0)  # noqa: RUF009  # Limits are immutable.
     lately: Lately = field(default_factory=Lately)
     now: float = 0.0
@@ -224,7 +224,7 @@ class _Planner:
     def farthest(self, partition: int, slot: int) -> int | None:
         """Return the emptiest of the nodes that are farthest from a partition's other slots."""
         here = self._here[partition]
-        there = {one.node for one in self._now.partitions[partition].assignments}  # Includes leaving nodes.
+        there = {one.node for one in self._now.partitions[partition].assignments}  # Leaving nodes count, too.
         alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
         best, target = (inf, inf), None
         for at in self._able:

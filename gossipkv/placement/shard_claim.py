@@ -85,8 +85,8 @@ class ShardClaim:
     """The claim of one node.
 
     If many nodes start together, all claim 1 and all but one lose. So a loser does not take the next free number, like
-    all other losers. It takes the number that it gets if all known losers pick in order, and it does not pick twice
-    before the picks of others can have arrived.
+    all other losers. It takes the number that it gets if all known losers pick in order. It does not pick twice before
+    the picks of others can have arrived.
     """
 
     def __init__(

@@ -156,10 +156,10 @@ class _Shape(NamedTuple):
     """The shape of every partition on these nodes."""
 
     nodes: list[bytes]
-    isolation: list[int]  # By node: the number of its isolation group.
+    isolation: list[int]  # The number of each node's isolation group.
     slots: int
-    of_group: list[tuple[int, int]]  # By isolation group: the least and the most slots of a partition in the group.
-    ideal: list[Fraction]  # By node: the part of the partitions of which it should have a slot.
+    of_group: list[tuple[int, int]]  # The least and the most slots of a partition in each isolation group.
+    ideal: list[Fraction]  # The part of the partitions of which each node should have a slot.
 
 
 def _shapes(
@@ -343,7 +343,8 @@ class _Seating:
     def _partitions(self) -> tuple[list[_Kinds], list[_Kinds]]:
         """Return for each node the partitions in which it may give its seat, and those in which it may take one."""
         group_of = self._shape.isolation
-        spare, room = [], []  # Of each isolation group, where it may lose a seat, and where it may gain one.
+        # Partitions in which an isolation group may lose a seat, and those in which it may gain one.
+        spare, room = [], []
         for group, (low, high) in enumerate(self._shape.of_group):
             members = [held for held, at in zip(self._held, group_of, strict=True) if at == group]
             spare.append(self._with(members, low + 1))
@@ -378,7 +379,7 @@ class _Seating:
 
     def _negative_round(self) -> list[int] | None:
         """Return numbers, each passing on to the next and the last to the first, with a negative total cost."""
-        cheapest = [0] * len(self._cost)  # From any start (Bellman and Ford).
+        cheapest = [0] * len(self._cost)  # The start does not matter (Bellman and Ford).
         before = [-1] * len(self._cost)
         changed = True
         while changed:

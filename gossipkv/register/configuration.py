@@ -1,11 +1,11 @@
 """Acceptors: the members of a register, their quorums, and the change from one set to another.
 
 A value has one set of acceptors, or a *joint configuration* (old, new) during a change. *A quorum of a value is a
-majority of its old and of its new set.* `Acceptors.joint_with` begins a change, `new_alone` ends it, and `follows`
-rejects any other step. The proposer decides when to take a step (`proposer.py`).
+majority of its old and of its new set.*
 
-An acceptor is a node with one store. A node with a lost, restored or replaced store is another acceptor, since it has
-forgotten its promises.
+`Acceptors.joint_with` begins a change, `new_alone` ends it, and `follows` rejects any other step. The proposer decides
+when to take a step (`proposer.py`). An acceptor is a node with one store. A node with a lost, restored or replaced
+store is another acceptor, since it has forgotten its promises.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class Request(NamedTuple):
     to: AcceptorId
     number: int
     ballot: Ballot | None = None  # None only for READ.
-    value: Value | None = None  # For ACCEPT and CREATE.
-    stays: bool = False  # For ACCEPT.
-    holding: bytes | None = None  # For PREPARE.
+    value: Value | None = None  # Set for ACCEPT and CREATE.
+    stays: bool = False  # Set for ACCEPT.
+    holding: bytes | None = None  # Set for PREPARE.
 
 
 class Reply(NamedTuple):

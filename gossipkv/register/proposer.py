@@ -48,7 +48,7 @@ class Reconfigure(NamedTuple):
     """A change of the acceptors, if they are `instead`: of two concurrent changes of a set one is refused."""
 
     members: tuple[AcceptorId, ...]
-    instead: tuple[AcceptorId, ...] | None = None  # None: any acceptors.
+    instead: tuple[AcceptorId, ...] | None = None  # None allows any acceptors.
 
 
 class End(Enum):
@@ -526,7 +526,6 @@ class Proposer:
     # -- failures ------------------------------------------------------------------------------------------------------
 
     def _phase_over(self, phase: Round, now_ms: int) -> None:
-        """Process the end of a phase's time."""
         for acceptor in phase.unheard:
             phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
         if phase.kind is Kind.READ:

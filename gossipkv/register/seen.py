@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Random
 
 # Keys in the space of decisions.
-POSITION: Final = b"p"  # With the number of an incarnation: its random id and its batches.
-SEEN: Final = b"s"  # With an acceptor: the positions in which it was seen.
-BEHIND: Final = b"b"  # With the id of a store: why it is behind.
+POSITION: Final = b"p"  # The key continues with an incarnation's number; the value is its random id and its batches.
+SEEN: Final = b"s"  # The key continues with an acceptor; the value is its seen positions.
+BEHIND: Final = b"b"  # The key continues with the id of a store; the value is why it is behind.
 
 MOST_NUMBER: Final = (1 << 64) - 1
 MOST_BYTES: Final = 4096  # Bounds the told positions.
@@ -149,7 +149,7 @@ class Seen:
                 is_news |= self._check(position)
                 continue
             if acceptor == by:
-                self._speaks[acceptor] = position.opening  # Of two openings the last is the present one.
+                self._speaks[acceptor] = position.opening  # The later row is the present opening.
             if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):
                 is_news |= self._see(acceptor, position)
         return is_news

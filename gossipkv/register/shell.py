@@ -158,7 +158,6 @@ class Registers:
         return await self._outcome(begin, FORCE_S)
 
     async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> Outcome:
-        """Return the core's outcome by the deadline."""
         self._tokens += 1
         ticket, done, told = self._tokens, trio.Event(), []
 

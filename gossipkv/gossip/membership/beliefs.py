@@ -193,8 +193,8 @@ class Beliefs:
         self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
         if now_ms - self._members.heard_ms > self._silence_ms:
-            # The member may not have heard this node's suspicion. Others learn of the death by exchange, and suspect it
-            # anew.
+            # The member may not have heard this node's suspicion. Others learn of the death by exchange, and suspect
+            # again.
             self._rumours.remove(id_)
 
     def _remember(self, now_ms: int) -> None:

@@ -38,7 +38,7 @@ MAX_SEEDS: Final = 256
 PATIENCE_INTERVALS: Final = 2  # Probe intervals for which a node with seeds waits for their id before it draws one.
 PATIENCE: Final = 2  # Failed attempts before a warning: the other node may ask by itself, or start later.
 MAX_REMEMBERED: Final = 16  # Addresses asked at a start: enough that a member is still at one of them.
-MAX_LOST: Final = 16  # Only the latest lost addresses are kept.
+MAX_LOST: Final = 16  # Older lost addresses are dropped.
 MAX_REFUSED: Final = 16  # Foreign cluster ids with warnings; refusals of further ids are only counted.
 
 
@@ -48,7 +48,8 @@ class Side(NamedTuple):
     cluster_id: bytes
     lone: bool
     pinned: bool
-    told: bool = False  # For the asker: it was told to join the other node, and does not merely remember the address.
+    # True for an asker that was told to join the other node, and does not merely remember its address.
+    told: bool = False
 
     def yields_to(self, other: Side) -> bool:
         """True if this side takes the cluster id of the other."""
@@ -165,7 +166,7 @@ class Joining:
         self._cluster = cluster
         self._pinned = self._pinning = pinned  # Pinned durably; asked to be pinned, and perhaps not durable yet.
         self._seeds: dict[Address, Seed] = {}
-        self._lost: dict[Address, None] = {}  # In the order in which they were lost.
+        self._lost: dict[Address, None] = {}  # Ordered by the time of the loss.
         self._taking = NO_CLUSTER  # The cluster id that is being made durable.
         self._complained: set[Address] = set()
         self._refusals: dict[bytes, int] = {}  # Counts by the id of the cluster that asked.

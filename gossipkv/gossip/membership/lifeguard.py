@@ -1,7 +1,7 @@
 """Lifeguard: how a node doubts itself before it accuses others.
 
-*Local health*: failed probes that no other member confirms, helpers that do not even send a NACK, and a suspicion of
-this node each suggest that this node is the slow one. Then its probes wait longer before they accuse.
+*Local health*: a failed probe that no other member confirms suggests that this node is the slow one. So does a helper
+that does not even send a NACK, and a suspicion of this node. Then its probes wait longer before they accuse.
 
 *Dynamic suspicion*: a suspected member gets a long time to refute while this node is the only accuser, since the fault
 may be here. Each further accuser shortens the time, down to the least; so does a report that the member is dead. A

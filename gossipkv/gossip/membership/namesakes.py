@@ -1,14 +1,14 @@
 """Namesakes: other nodes of this node's name, and which of the two stops.
 
 A RECORD of this name at another place comes from this node's past there, from another node, or from a liar. So the node
-asks there (WHO). Without an answer it takes an epoch above the claim's. With an answer the *younger* of the two stops,
-by the time since each announced itself, or by uuid and address if the delay of the question could reverse the order.
+asks there (WHO). Without an answer it takes an epoch above the claim's. With an answer the node that announced itself
+later stops (the *younger*). If the delay of the question could reverse the order, uuid and address decide.
 
 Plain packets can be forged, so only sealed answers stop an *established* node: one that announced itself so long ago
-that all members know it. Two established nodes of one name may thus both go on (a healed partition, a copied
-directory), and a claim that returns after it was outdone has a live node behind it. Then the name is *claimed twice*:
-the node warns its operator and all members. It looks again after rests that double up to an hour, since each look may
-cost a durable epoch.
+that all members know it. So two established nodes of one name may both go on (a healed partition, a copied directory).
+If a claim returns after it was outdone, a live node is behind it, and the name is *claimed twice*. The node then warns
+its operator and all members. It looks again after rests that double up to an hour, since each look may cost a durable
+epoch.
 """
 
 from __future__ import annotations
@@ -205,8 +205,7 @@ class Namesakes:
         if self._claim is not None and self._claim.epoch <= epoch:
             self._claim = None
         if epoch >= self._members.own.epoch:
-            # Raise the epoch by one or two: two nodes that outdo each other in step by the same number would never
-            # stop.
+            # Raise the epoch by one or two, since two nodes that outdo each other by equal steps would never stop.
             epoch += self._outdone > 0 and self._random.random() < 1 / 2
             self._outdone = epoch + 1
         self._listener.on_looked(epoch, now_ms=now_ms)

@@ -181,7 +181,6 @@ class SelfIdentity:
         self._tell_change(now_ms)
 
     def _renew(self, epoch: int) -> None:
-        """Continue in an epoch above this one."""
         if epoch >= MAX_EPOCH:
             self._outbox.counters["epoch_at_its_end"] += 1
             return

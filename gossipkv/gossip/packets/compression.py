@@ -11,8 +11,7 @@ from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import PACKED, SYNC_BYTES
 
 PACK_BYTES: Final = 1024  # Fewer bytes fit a segment or two uncompressed.
-# Bounds the bytes that a peer can make this node hold and process at once: the smallest parts of this size take about a
-# second.
+# Bounds the bytes that a peer can make this node process at once: the smallest parts of this size take a second.
 MAX_UNPACKED_BYTES: Final = 2 << 20
 _SIZE_BYTES: Final = 4
 

@@ -93,7 +93,8 @@ class Sealing:
         self._session = session
         self._max_sessions = max_sessions
         self._counter = 0
-        self._heard: OrderedDict[bytes, _Heard] = OrderedDict()  # By key id and session; the last used is the last.
+        # The key is a key id and a session; the last used session is the last.
+        self._heard: OrderedDict[bytes, _Heard] = OrderedDict()
         self.use(keys)
 
     def use(self, keys: Sequence[Key]) -> None:

@@ -66,7 +66,7 @@ class Branch:
         self.epoch = epoch
         self.version = 0
         self.floor = 0  # Tombstones up to this version are dropped.
-        self.live: dict[str, Item] = {}  # Ordered by version.
+        self.live: dict[str, Item] = {}  # The keys are ordered by version.
         self.gone: dict[str, int] = {}  # Versions of the tombstones, in their order.
         self.live_bytes = self.gone_bytes = 0
 

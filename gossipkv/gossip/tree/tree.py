@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # More changes are a burst, which the first nodes that ask get in fewer bytes than all get as rumours.
 MOST_CHANGES = 16
-MOST_VERSIONS = 64  # With more versions, the changes among them are not counted.
+MOST_VERSIONS = 64  # A longer step is told by a HEAD without counting its changes.
 MOST_BYTES = 600  # The tree's share of a packet: one owner's changes fit beside a full share of membership.
 
 
@@ -91,9 +91,9 @@ BEHIND: Final = "0"  # The character after "/": paths below a name sort before i
 class Index:
     """Paths and their owners.
 
-    Each owner has a sorted list of its paths, which costs a word a key whatever the path. (A tree of segments costs for
-    a malicious key of sixteen segments fifteen times its counted size.) Paths below a path are adjacent, and deeper
-    levels are skipped by bisection: a list of children takes a step for each name of each owner.
+    Each owner has a sorted list of its paths, which costs a word a key whatever the path. (In a tree of segments, a
+    malicious key of sixteen segments costs fifteen times its counted size.) Paths below a path are adjacent. Bisection
+    skips deeper levels, so a list of children takes a step for each name of each owner.
     """
 
     __slots__ = ("_paths",)

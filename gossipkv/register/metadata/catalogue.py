@@ -83,8 +83,7 @@ REPLICATION: Final = 3  # With two replicas the majority is both, so one failure
 _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
-class _IdUsed(Conflict):
-    """Another operation has used the id before."""
+class _IdUsed(Conflict): ...
 
 
 class Wanted(NamedTuple):

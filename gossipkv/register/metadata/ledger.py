@@ -86,8 +86,8 @@ class Ledger:
 
     A page is deleted in the batch that ends the last pin over it. A pin ends in `collect` alone: a refused swap or a
     silence does not end it, since a proposer that finishes the swap later names the root without asking. All decisions
-    use the appended state. So a page that is being deleted is missing at once, and a node that was told before that it
-    is here is refused when it pins a root that names it.
+    use the appended state. So a page that is being deleted is missing at once. A node that was told before that the
+    page is here is refused when it pins a root that names the page.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Ledger:
         self._ask = ask
         self._beside = beside
         self._is_over = False
-        self._pins: dict[bytes, _Pin] = {}  # By the name of the root.
+        self._pins: dict[bytes, _Pin] = {}  # The key is the root's name.
         self._uses: Counter[bytes] = Counter()  # The number of pinned roots that name a page.
         self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages, with their batch until it is synced.
         self._fetching = trio.Lock()

@@ -48,8 +48,6 @@ class NoServer(NotReady):
 @final
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """An operation with a waiting requester."""
-
     operation: Operation
     done: trio.Event
     answer: Answer | None = None

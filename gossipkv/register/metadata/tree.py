@@ -88,7 +88,7 @@ class Changed(NamedTuple):
     """The pages that an edit made."""
 
     root: bytes  # The name of the root's page.
-    pages: dict[bytes, bytes]  # Only pages that the root before does not name.
+    pages: dict[bytes, bytes]  # Pages that the root before names are left out.
 
 
 @final
