@@ -11,5 +11,5 @@
     core.py         the core: it takes bytes and the time, and returns effects
     shell/          the Trio shell: sockets, timers, files
 
-Gossip may order and delay operations. It never fences, counts or loses data.
+Gossip may order and delay operations, and never fences, counts or loses data.
 """

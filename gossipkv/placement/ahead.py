@@ -1,8 +1,8 @@
 """Splits of a time series before its next period is written.
 
 A *period* is the span of time that the last hour's writes covered, whichever hour that was: a series loaded from an
-archive has long periods. The next period gets as many ranges of the usual size as its records need. They are made
-before it is written, so that other nodes hold them by then.
+archive has long periods. The next period gets as many ranges of the usual size as its records need. The ranges are made
+before the period is written, so that other nodes hold them by then.
 
 If keys have a prefix before their time, each prefix is a series of its own. A single write far in the future, from a
 wrong clock, moves nothing: the next newest time of the last hour's writes counts, too.

@@ -1,7 +1,7 @@
 """Holders of the partitions of one identity, from members' statements and states.
 
-The map is made anew when either changes. It has no statement about another identity, whatever its name. It also has
-none of a member that left or is unknown, unless the caller provides a state for it.
+The map is made anew when either changes. Statements about another identity are left out, whatever its name. So are
+those of a member that left or is unknown, unless the caller provides a state for it.
 """
 
 from __future__ import annotations

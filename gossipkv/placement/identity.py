@@ -40,7 +40,7 @@ class Identity:
     def wire_id(self) -> bytes:
         """Sixteen bytes that stand for the identity between nodes.
 
-        They are the first bytes of the SHA-256 of the fields in order. Each field is the length in bytes in decimal digits, a
+        The bytes begin the SHA-256 of the fields in order. Each field is the length in bytes in decimal digits, a
         colon, the bytes, and a line feed. Text is UTF-8, a number decimal digits, `regrouped` the text `relied` or
         `regrouped`.
         """

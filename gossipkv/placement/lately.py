@@ -1,7 +1,7 @@
 """Recent changes of a range table's map, which `ranges` does not undo for some minutes.
 
-They are derived from consecutive maps, so they do not depend on the node that began a move or a split. A node that
-starts without them takes everything for old.
+The changes are derived from consecutive maps, so they do not depend on the node that began a move or a split. A node
+that starts without them takes everything for old.
 """
 
 from __future__ import annotations

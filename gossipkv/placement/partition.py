@@ -7,9 +7,9 @@ previous one of its slot becomes LEAVING. Invariants of every partition (`fault_
 * A slot has at most two assignments, at most one of them AVAILABLE; some slot has an AVAILABLE one.
 * At most one slot moves, that is, has an assignment that is not AVAILABLE.
 
-An assignment that is AVAILABLE no more is *former* until all copies report the same counter for it. One removed by
-force has an *end*: the highest counter that is known to be kept. A split makes the assignments of a partition, present
-and former, former in each child.
+An assignment that is AVAILABLE no more is *former* until all copies report the same counter for it. An assignment
+removed by force has an *end*: the highest counter that is known to be kept. A split makes the assignments of a
+partition, present and former, former in each child.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_REPLICATION: Final = 9
 LEAST_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each of its shards.
 MOST_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
 MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # With more, nothing moves: each slot may still be forced.
-# Pseudo-assignments in the ends of a re-created range. Their counters are config ids, for LEFT_OUT counted backwards
+# Pseudo-assignments in the ends of a re-created range. These counters are config ids, for LEFT_OUT counted backwards
 # (`table.token.left_out`). A session with an older token is told that writes may be lost, unless the map of the kept
 # copy is as new as the session's.
 LEFT_OUT: Final = (1 << 64) - 1

@@ -1,7 +1,7 @@
 """The planner of a range table: moves of partitions between nodes, and splits.
 
 A node's *load* is the share of its partitions in those of all live nodes, divided by the share of its weight: 1 is
-even. It is the larger of two loads, by bytes and by requests. A small constant is added for each partition, so that
+even. The load is the larger of two, by bytes and by requests. A small constant is added for each partition, so that
 empty partitions are spread by number. A partition of unknown size counts as the mean; if many sizes are unknown,
 nothing is moved for balance. `plan` lists the rules.
 
@@ -237,8 +237,8 @@ class _Planner:
     def slot_to_take(self, partition: int, comer: bytes) -> int:
         """Return an empty slot, else the slot of the most dispensable host.
 
-        Its removal leaves the others farthest apart. Of equal hosts a live one goes first, since a dead host's records
-        are awaited, and then the fullest; a node that the catalogue does not name counts as full.
+        The removal of that host leaves the others farthest apart. Of equal hosts a live one goes first, since a dead
+        host's records are awaited, and then the fullest; a node that the catalogue does not name counts as full.
         """
         here, target = self._here[partition], self._number[comer]
         hosts = [slot for slot, one in enumerate(here) if one is not None]

@@ -1,6 +1,6 @@
 """Shard ids without a coordinator: each node claims the smallest free number, in the tree that all nodes read.
 
-A claim is the key `nodes/<shard id>@<host:port>` of its owner. It is *provisional* until it has stood for the
+A claim is the key `nodes/<shard id>@<host:port>` of its owner. A claim is *provisional* until it has stood for the
 convergence time, or until all expected members claim different ids; then it is *confirmed*, since no node is left to
 object. If two nodes claim one number, all nodes see both claims and agree: confirmed beats provisional, then the
 smaller (count, uuid, name) wins, where count is the number of the owner's picks. The loser picks again at once, and
@@ -85,8 +85,8 @@ class ShardClaim:
     """The claim of one node.
 
     If many nodes start together, all claim 1 and all but one lose. So a loser does not take the next free number, like
-    all other losers. It takes the number that it gets if all known losers pick in order. It does not pick twice before
-    the picks of others can have arrived.
+    all other losers. Instead, it takes the number that it gets if all known losers pick in order, and it does not pick
+    twice before the picks of others can have arrived.
     """
 
     def __init__(

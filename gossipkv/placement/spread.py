@@ -8,8 +8,8 @@ The result is the same on every node. Invariants of every wanted map (`fault_of_
 * A node's load is its ideal, rounded down or up. The ideal is by weight as far as a partition allows, filled like
   water: a node holds a partition at most once, an isolation group no more of it than the line above says.
 
-Of these maps, the wanted one has the **fewest moves** from the present map (`_Seating`). So a wanted map wants no move
-of itself, and each move towards it leaves one fewer.
+Of these maps, the wanted one has the **fewest moves** from the present map (`_Seating`). So a wanted map that is
+taken as the present one needs no move, and each move towards it leaves one fewer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def spread(
     With `groups`, partition s lies on nodes of `groups[s % len(groups)]` alone. A node that stays keeps its slot; a new
     node takes the slot of one that leaves, or else the lowest empty one.
 
-    A node more or less moves its ideal share. No map moves less with uneven isolation groups, or with a node so heavy
-    that it holds nearly every partition: up to 1.7 times the share was seen, with few nodes.
+    Adding or removing a node moves its ideal share. No map moves less with uneven isolation groups, or with a node so
+    heavy that it holds nearly every partition: up to 1.7 times the share was seen, with few nodes.
 
     Requires: a node is in one group at most.
     """

@@ -1,8 +1,9 @@
 """Change functions: named changes of a register's payload.
 
 A function is pure, has a name and a version, and maps (payload, argument, generation of the ballot) to the next payload
-and a result, or refuses. It may run again on a later payload after some acceptors have accepted its first result. So a
-change names the ids of new objects, and a function that finds its objects reports success and changes nothing.
+and a result, or refuses. The function may run again on a later payload after some acceptors have accepted its first
+result. So a change names the ids of new objects, and a function that finds its objects reports success and changes
+nothing.
 """
 
 from __future__ import annotations

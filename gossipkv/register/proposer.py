@@ -3,7 +3,7 @@
 A round takes a fresh ballot. *Prepare* needs promises of a quorum of the highest accepted value that they report; the
 waiting changes are applied to this value in turn. *Accept* needs a quorum of the old and of the new value. A failure
 drops the cache, and the next round takes another ballot. After a success, the accepts of a proposer that stays have
-promised its next ballot. Its next round needs no prepare if they are a quorum of the value just written.
+promised its next ballot. The next round needs no prepare if these acceptors are a quorum of the value just written.
 
 A change has three outcomes: done, refused (it will never be done), and unknown (some acceptors may have accepted it).
 The class `Proposer` lists the rules of safety.
@@ -487,8 +487,8 @@ class Proposer:
         if phase.best is not None:
             ballot, value = phase.best
             agreed = {acceptor for acceptor, record in phase.answered.items() if record.accepted == ballot}
-            # A joint configuration is read by a whole round. That commits the joint id here, so that this proposer may
-            # leave it: if the proposer that entered it has died, no other node does so without a write.
+            # A joint configuration is read by a whole round. The round commits the joint id here, so that this proposer
+            # may leave it: if the proposer that entered it has died, no other node does so without a write.
             is_plain = not value.acceptors.joint and not self._is_deposed(ballot)
             if is_plain and value.acceptors.is_quorum(agreed):
                 self._round, self._failures = None, 0

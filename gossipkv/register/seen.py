@@ -5,10 +5,10 @@ An incarnation has a number and a random id, since a restored copy takes the nex
 deciding nodes carries the sender's position, and the positions that it has seen of other acceptors. Seen positions are
 kept in the next batch that is synced anyway, so they cost no message and no sync.
 
-A store is *behind* if its own past lacks a position that others have seen. It finds that when it is told; from then on
-it never promises, accepts or answers. A proposer counts a reply only if its request told the acceptor all positions of
-it that are known by now. Unsynced state is never told, so a crash takes no store behind. A position that no remaining
-node has seen cannot be missed.
+A store is *behind* if its own past lacks a position that others have seen. The store's node finds that when it is told;
+from then on it never promises, accepts or answers. A proposer counts a reply only if its request told the acceptor all
+positions of it that are known by now. Unsynced state is never told, so a crash takes no store behind. A position that
+no remaining node has seen cannot be missed.
 """
 
 from __future__ import annotations

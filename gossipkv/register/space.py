@@ -86,7 +86,7 @@ class Space:
             raise Unavailable(f"this node's tables cannot be read: {error.message}") from error
 
     def append(self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object]) -> None:
-        """Append records to put (delete those that are None) atomically, after earlier appends.
+        """Append records atomically, after earlier appends; a value of None deletes its key.
 
         Raises:
             Unavailable: the space is closed.

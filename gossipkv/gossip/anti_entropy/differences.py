@@ -2,7 +2,7 @@
 
 A digest lists all members that its sender knows in a range of ids, so a missing id is unknown there. Ranges fit
 messages, and a lost one costs only itself. The receiver finds the sender's gaps and fills them by records and deltas,
-in a few datagrams or over TCP. It names its own gaps in a *want*.
+in a few datagrams or over TCP, and names its own gaps in a *want*.
 """
 
 from __future__ import annotations

@@ -250,8 +250,8 @@ class Exchange:
     def news(self) -> bytes | None:
         """Return a request that tells the keys published here since the last call; None if there are none.
 
-        It asks nothing. A receiver that missed an earlier request ignores this one, and learns the changes by an
-        exchange.
+        The request asks nothing. A receiver that missed an earlier request ignores this one, and learns the changes by
+        an exchange.
         """
         before, self._told = self._told, self._tree.head(self._own)
         parts = b"".join(self._tree.deltas(self._own, before.epoch, before.version, part_bytes=MAX_PART_BYTES))

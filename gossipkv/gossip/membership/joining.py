@@ -1,9 +1,9 @@
 """Joining: finding members at the start, and again whenever they are lost.
 
 A node asks its *seeds*, the addresses that it was told to join, whenever no live member is at one: so separated halves
-of a cluster always reunite. It asks addresses remembered from its last run until a member was seen at each, or for as
-long as the dead are remembered: so after a restart of all nodes no groups stay apart. Then these addresses are *lost*,
-like those of forgotten dead members; some lost addresses are asked for ever, since a partition may last longer.
+of a cluster always reunite. The node asks addresses remembered from its last run until a member was seen at each, or
+for as long as the dead are remembered: so after a restart of all nodes no groups stay apart. Then these addresses are
+*lost*, like those of forgotten dead members; some lost addresses are asked for ever, since a partition may last longer.
 
 Asking is an exchange over TCP (`exchange.py`), and between different cluster ids only a *meeting* (`meet`). The cluster
 id keeps clusters of one name apart: it is random, and every packet carries it. The first node draws it and keeps that
@@ -75,8 +75,9 @@ def meet(asker: Side, asked: Side) -> Meeting:
     - Otherwise both refuse. A remembered address may belong to another cluster by now, and two pinned nodes have a
       catalogue each.
 
-    The direction of asking does not matter, and the other members of a node that went over follow by the same rule. So
-    two clusters that were told of each other become one. Among equals ids only go down, so no node goes to and fro.
+    An order to join on one side is enough for both, and other members follow a node that went over by the same rule. So
+    two clusters that were told of each other become one. Between otherwise equal sides ids only go down, so no node
+    goes to and fro.
     """
     if asker.cluster_id == asked.cluster_id:
         return Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME
@@ -306,7 +307,7 @@ class Joining:
             self._ask_later(address, seed, self._state.later(now_ms, again_ms))
         nobody_asked = not any(seed.asking for seed in self._seeds.values())
         if outcome is Meeting.SAME or (outcome is Meeting.REFUSED and nobody_asked):
-            # After a mere meeting, the next answer first says what members know of this node's name.
+            # Only the answer after a mere meeting tells the members' knowledge of this node's name.
             self._identity.introduce(now_ms)
 
     def _ask_later(self, address: Address, seed: Seed, due_ms: int) -> None:

@@ -7,7 +7,7 @@ later stops (the *younger*). If the delay of the question could reverse the orde
 Plain packets can be forged, so only sealed answers stop an *established* node: one that announced itself so long ago
 that all members know it. So two established nodes of one name may both go on (a healed partition, a copied directory).
 If a claim returns after it was outdone, a live node is behind it, and the name is *claimed twice*. The node then warns
-its operator and all members. It looks again after rests that double up to an hour, since each look may cost a durable
+its operator and all members, and looks again after rests that double up to an hour, since each look may cost a durable
 epoch.
 """
 
@@ -44,8 +44,8 @@ class Listener(Protocol):
 def must_stop(asked: Who, other: Who, waited_ms: int, *, slack_ms: int, loses: bool) -> bool:
     """Return True if the asker is the younger of two nodes of one name, `waited_ms` after its question.
 
-    The asker knows the difference of the ages to within its waiting time. It compares with its own age at the arrival
-    of the answer, so that it never underestimates its age. No question waits longer than `slack_ms`, so not both nodes
+    The asker knows the difference of the ages to within its waiting time, and uses its own age at the arrival of the
+    answer, so that it never underestimates its age. No question waits longer than `slack_ms`, so not both nodes
     stop. A node that stops by age is younger by more than the slack. Hence the other finds itself older by more than
     the slack, and goes on whatever its uuid. `loses`: True if the asker loses by uuid and address.
     """

@@ -6,7 +6,7 @@ that it has not lived, it takes a higher epoch, which is durable before use. Sta
 into first (`namesakes.py`).
 
 A joining node looks before it *announces* itself, so a second node of a name does no harm. A node that was never in a
-cluster ends if its uuid is known there under any name: it lost its data and kept only its certificate, so it does not
+cluster ends if it hears of its uuid under any name: it lost its data and kept only its certificate, so it does not
 know the promises that it made as that node.
 """
 

@@ -1,6 +1,6 @@
 """The Trio shell of gossip: a socket, a clock and a disk for a core that has none.
 
-One task waits for a datagram or the next due time of the core. It passes all waiting datagrams before it wakes the
+One task waits for a datagram or the next due time of the core, and passes all waiting datagrams before it wakes the
 core. Effects are performed at once and in order (`driver.py`). Datagrams that the system refuses are counted, and are
 lost like any other. Requests go over TCP in tasks of their own, a few at a time; durable state goes through one task to
 a worker thread. The shell decides nothing about the protocol.

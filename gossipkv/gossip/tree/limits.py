@@ -16,7 +16,7 @@ from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 MAX_SEGMENT_BYTES = 255  # File names have the same limit.
 MAX_SEGMENTS = 16  # Bounds the steps from a path to the root.
 ITEM_OVERHEAD_BYTES = 256  # Cost of a key beside its path and value: objects of the branch, a word of the index.
-# Bounds a branch on every node, tombstones included, so that all nodes decide alike. It fits one reply over TCP.
+# Bounds a branch on every node, tombstones included, so that all nodes decide alike. A branch fits one reply over TCP.
 MAX_BRANCH_BYTES = 256 << 10
 
 _SEGMENT = rf"[^/\0]{{1,{MAX_SEGMENT_BYTES}}}"

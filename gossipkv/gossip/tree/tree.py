@@ -1,8 +1,8 @@
 """All branches, and the readers' view of them.
 
-A branch is visible while its owner is ALIVE in that very epoch. It disappears in one step when the owner is suspected,
-dead, has left or has restarted, and reappears in one step when the owner refutes. Keys of an older epoch are never
-shown again.
+A branch is visible while its owner is ALIVE in that very epoch. The branch disappears in one step when the owner is
+suspected, dead, has left or has restarted, and reappears in one step when the owner refutes. Keys of an older epoch are
+never shown again.
 
 The total size is bounded by the number of remembered members and the limit of a branch (`limits.py`), so no owner's
 keys take room from another's.

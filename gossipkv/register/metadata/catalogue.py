@@ -162,7 +162,7 @@ class Catalogue:
     async def found_anew(self, force: int) -> None:
         """Found the catalogue again, since all nodes that could continue it are gone; `force`: the id of this force.
 
-        It begins with the local state of the catalogue, which may be empty.
+        The new catalogue begins with the local state of the old one, which may be empty.
 
         Raises:
             Conflict: this node has a record of it, as a former acceptor.

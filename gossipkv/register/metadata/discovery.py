@@ -1,8 +1,8 @@
 """Discovery: a node's duties for the partitions that it stores, by the map of their table (seed 002).
 
 A node asks once for a whole table, and names the partitions that it stores. The answer has SERVE, LOAD or UNLOAD for
-each, with its push targets. It also lists partitions that the node should hold and does not store. LOAD means PROPOSED
-or INITIALIZING, SERVE means AVAILABLE, and UNLOAD means LEAVING or not assigned to the node.
+each, with its push targets, and lists partitions that the node should hold and does not store. LOAD means PROPOSED or
+INITIALIZING, SERVE means AVAILABLE, and UNLOAD means LEAVING or not assigned to the node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operations: requested changes of a map, judged and applied in turn.
 
 An operation has a random id, chosen by its requester, and the config id of the head that it is based on. A transaction
-judges a list of operations by the rules of `judge`. Their outcomes are kept in the map, so they are true as soon as the
+judges a list of operations by the rules of `judge`. The outcomes are kept in the map, so they are true as soon as the
 transaction is committed, and not before.
 
 An operation never changes on its way. A node that judges it on a later head than its base thereby re-bases it. Since
@@ -144,8 +144,9 @@ def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: F
        belongs to another operation, and this one is refused.
     2. If base + 64 is over, or of another generation, the operation is dead and never happens (any more: see `ask`).
     3. If its function finds that all is done, it is DONE, on any base.
-    4. If the version of anything it touched (or of the whole map) is newer than its base, it is a CONFLICT. It touches
-       all entries that it reads or writes; one that touches the whole map conflicts with any change since its base.
+    4. If the version of anything it touched (or of the whole map) is newer than its base, it is a CONFLICT. An
+       operation touches all entries that it reads or writes; one that touches the whole map conflicts with any change
+       since its base.
     5. If its function refuses, it is REFUSED. Else it is applied, and its entries get the new config id.
 
     Outcomes of rules 3 to 5 are kept in the map.

@@ -353,7 +353,7 @@ def _settle(view: View, argument: object) -> Edits:
     if former == found.former:
         return Edits()
     settled = {one: counter for one, counter in counters.items() if one in found.former}
-    # Any assignment with a larger counter was also removed by force.
+    # Any host with a larger counter was removed by force as well.
     ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 

@@ -1,6 +1,6 @@
 """A node's part in all decisions: its store's space, its registers, and the maps of their heads.
 
-One object serves the catalogue and all tables. It answers other nodes (requests to its acceptor, for pages, and for
+One object serves the catalogue and all tables, and answers other nodes (requests to its acceptor, for pages, and for
 transactions). For each map it stores the head that a quorum has shown last (`known`), so that reads work also after a
 restart without a quorum. Gossip is only a hint: it causes a quorum read, and nothing else.
 """
@@ -197,8 +197,8 @@ class Metadata:
         """Forget maps that no table has, by a catalogue of that config id.
 
         A first map that the catalogue lacks for long enough belongs to a lost creation: the operation that names it is
-        too old. A map with a known head was named once. It is forgotten if its register was ended, and stays if only
-        its name was lost, as by a force of the catalogue.
+        too old. A map with a known head was named once. Such a map is forgotten if its register was ended, and stays if
+        only its name was lost, as by a force of the catalogue.
         """
         for register in sorted(self._maps.keys() | self.known.keys()):
             known = self.known.get(register)

@@ -8,7 +8,7 @@ the rules for borders, sizes, versions and ids exist once. Invariants of every r
   leaf: the one after it); a larger one than a page is cut into pieces of about three quarters of a page.
 * Equal edits of equal roots give equal bytes.
 * An outcome is in one page of ids, and is kept for 4,096 sequences. An operation based on config id b is judged by b +
-  64, so looking it up reads few pages. Two levels suffice: 100,000 entries of 130 bytes are 300 of some 500 leaves.
+  64, so looking it up reads few pages. A root has room for 500 leaves; 100,000 entries of 130 bytes take 300.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The hashes that determine the partition of a key.
 
-All of Java's are one polynomial, h * 31 + unit in 32 wrapping bits. They differ in the unit and in the start of h:
+All of Java's hashes are one polynomial, h * 31 + unit in 32 wrapping bits, with different units and starts of h:
 
     name        unit                    starts  partition of N
     sequins     byte, unsigned          0       (h & 0x7fffffff) % N
