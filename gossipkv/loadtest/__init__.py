@@ -1,23 +1,13 @@
-"""Puts servers under load and checks every answer: closed loop, open loop at given rates, exact histograms.
+"""Load tests that check every answer: closed loop, open loop at given rates, exact histograms.
 
-Read in this order:
+    plan.py, plan_text.py   the plan and its text form; result.py: the result (read these first)
+    run.py                  a plan carried out, from the beginning to its result
+    truth.py, late_truth.py    the right values; versions that appear during the run
+    fleet.py, load_child.py, worker.py    the load processes: all, one of them, its start and end
+    gathering.py, watch.py, server_cpu.py    sums of their reports; the cluster meanwhile; its processor time
+    documents.py, measures.py, limits.py, compare.py    reading results; numbers, limits, comparison of two results
+    judgement.py, figures.py, report.py (and its plots)    the verdict in words, formatted numbers, the page
 
-    plan.py         what is asked, of whom, how fast; plan_text.py: the same as text
-    result.py       what comes of it
-    run.py          a plan carried out, from the beginning to its result
-    truth.py        the right values, read as a node reads its source; the process that reads one version
-    fleet.py        the processes that make the load; load_child.py: one of them
-    worker.py       how one is started and ended
-    late_truth.py   versions that come while it runs
-    gathering.py    what they say, put together; counts that add up exactly
-    watch.py        the cluster beside it; server_cpu.py: what the servers take
-    generator.pyx  the connections, when each request goes out, what came back; link.pxd: one connection
-    schedule.pyx   when requests are due
-    keys.pyx       which keys are asked for; records.pyx: they and their values
-    dialect.pyx    what it asks and how it judges, in any protocol; rpc.pyx, http.pyx, redis.pyx: in three
-    ledger.pyx     what was counted: a tally by stage and target, and by version
-    documents.py    a result read back from a file
-    measures.py     what a result is judged by; limits.py: what must not be; compare.py: two of them side by side
-    judgement.py    what a run came to, in words; figures.py: numbers as people read them
-    report.py       the page about it; report_plots.py, drawings.py, plot.py: its plots
+The extension: `generator.pyx` (`link.pxd`: one connection), `schedule.pyx`, `keys.pyx`, `records.pyx`, `ledger.pyx`
+(counts), and `dialect.pyx` with `rpc.pyx`, `http.pyx` and `redis.pyx` (protocols).
 """

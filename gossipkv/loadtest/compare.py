@@ -1,17 +1,13 @@
-"""Two results side by side: whether they differ by more than their own rounds do.
+"""Comparison of two results: they differ if they differ by more than their own rounds do.
 
-The rule, for each measure.  Both runs have a value for each round.  If every round of one is above every round of the
-other, the runs *differ*, provided that this is unlikely to happen by chance; if the two ranges overlap, the difference
-of the medians is *within the noise*.  Were there no difference at all, each order of the rounds would be as likely as
-any other, and a of one and b of the other would part in 2 of (a + b)! / (a! b!) cases: in 10 % of all with 3 rounds of
-each, in 3 % with 4, in 0.8 % with 5.  Where it is more than 5 % nobody *can tell*, whatever the numbers.
+For each measure both runs have one value per round.  If every round of one is above every round of the other, the runs
+*differ*, provided that chance makes this unlikely; if the ranges overlap, the difference is *within the noise*.  With
+no real difference, a rounds of one and b of the other separate in 2 of (a + b)! / (a! b!) cases: in 10 % with 3 rounds
+each, in 3 % with 4, in 0.8 % with 5.  Above 5 % the result is *cannot tell*, whatever the numbers.
 
-Ranks are all that it looks at, so nothing is supposed about how rounds are distributed (tails are not normal), and one
-round that was disturbed makes a range wide and never makes a difference.  What the rule cannot see: rounds of one run
-share what the machine was doing at that time.  Among many measures a few differ by chance.  Rejected: a bound in
-percent, which says the same of a quiet machine and a busy one, and a t-test, which takes tails for normal.
-
-Percentiles are those of each round by itself; those of `Result.latency` are of all rounds together.
+Only ranks count, so no distribution is assumed, and one disturbed round widens a range without making a difference. The
+rule cannot see a machine's state shared by the rounds of a run, and among many measures a few differ by chance.
+Rejected: a bound in percent, and a t-test (tails are not normal).  Percentiles are those of single rounds.
 """
 
 from __future__ import annotations
@@ -30,9 +26,9 @@ if TYPE_CHECKING:
 
     from gossipkv.loadtest.result import Json, OfRound, Result
 
-CHANCE: Final = 0.05  # As often, at most, is a difference told where there is none.
+CHANCE: Final = 0.05  # The highest rate of differences reported where there is none.
 MISSING: Final = "(not said)"
-PASSING: Final = {"load_average"}  # Of a machine: what another moment would show otherwise.
+PASSING: Final = {"load_average"}  # Facts about a machine that change from moment to moment.
 
 RULE: Final = (
     "The runs differ where every round of one is above every round of the other, and that happens by chance in less "
@@ -41,7 +37,7 @@ RULE: Final = (
 
 
 class Difference(enum.Enum):
-    """What may be said of one measure in two runs."""
+    """The possible results of a comparison."""
 
     SAME = "same"
     BETTER = "better"
@@ -53,9 +49,9 @@ class Difference(enum.Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One measure in two runs, a value a round; the difference is that of B, seen from A.
+    """One measure in two runs, with one value per round; the difference is that of B, seen from A.
 
-    `name` is that of the measure, before it the kind of request if it is of one alone.
+    `name` is that of the measure, preceded by the kind of request if it covers only one kind.
     """
 
     name: str
@@ -66,7 +62,7 @@ class Compared:
 
     @property
     def change(self) -> float | None:
-        """Median of B against that of A, as a share of A's; None if that is nothing."""
+        """Return the change of the median from A to B, as a share of A's; None if A's is 0."""
         base = median(self.one)
         return (median(self.other) - base) / base if base else None
 
@@ -74,7 +70,7 @@ class Compared:
 @final
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs: what was measured, and in what they were not alike (name, in A, in B)."""
+    """Two runs: the measures, and the differences of their conditions (name, in A, in B)."""
 
     measures: list[Compared]
     plans: list[tuple[str, str, str]]
@@ -83,12 +79,12 @@ class Comparison:
 
     @property
     def can_tell(self) -> bool:
-        """Whether there are rounds enough to say anything."""
+        """True if there are enough rounds for a result."""
         return chance(*self.rounds) <= CHANCE
 
 
 def compare(one: Result, other: Result) -> Comparison:
-    """Put B beside A."""
+    """Compare B with A."""
     rounds = rounds_of(one), rounds_of(other)
     measures = []
     for name, measure, kind in _measures(one, other):
@@ -105,7 +101,7 @@ def compare(one: Result, other: Result) -> Comparison:
 
 
 def judge(one: Sequence[float], other: Sequence[float], *, more_is_better: bool) -> Difference:
-    """What may be said of `other`, seen from `one`."""
+    """Judge `other`, seen from `one`."""
     if len({*one, *other}) == 1:
         return Difference.SAME
     if chance(len(one), len(other)) > CHANCE:
@@ -118,23 +114,23 @@ def judge(one: Sequence[float], other: Sequence[float], *, more_is_better: bool)
 
 
 def chance(one: int, other: int) -> float:
-    """How often so many rounds part by chance alone, into all of one above all of the other."""
+    """Return the probability that rounds separate by chance alone, all of one above all of the other."""
     return min(1.0, 2 / math.comb(one + other, one)) if one and other else 1.0
 
 
 def rounds_of(result: Result) -> Sequence[Result | OfRound]:
-    """Each round; of a run that was not repeated, the run itself."""
+    """Return each round; for a run without repetitions, the run itself."""
     return result.rounds or [result]
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Distance from the lowest to the highest, as a share of the median; None if that is nothing."""
+    """Return the distance from the lowest to the highest, as a share of the median; None if that is 0."""
     middle = median(values)
     return (max(values) - min(values)) / middle if middle else None
 
 
 def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> list[tuple[str, str, str]]:
-    """What is not the same in two maps, by its path, as text."""
+    """Return the differences of two maps, by path, as text."""
     left, right = dict(_leaves(one)), dict(_leaves(other))
     return [
         (path, left.get(path, MISSING), right.get(path, MISSING))
@@ -144,7 +140,7 @@ def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> list[tuple[str
 
 
 def _measures(one: Result, other: Result) -> Iterator[tuple[str, str, str]]:
-    """Name, measure and kind of all that is compared; kinds by themselves where there was a mix."""
+    """Yield name, measure and kind of each comparison; a mix also has its kinds separately."""
     for name in MEASURES:
         yield name, name, ALL
     kinds = [kind for kind in KINDS if kind in one.latency and kind in other.latency]
@@ -154,7 +150,7 @@ def _measures(one: Result, other: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def _values(name: str, rounds: Sequence[Result | OfRound], kind: str) -> tuple[float, ...]:
-    """The measure in each round; nothing if one of them does not know it."""
+    """Return the measure in each round; empty if a round lacks it."""
     values = [measured(name, each, kind) for each in rounds]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else ()

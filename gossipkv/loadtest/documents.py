@@ -1,8 +1,7 @@
-"""Results from files: what `gossipkv loadtest --json` wrote, read back and judged field by field.
+"""Results from files: the output of `gossipkv loadtest --json`, read back and checked field by field.
 
-A file may be anything, so each value is checked against the type that the result declares for it.  What the document
-does not say has its default; what nobody knows is left alone, so that one of a newer program can be read as long as it
-is of this format.
+A file may contain anything, so each value is checked against the type that the result declares.  Missing fields have
+their defaults, and unknown fields are ignored, so that results of newer programs in this format can be read.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RESULT: Final = small_file.Kind("result of a load test", 1 << 28, is_private=Fal
 
 
 def load(path: Path) -> Result:
-    """The result in a file.
+    """Read a result from a file.
 
     Raises:
         ConfigError: there is no file, or it holds something else.
@@ -44,7 +43,7 @@ def load(path: Path) -> Result:
     text = small_file.read(path, RESULT)
     try:
         found = parse(json.loads(text))
-    except (ValueError, RecursionError) as error:  # What is no UTF-8 and what is no JSON are ValueErrors.
+    except (ValueError, RecursionError) as error:  # Invalid UTF-8 and invalid JSON are ValueErrors.
         raise ConfigError(
             f"{path} is no result of a load test: {error}; `gossipkv loadtest ... --json > FILE` writes one"
         ) from None
@@ -52,10 +51,10 @@ def load(path: Path) -> Result:
 
 
 def parse(document: Json) -> Result:
-    """The result that a document describes.
+    """Decode the result from a document.
 
     Raises:
-        ValueError: it describes none; says where.
+        ValueError: it is malformed; says where.
     """
     if not isinstance(document, dict) or "format" not in document:
         raise ValueError("expected a map with `format`")
@@ -67,7 +66,7 @@ def parse(document: Json) -> Result:
 
 
 def _value(kind: object, value: Json, path: str) -> object:
-    """A value as its declared type has it."""
+    """Return a value checked against its declared type."""
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
         return _object(kind, value, path)
     origin, parts = get_origin(kind), get_args(kind)
@@ -83,12 +82,12 @@ def _value(kind: object, value: Json, path: str) -> object:
         return float(value)
     if kind in SCALARS and type(value) is kind:
         return value
-    expected = NAMES.get(origin or kind, NAMES[dict])  # The rest are maps of our own.
+    expected = NAMES.get(origin or kind, NAMES[dict])  # All other types are maps of our own.
     raise ValueError(f"`{path}` is {_short(value)}, expected {expected}")
 
 
 def _object(kind: type, value: dict[str, Json], path: str) -> object:
-    """A map as the dataclass that declares its fields; those that it lacks have their defaults."""
+    """Return a map as the dataclass that declares its fields; missing fields have their defaults."""
     declared = get_type_hints(kind)
     given = {}
     for field in fields(kind):
@@ -101,7 +100,7 @@ def _object(kind: type, value: dict[str, Json], path: str) -> object:
 
 
 def _alternative(kinds: tuple[object, ...], value: Json, path: str) -> object:
-    """A value of a union: nothing, or of the one other type; a union that names itself (JSON) takes anything."""
+    """Return a value of a union: None, or of the other type; a recursive union (JSON) takes anything."""
     if any(isinstance(part, ForwardRef) for kind in kinds for part in get_args(kind)):
         return value
     if value is None and types.NoneType in kinds:

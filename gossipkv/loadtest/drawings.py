@@ -1,7 +1,7 @@
-"""The plots of a report: latency by percentile, and what happened over time, drawn for a wide and a narrow page.
+"""The plots of a report: latency by percentile, and values over time, drawn for a wide and a narrow page.
 
-A drawing is what the template writes down as SVG: lines as paths, ticks, marks.  The text in it has one size whatever
-the page's width is, so each plot is drawn for two widths and the style sheet shows one.
+A drawing holds the parts that the template writes as SVG: lines as paths, ticks, marks.  Its text has one size whatever
+the page's width, so each plot is drawn for two widths and the style sheet shows one.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 FORMS: Final = {"wide": 920, "narrow": 360}  # Name in the style sheet, and width.
-LEFT_PX: Final = 62  # "1.23 ms" and a gap.
+LEFT_PX: Final = 62  # Enough for "1.23 ms" and a gap.
 RIGHT_PX: Final = 16
-TOP_PX: Final = 22  # The flags of marks.
-BOTTOM_PX: Final = 24  # One row of labels.
-LABEL_PX: Final = {"wide": 74, "narrow": 62}  # At least, between two labels below an axis.
-POINT_PX: Final = 2  # Narrower steps of a line than this show nobody anything.
-HINT_PX: Final = 6  # What a pointer can hit.
+TOP_PX: Final = 22  # For the flags of marks.
+BOTTOM_PX: Final = 24  # For one row of labels.
+LABEL_PX: Final = {"wide": 74, "narrow": 62}  # The least distance between two labels below an axis.
+POINT_PX: Final = 2  # Narrower steps of a line are invisible.
+HINT_PX: Final = 6  # The least width that a pointer can hit.
 FLAG_PX: Final = 18
-RARITY_PX: Final = 74  # One label and a half: "99.99 %" at the edge stands to the left of its place.
-SHORTEST_US: Final = 1.0  # What is shorter, as lateness is, has no decade of its own.
-ROWS: Final = 4  # Named values beside a linear axis, but for 0.
+RARITY_PX: Final = 74  # One and a half labels: "99.99 %" at the edge stands to the left of its place.
+SHORTEST_US: Final = 1.0  # Shorter values, as of lateness, get no decade of their own.
+ROWS: Final = 4  # Named values beside a linear axis, except 0.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Cumulative latencies of one kind: for each share of the requests, the microseconds that it took at most."""
+    """Cumulative latencies of one kind: for each share of the requests, the longest time in microseconds."""
 
     name: str
     style: str
@@ -43,7 +43,7 @@ class Curve:
 @final
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value a second, None where there is none."""
+    """One value a second; None for no value."""
 
     name: str
     style: str
@@ -53,7 +53,7 @@ class Series:
 @final
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened at a time, by its number in the list below the plots."""
+    """An event at a time, by its number in the list below the plots."""
 
     t_s: float
     number: int
@@ -62,11 +62,11 @@ class Moment:
 @final
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How values are drawn upwards.
+    """The vertical axis.
 
     Args:
-        label: Writes one.
-        fold: Makes one value of several, where there are more seconds than places for them.
+        label: Formats a value.
+        fold: Combines values, if there are more seconds than places.
     """
 
     label: Callable[[float], str]
@@ -86,7 +86,7 @@ class Line:
 @final
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A line from top to bottom with a flag: one moment, or several that would cover each other."""
+    """A vertical line with a flag, for one moment or several that would overlap."""
 
     at: float
     label: str
@@ -96,7 +96,7 @@ class Mark:
 @final
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a pointer that rests on a part of the plot is told."""
+    """The text shown when a pointer rests on a part of the plot."""
 
     at: float
     width: float
@@ -120,29 +120,29 @@ class Drawing:
 
     @property
     def left(self) -> int:
-        """Left edge of what is drawn."""
+        """Return the left edge of the drawing area."""
         return LEFT_PX
 
     @property
     def right(self) -> int:
-        """Right edge of what is drawn."""
+        """Return the right edge of the drawing area."""
         return self.width - RIGHT_PX
 
     @property
     def top(self) -> int:
-        """Upper edge of what is drawn."""
+        """Return the upper edge of the drawing area."""
         return TOP_PX
 
     @property
     def bottom(self) -> int:
-        """Lower edge of what is drawn."""
+        """Return the lower edge of the drawing area."""
         return self.height - BOTTOM_PX
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The seconds of a run that a plot shows, and what happened in them."""
+    """The seconds of a run that a plot shows, and their events."""
 
     begin_s: float
     seconds: int
@@ -150,25 +150,25 @@ class Clock:
 
 
 def by_percentile(title: str, curves: Sequence[Curve]) -> list[Drawing]:
-    """Latency against how rare it is: half, 1 in 10, 1 in 100 ..., both logarithmic."""
+    """Draw latency against rarity: half, 1 in 10, 1 in 100 ..., both logarithmic."""
     return [_by_percentile(title, curves, form, width) for form, width in FORMS.items()]
 
 
 def over_time(title: str, clock: Clock, series: Sequence[Series], axis: Axis) -> list[Drawing]:
-    """Values by second."""
+    """Draw values by second."""
     return [_over_time(title, clock, series, axis, form) for form in FORMS]
 
 
 def by_rate(title: str, lines: Sequence[tuple[str, str, Sequence[tuple[float, float | None]]]]) -> list[Drawing]:
-    """Latencies against rates: of each line its name, its style, and its points (a second, us)."""
+    """Draw latencies against rates; each line has a name, a style, and points (a second, us)."""
     return [_by_rate(title, lines, form, width) for form, width in FORMS.items()]
 
 
 def curve(name: str, style: str, buckets: Sequence[tuple[float, int]], most_us: float | None) -> Curve:
-    """Curve of a histogram, from (upper bound in us, how many took at most that); the slowest took `most_us`.
+    """Return the curve of a histogram of (upper bound in us, cumulative count); the slowest took `most_us`.
 
-    A bucket stands for its upper bound, so the curve says "took at most".  It ends where one request in all of them was
-    slower than the others: what is rarer than that was not seen.
+    A bucket stands for its upper bound, so the curve says "took at most".  It ends at the rarity of a single request;
+    rarer latencies were not observed.
     """
     whole = buckets[-1][1] if buckets else 0
     points = []
@@ -179,7 +179,7 @@ def curve(name: str, style: str, buckets: Sequence[tuple[float, int]], most_us: 
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Mean of the values that are there."""
+    """Return the mean of the existing values."""
     there = [value for value in values if value is not None]
     return sum(there) / len(there) if there else None
 
@@ -209,7 +209,7 @@ def _placed(each: Curve, across: Logarithmic, up: Logarithmic) -> list[tuple[flo
 
 
 def _rarities(across: Logarithmic, rarest: float) -> list[Tick]:
-    """Half of the requests, and each power of ten, 90 %, 99 %, 99.9 % ..., but what would touch the one before."""
+    """Return ticks for 50 %, 90 %, 99 %, 99.9 % ..., omitting labels that would touch."""
     decades = range(1, int(math.log10(max(10.0, rarest)) + LEAST) + 1)
     named = [(2.0, "50 %"), *((10.0**n, f"{100 - 10.0 ** (2 - n):.{max(n - 2, 0)}f} %") for n in decades)]
     ticks: list[Tick] = []
@@ -263,7 +263,7 @@ def _over_time(title: str, clock: Clock, series: Sequence[Series], axis: Axis, f
 def _raised(
     places: Sequence[float], values: Sequence[float | None], up: Linear | Logarithmic
 ) -> list[tuple[float, float | None]]:
-    """Values in their places; a logarithmic axis has none for 0."""
+    """Return values at their places; a logarithmic axis has no place for 0."""
     least = 0.0 if isinstance(up, Linear) else LEAST
     return [
         (x, None if value is None or value < least else up.at(value)) for x, value in zip(places, values, strict=True)
@@ -284,12 +284,12 @@ def _logarithmic(values: Sequence[float], height: int) -> Logarithmic:
 
 
 def _above(low: float, high: float) -> float:
-    """Upper edge of a logarithmic axis: round, and never the lower one."""
+    """Return the upper edge of a logarithmic axis: round, and above the lower edge."""
     return max(round_up(high), 10 * low)
 
 
 def _marks(clock: Clock, across: Linear) -> list[Mark]:
-    """A mark for each moment; those whose flags would cover each other share one."""
+    """Return a mark for each moment; moments with overlapping flags share one."""
     marks: list[Mark] = []
     group: list[Moment] = []
     for moment in sorted(clock.moments, key=lambda moment: (moment.t_s, moment.number)):

@@ -1,6 +1,6 @@
-"""The processes that make the load, as their parent sees them: started, told, heard, ended.
+"""The load processes as their parent sees them: started, instructed, heard, ended.
 
-They die with their parent, however that ends.  One that dies before is told of, and the others go on.
+They die with their parent, however it ends.  An earlier death is reported, and the others continue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ERRORS: Final[dict[str, type[GossipKVError]]] = {
 
 @dataclass(frozen=True)
 class Said:
-    """A line of one process: `ready`, `news`, `done` with what it has, or `died` with how."""
+    """A line of one process: `ready`, `news`, `done` with its data, or `died` with the cause."""
 
     process: int
     what: str
@@ -46,7 +46,7 @@ class Said:
 
 @dataclass
 class _Heard:
-    """One process, and what has come of its next line."""
+    """One process, and the received part of its next line."""
 
     worker: Worker
     lines: Lines = field(default_factory=Lines)
@@ -83,29 +83,29 @@ class Fleet:
 
     @property
     def alive(self) -> set[int]:
-        """Numbers of the processes that have not ended."""
+        """Return the numbers of the processes that have not ended."""
         return {turn for turn, heard in enumerate(self._workers) if heard.is_alive}
 
     def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
-        """Have all begin a run."""
+        """Start a run in all processes."""
         order = json.dumps({"stages": stages, "begun_ns": begun_ns}).encode() + b"\n"
         for turn in self.alive:
             self._workers[turn].worker.write(order)
 
     def take_version(self, version: str, file: Path) -> None:
-        """Have all compare with the records of a version, too."""
+        """Send the records of another version to all processes, for comparison."""
         order = json.dumps({"version": version, "file": str(file)}).encode() + b"\n"
         for turn in self.alive:
             self._workers[turn].worker.write(order)
 
     def interrupt(self) -> None:
-        """Have all end their run."""
+        """End the run in all processes."""
         for turn in self.alive:
             with suppress(ProcessLookupError):
                 self._workers[turn].worker.process.send_signal(signal.SIGINT)
 
     def hear(self, timeout_s: float) -> Iterator[Said]:
-        """What was said, or will be in so many seconds."""
+        """Yield messages that have arrived, or arrive within `timeout_s`."""
         for key, _ in self._selector.select(timeout_s):
             turn: int = key.data
             heard = self._workers[turn]
@@ -121,14 +121,14 @@ class Fleet:
 
 
 def error_of(value: Json) -> GossipKVError:
-    """The error that a process met before it was ready."""
+    """Return the error that a process met before it was ready."""
     assert isinstance(value, list)
     kind, message = value
     return ERRORS.get(str(kind), PlanError)(str(message))
 
 
 def _end_of(worker: Worker) -> str:
-    """How a process ended, with the last line that it said about it."""
+    """Return how a process ended, with its last line of errors."""
     status = worker.process.wait()
     said = worker.stderr.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
     return how_it_ended(status) + (f": {said}" if said else "")

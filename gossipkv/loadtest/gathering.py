@@ -1,6 +1,6 @@
-"""What all processes said, put together: totals, by step, by target, by second, by version.
+"""The reports of all processes combined: totals, by step, by target, by second, by version.
 
-A gathering is of one run, or of several one after the other: then each process of each run has a number of its own.
+A gathering covers one run, or several consecutive ones, in which each process of each run has its own number.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.plan import Plan
 
 SECOND_NS: Final = 1_000_000_000
-# Without any answer for so long a run is frozen: a second, less what the quarters of it that are told hide.
+# A run without any answer for this long is frozen: a second, less the uncertainty of quarterly news.
 FROZEN_NS: Final = 750_000_000
-LEAST_DUE: Final = 10  # Answers in that time: with fewer a pause is what was asked for.
-HALF_NEWS_NS: Final = 125_000_000  # What is told at the end of a quarter of a second came in the middle of it.
+LEAST_DUE: Final = 10  # Answers expected in that time: with fewer, pauses are normal.
+HALF_NEWS_NS: Final = 125_000_000  # News at the end of a quarter of a second are attributed to its middle.
 NUMBERS: Final = (
     *("requests", "keys", "misses", "wrong", "unchecked", "steps_back"),
     *("lost", "reconnects", "bytes_received", "bytes_sent"),
@@ -39,7 +39,7 @@ class Sums:
         self.by_name: dict[str, dict[str, int]] = {name: defaultdict(int) for name in BY_NAME}
 
     def add(self, told: dict[str, Json]) -> None:
-        """Add what one process counted of one target in one stage."""
+        """Add the counts of one process for one target in one stage."""
         for name in NUMBERS:
             self.numbers[name] += _number(told.get(name))
         for name in BY_NAME:
@@ -48,7 +48,7 @@ class Sums:
                 self.by_name[name][key] += _number(count)
 
     def totals(self, duration_s: float, unsent: int = 0) -> Totals:
-        """The sums as a result has them."""
+        """Return the sums in the form of a result."""
         return Totals(
             **{name: self.numbers[name] for name in NUMBERS},
             errors=dict(self.by_name["errors"]),
@@ -61,8 +61,6 @@ class Sums:
 
 @final
 class _SecondCounts:
-    """What came in one second."""
-
     def __init__(self) -> None:
         self.latency = Counts()
         self.errors = 0
@@ -75,7 +73,7 @@ PERCENT: Final = 100.0
 
 
 def upper_ns(bucket: int) -> int:
-    """The longest duration that is counted in a bucket."""
+    """Return the longest duration that is counted in a bucket."""
     if bucket < STEPS:
         return bucket
     shift = bucket // STEPS - 1
@@ -83,7 +81,7 @@ def upper_ns(bucket: int) -> int:
 
 
 def middle_ns(bucket: int) -> int:
-    """What stands for all durations of a bucket."""
+    """Return the duration that represents a bucket."""
     if bucket < STEPS:
         return bucket
     shift = bucket // STEPS - 1
@@ -92,10 +90,10 @@ def middle_ns(bucket: int) -> int:
 
 @final
 class Counts:
-    """How many durations fell into each bucket; a bucket is what `wire/_latency.pxd` says.
+    """Counts of durations by bucket, with the buckets of `wire/_latency.pxd`.
 
-    The extension counts; these are its counts outside of it.  Adding up is exact, so percentiles of many processes are
-    those of all requests together, to the width of a bucket: a sixteenth of a power of two.
+    The extension counts; this class holds its counts in Python.  Adding is exact, so percentiles of many processes are
+    those of all requests together, up to a bucket's width: a sixteenth of a power of two.
     """
 
     def __init__(self) -> None:
@@ -105,7 +103,7 @@ class Counts:
         self.buckets: dict[int, int] = {}
 
     def take(self, count: int, total_ns: float, maximum_ns: int, pairs: Sequence[int]) -> None:
-        """Count what an extension's `news` says: bucket and count in turn."""
+        """Add the numbers of an extension's `news`: bucket and count in turn."""
         self.count += count
         self.total_ns += total_ns
         self.maximum_ns = max(self.maximum_ns, maximum_ns)
@@ -113,12 +111,12 @@ class Counts:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + more
 
     def add(self, other: Counts) -> None:
-        """Count all that the other one has counted, too."""
+        """Add the counts of another object."""
         pairs = [number for pair in other.buckets.items() for number in pair]
         self.take(other.count, other.total_ns, other.maximum_ns, pairs)
 
     def quantiles_ns(self, shares: Sequence[float]) -> list[int]:
-        """Shortest times in which such shares, in ascending order, were done; 0 where there was nothing."""
+        """Return the shortest times in which these ascending shares were done; 0 without counts."""
         found: list[int] = []
         ranks = [max(1, ceil(share * self.count)) for share in shares]
         seen = 0
@@ -130,7 +128,7 @@ class Counts:
         return found + [self.maximum_ns] * (len(shares) - len(found))
 
     def latency(self) -> Latency:
-        """What a result says of it."""
+        """Return the latency in the form of a result."""
         if self.count == 0:
             return Latency()
         quantiles = self.quantiles_ns([float(name) / PERCENT for name in PERCENTILES])
@@ -149,19 +147,19 @@ class Counts:
 
 @final
 class Gathering:
-    """What was said since `begun_ns`, from where the seconds are counted."""
+    """The reports since `begun_ns`, from which seconds are counted."""
 
     def __init__(self, plan: Plan, begun_ns: int) -> None:
         self._plan = plan
         self._begun_ns = begun_ns
         self._latency: dict[tuple[int, int, int], Counts] = defaultdict(Counts)  # By stage, target, kind.
         self._late: dict[int, Counts] = defaultdict(Counts)  # By stage.
-        self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # By process, stage, target: the last word.
+        self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # The latest counters, by process, stage, target.
         self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # By process and target.
         self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
         self._ended: dict[int, float] = {}  # By run: seconds to its last answer.
-        self._heard_ns: dict[int, int] = {}  # By process: until when its last news told what came.
-        self._answered_ns = begun_ns  # When the last answer may have come.
+        self._heard_ns: dict[int, int] = {}  # By process: the time that its last news covered.
+        self._answered_ns = begun_ns  # The latest time of an answer.
         slowest = min((step.rate or LEAST_DUE * SECOND_NS for step in plan.steps), default=0.0)
         self._frozen_ns = max(FROZEN_NS, round(LEAST_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS
         self.all = Counts()
@@ -169,9 +167,9 @@ class Gathering:
         self.cpu_s = 0.0
 
     def hear_news(self, process: int, said: dict[str, Json]) -> tuple[int, int] | None:
-        """Take what a process counted since the last time.
+        """Add the counts of a process since its last news.
 
-        Returns: from when until when nothing at all had been answered, if that was long and an answer ends it here.
+        Returns: the bounds of a long time without any answer, if an answer in these news ends it.
         """
         at_ns = _number(said["at_ns"])
         second = self._seconds[max(0, at_ns - self._begun_ns - HALF_NEWS_NS) // SECOND_NS]
@@ -203,11 +201,11 @@ class Gathering:
         return frozen
 
     def frozen(self, until_ns: int) -> tuple[int, int] | None:
-        """From when until then nothing at all was answered, if that was long."""
+        """Return the bounds of a long time without any answer up to `until_ns`, if there was one."""
         return (self._answered_ns, until_ns) if until_ns - self._answered_ns >= self._frozen_ns else None
 
     def hear_done(self, run: int, said: dict[str, Json]) -> None:
-        """Take what a process says at the end of a run."""
+        """Add a process's report at the end of a run."""
         self.unsent += _number(said["unsent"])
         self.end(run, _number(said["duration_ns"]) / SECOND_NS)
         cpu_s = said["cpu_s"]
@@ -215,28 +213,28 @@ class Gathering:
         self.cpu_s += cpu_s
 
     def end(self, run: int, duration_s: float) -> None:
-        """A run took so long, or longer if another process says so."""
+        """Note the duration of a run; the longest over all processes counts."""
         self._ended[run] = max(duration_s, self._ended.get(run, 0.0))
 
     @property
     def duration_s(self) -> float:
-        """Seconds to the last answers, of all runs."""
+        """Return the seconds to the last answers, summed over all runs."""
         return sum(self._ended.values())
 
     @property
     def first_wrong(self) -> str | None:
-        """The first wrong value, in words, of the first process that met one."""
+        """Return the first wrong value in words, of the first process that met one."""
         found = (told.get("first_wrong") for _, told in sorted(self._told.items()))
         return next((told for told in found if isinstance(told, str)), None)
 
     def totals(self, duration_s: float | None = None) -> Totals:
-        """All of it; while it runs, of so many seconds."""
+        """Return the totals; during a run, for a duration of `duration_s`."""
         return self._sums(self._told.values()).totals(
             self.duration_s if duration_s is None else duration_s, self.unsent
         )
 
     def latency(self) -> dict[str, Latency]:
-        """All together, and each kind that was asked."""
+        """Return the latencies of all requests, and of each kind."""
         found = {"all": self.all.latency()}
         for number, kind in enumerate(KINDS):
             if self._plan.mix.get(kind, 0):
@@ -244,14 +242,14 @@ class Gathering:
         return found
 
     def lateness(self) -> Latency | None:
-        """How late requests were sent; None in a closed loop."""
+        """Return how late requests were sent; None in a closed loop."""
         found = Counts()
         for late in self._late.values():
             found.add(late)
         return found.latency() if self._plan.is_open else None
 
     def targets(self) -> list[OfTarget]:
-        """Each target alone."""
+        """Return the results of each target."""
         return [
             OfTarget(
                 str(name),
@@ -263,14 +261,14 @@ class Gathering:
         ]
 
     def steps(self) -> list[OfStep]:
-        """Each step alone."""
+        """Return the results of each step."""
         found = []
         begins_s = 0.0
         for stage, step in enumerate(self._plan.steps):
             sums = self._sums(told for key, told in self._told.items() if key[1] == stage)
             latency = self._merged(key for key in self._latency if key[0] == stage).latency()
             late = self._late[stage].latency() if self._plan.is_open else None
-            # Of a run that was cut short, the last step was, too.
+            # If a run was cut short, its last step was, too.
             lasted_s = min(step.duration_s, max(0.0, self.duration_s / max(1, len(self._ended)) - begins_s))
             totals = sums.totals(lasted_s * max(1, len(self._ended)))
             found.append(OfStep(begins_s, step.duration_s, step.rate, totals, latency, late))
@@ -278,7 +276,7 @@ class Gathering:
         return found
 
     def versions(self, target: int | None = None) -> dict[str, OfVersion]:
-        """What each version answered, of one target or all."""
+        """Return the answers by version, of one target or all."""
         found: dict[str, OfVersion] = {}
         for (_, of), counted in self._versions.items():
             for name, counts in counted.items() if target in {None, of} else ():
@@ -289,12 +287,12 @@ class Gathering:
         return dict(sorted(found.items()))
 
     def seconds(self) -> list[Second]:
-        """Every second so far; those without an answer are there, too."""
+        """Return every second so far, including those without an answer."""
         last = max(self._seconds, default=-1)
         return [self.second(at) for at in range(last + 1)]
 
     def second(self, at: int) -> Second:
-        """One second."""
+        """Return the counts of one second."""
         found = self._seconds.get(at, _SecondCounts())
         p50, p99, longest = found.latency.quantiles_ns([0.5, 0.99, 1.0])
         return Second(
@@ -316,7 +314,7 @@ class Gathering:
 
 
 def unknown_versions(said: dict[str, Json]) -> set[str]:
-    """Versions in the news of a process of which nothing was known when they answered."""
+    """Return the unknown versions that occur in a process's news."""
     versions = said["versions"]
     found: set[str] = set()
     for counted in versions if isinstance(versions, list) else ():
@@ -326,7 +324,7 @@ def unknown_versions(said: dict[str, Json]) -> set[str]:
 
 
 def with_faults(totals: Totals, before: Totals) -> Totals:
-    """What went wrong before counts, too."""
+    """Add the faults of `before` to the totals."""
     return replace(
         totals,
         wrong=totals.wrong + before.wrong,
@@ -340,7 +338,7 @@ def with_faults(totals: Totals, before: Totals) -> Totals:
 
 
 def with_wrong(versions: dict[str, OfVersion], before: dict[str, OfVersion]) -> dict[str, OfVersion]:
-    """What was wrong before counts, too; requests and values that nobody could judge do not."""
+    """Add the wrong values of `before`; its requests and unchecked values are not counted."""
     found = dict(versions)
     for name, of in before.items():
         if of.wrong:

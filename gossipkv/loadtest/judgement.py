@@ -1,8 +1,8 @@
-"""What a run came to, in words: the verdict first, then what it rests on, then what makes the numbers doubtful.
+"""The judgement of a run in words: the verdict, its reasons, and doubts about the numbers.
 
-bad     a value was wrong, a limit was passed, or nothing was answered; the command ends with status 3
-doubt   values were right, but requests failed, went unsent or stepped back, or the run was cut short
-good    every request was answered, and every answer that could be compared was right
+bad     a value was wrong, a limit was passed, or no request was answered; the command ends with status 3
+doubt   values were right, but requests failed, were not sent or stepped back, or the run was cut short
+good    every request was answered, and every comparable answer was right
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.limits import Verdict
     from gossipkv.loadtest.result import Result, Totals
 
-FEW: Final = 10  # Requests beyond a percentile: with fewer it is an anecdote.
-LATE_SHARE: Final = 0.1  # Of the latency at the 99th percentile: a generator that late is part of what it measured.
+FEW: Final = 10  # Requests beyond a percentile: fewer are an anecdote.
+LATE_SHARE: Final = 0.1  # Share of the 99th percentile: a later generator is part of its own measurement.
 NOT_COMPARED: Final = "could not be compared with anything"
 
 
@@ -41,12 +41,12 @@ class Judgement:
     state: State
     headline: str
     summary: str
-    reasons: tuple[str, ...]  # What is wrong, each as a sentence.
-    caveats: tuple[str, ...]  # What the numbers do not say, or say with less weight.
+    reasons: tuple[str, ...]  # The faults, a sentence each.
+    caveats: tuple[str, ...]  # Limits of the numbers' meaning.
 
 
 def judge(result: Result, verdicts: Sequence[Verdict] = ()) -> Judgement:
-    """Judge a run, and by the limits that it was given."""
+    """Judge a run, also by the limits that it was given."""
     passed = [f"{verdict.limit} (it was {verdict.measured})" for verdict in verdicts if verdict.passed]
     state, headline = _headline(result, len(passed))
     return Judgement(
@@ -59,7 +59,7 @@ def judge(result: Result, verdicts: Sequence[Verdict] = ()) -> Judgement:
 
 
 def summary(result: Result) -> str:
-    """How much was asked, how fast the answers came, in one sentence."""
+    """Return the number of requests and the latencies, in one sentence."""
     totals = result.totals
     begin = f"{_number(totals.requests, 'request')} answered in {figures.seconds(totals.duration_s)}"
     p50, p99, most = (measured(name, result) for name in ("p50", "p99", "max"))
@@ -72,12 +72,12 @@ def summary(result: Result) -> str:
 
 
 def is_failure(result: Result, verdicts: Sequence[Verdict]) -> bool:
-    """Whether whoever waits for the run has to be stopped by it."""
+    """True if the run must fail the command."""
     return _headline(result, sum(verdict.passed for verdict in verdicts))[0] is State.BAD
 
 
 def is_anecdote(share_percent: float, count: int) -> bool:
-    """Whether so few requests lie beyond a percentile that another run would show another one; the maximum always."""
+    """True if so few requests lie beyond a percentile that it is not reproducible; always so for the maximum."""
     return round(count * (100 - share_percent), 6) < 100 * FEW
 
 
@@ -109,14 +109,13 @@ def _doubt(result: Result, clean: str) -> str:
 
 
 def _clean(result: Result) -> str:
-    """What may be said of the answers that were right."""
     if _is_unchecked(result):
         return "Every answer came as it should, values unchecked"
     return "Every answer was right" if result.totals.unchecked == 0 else "Every answer that could be compared was right"
 
 
 def _is_unchecked(result: Result) -> bool:
-    """Whether no value was compared with anything: there was no truth, or none for the versions that answered."""
+    """True if no value was compared: there was no truth, or none for the versions that answered."""
     return not _has_truth(result) or result.totals.unchecked >= result.totals.keys
 
 
@@ -125,7 +124,7 @@ def _has_truth(result: Result) -> bool:
 
 
 def _unchecked(result: Result) -> list[str]:
-    """Which values were compared with nothing, and why."""
+    """Return which values were not compared, and why."""
     totals, told = result.totals, []
     left = totals.unchecked
     for version, of in sorted(result.by_version.items()):

@@ -1,9 +1,9 @@
-"""The truth of versions that appear while a load runs, where it was given as a source.
+"""The truth of versions that appear during a load, if the truth was given as a source.
 
-Answers of a version that nobody knew at the beginning cannot be compared.  When the first of them is told, a process of
-low priority (`truth.main`) reads that version as it stands at the source, which is whole by then: a node built
-it.  It writes the records in key order, so that the processes that make the load can take them in beside their work.
-What came before stays unchecked, and the result says how much that is.
+Answers of a version that was unknown at the beginning cannot be compared.  At the first such answer, a low-priority
+process (`truth.main`) reads the version at the source, where it is complete, since a node built it.  It writes the
+records in key order, so that the load processes can merge them during their work.  Earlier answers stay unchecked, and
+the result counts them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODULE: Final = "gossipkv.loadtest.truth"
 
 
 class _Reading(NamedTuple):
-    """A version that is being read, by whom, and into which file."""
+    """A version being read, its reader, and the file for its records."""
 
     version: str
     worker: Worker
@@ -37,12 +37,12 @@ class _Reading(NamedTuple):
 
 @final
 class LateTruth:
-    """Versions that were not known: asked for, read one after the other, told.
+    """Reads unknown versions one after the other on request, and reports them.
 
     Args:
-        plan: Says where they are.
-        tell: Is told of each, as an event: what, who, detail.
-        take: Is given each that was read: the version, and the file with its records.
+        plan: Gives their place.
+        tell: Gets an event for each: what, who, detail.
+        take: Gets each version that was read, with the file of its records.
     """
 
     def __init__(self, plan: Plan, tell: Callable[[str, str, str], None], take: Callable[[str, Path], None]) -> None:
@@ -64,13 +64,13 @@ class LateTruth:
         self._stack.close()
 
     def want(self, version: str) -> None:
-        """Values of a version came that nothing is known of; an answer that names none is of no version."""
+        """Request a version that answered and is unknown; an empty name is no version."""
         if self._place is not None and version and version not in self._asked:
             self._asked[version] = None
             self._waiting.append(version)
 
     def step(self) -> None:
-        """Begin to read the next one, or tell of one that was read; never waits."""
+        """Start the next reading, or report a finished one, without waiting."""
         if self._reading is not None and self._reading.worker.process.poll() is not None:
             self._conclude(self._reading)
             self._reading = None

@@ -1,13 +1,13 @@
-"""Limits of a run: `p99>2ms` says what must not be.
+"""Limits of a run: `p99>2ms` names a condition that must not occur.
 
     limit     = [kind "."] metric (">" | "<") number [unit]
-    kind      = "get" | "get_many" | "scan"        of latencies alone; without it, all requests
+    kind      = "get" | "get_many" | "scan"        of latencies only; without a kind, all requests
     metric    = "p50" | "p90" | "p99" | "p99.9" | "p99.99" | "max" | "mean"     a latency, in us, ms or s
               | "rate"                                                          answers a second, no unit
               | "errors" | "wrong" | "lost" | "unsent" | "steps_back"           a count, or % of all requests
 
-A limit is passed when what it says is so: `rate<1000` when there were fewer.  It is passed, too, when nobody can say:
-a run without an answer has no p99, and who limits one wants to hear of that.
+A limit is passed if its condition holds: `rate<1000` if there were fewer.  It is passed as well if its metric is
+unknown: a run without an answer has no p99, and must not succeed under a limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORM = re.compile(
 @final
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What must not be: the metric above or below a bound, which is in microseconds, a second, requests or percent."""
+    """A forbidden condition: the metric above or below a bound in microseconds, per second, requests or percent."""
 
     text: str
     metric: str
@@ -48,7 +48,7 @@ class Limit:
     is_share: bool
 
     def measured(self, result: Result) -> float | None:
-        """What the run came to, in the unit of the bound; None if nobody knows."""
+        """Return the measured value in the bound's unit; None if unknown."""
         number = measured(self.metric, result, self.kind)
         if not self.is_share or number is None:
             return number
@@ -56,7 +56,7 @@ class Limit:
         return 100 * number / requests if requests else None
 
     def judge(self, result: Result) -> Verdict:
-        """Whether a run passed this limit."""
+        """Judge if a run passed this limit."""
         number = self.measured(result)
         if number is None:
             return Verdict(self.text, passed=True, measured="not known, as there was no such answer")
@@ -67,7 +67,7 @@ class Limit:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a limit was passed, and what was measured, as people read it."""
+    """The outcome of a limit, with the measured value for people."""
 
     limit: str
     passed: bool
@@ -75,10 +75,10 @@ class Verdict:
 
 
 def parse(text: str) -> Limit:
-    """A limit as people write it.
+    """Parse a limit in its text form.
 
     Raises:
-        ValueError: it is none; says what is wrong with it, and what is right.
+        ValueError: it is malformed; names the fault and the right form.
     """
     match = _FORM.fullmatch(text.strip())
     if match is None:
@@ -100,7 +100,7 @@ def parse(text: str) -> Limit:
 
 
 def _factor(metric: str, unit: str) -> float:
-    """What one of the unit is, in that of the metric."""
+    """Return the factor from the unit to that of the metric."""
     if metric in LATENCIES:
         if unit not in LATENCY_UNITS:
             raise ValueError(f"{metric} is a latency, in {', '.join(LATENCY_UNITS)}; got {unit or 'no unit'}")

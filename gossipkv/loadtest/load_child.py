@@ -1,12 +1,12 @@
-"""A process that makes load: it is told what to ask on standard input, and says what came of it on standard output.
+"""A load process: gets orders on standard input, and reports on standard output.
 
-Lines of JSON.  The parent says a task first (`plan_text.Task`), and then one run after the other:
+Messages are lines of JSON.  The parent sends a task first (`plan_text.Task`), then one run after the other:
 
-    {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      of the machine's monotonic clock, which all share
-    {"version": ..., "file": ...}       a version that has come; its records (`truth.main`) are right from now on
+    {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      by the machine's monotonic clock, shared by all
+    {"version": ..., "file": ...}       a new version; its records (`truth.main`) are right from now on
 
-This process says `ready` when its connections are there, `news` four times a second, `done` at the end of each run, or
-`failed` with the error that it met.  SIGINT ends a run; the end of its input, or of the parent, the process.
+The process sends `ready` once its connections are up, `news` four times a second, `done` at the end of each run, or
+`failed` with an error.  SIGINT ends a run; the end of standard input, or of the parent, ends the process.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.truth import Truth
     from gossipkv.serving.loop import TlsClient
 
-Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and when they begin.
+Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and their start.
 Wrong: TypeAlias = "tuple[bytes | None, bytes | EllipsisType | None, bytes | None, int]"
 
 NEWS_NS: Final = 250_000_000
-SLICE_NS: Final = 50_000_000  # Without the GIL; a signal waits for so long.
-AWAIT_NS: Final = 2_000_000_000  # After a Ctrl-C, what is in flight may still come; who pressed it waits.
+SLICE_NS: Final = 50_000_000  # Time without the GIL; a signal waits this long.
+AWAIT_NS: Final = 2_000_000_000  # After Ctrl-C, requests in flight may still be answered while the user waits.
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
-SHOWN_BYTES: Final = 64  # Of a value that was expected.
+SHOWN_BYTES: Final = 64  # Bytes shown of an expected value.
 
 
 def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> Dialect:
-    """What a target is spoken to in."""
+    """Return the dialect for a target."""
     if target.scheme == "redis":
         return RedisDialect(records, database=target.redis_database, token=token)
     if target.scheme == "http":
@@ -62,7 +62,7 @@ def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> 
 
 
 def secured(plan: Plan) -> list[TlsClient] | None:
-    """How TLS is spoken with each target, if it is."""
+    """Return the TLS clients of the targets; None without TLS."""
     if plan.tls is None:
         return None
     from gossipkv.serving.loop import TlsClient  # noqa: PLC0415  # It knows the whole of serving.
@@ -72,14 +72,14 @@ def secured(plan: Plan) -> list[TlsClient] | None:
 
 
 def dial(address: Address, timeout_s: float, number: int, connections: int) -> socket.socket:
-    """Connection `number` of so many, which does not wait for more to send.
+    """Open connection `number` of `connections`, with TCP_NODELAY.
 
     Raises:
-        Unavailable: it cannot be had.
+        Unavailable: the connection cannot be made.
     """
     try:
         connection = open_socket(address, monotonic() + timeout_s)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+    except (OSError, UnicodeError) as error:  # UnicodeError comes from a name that no name service can know.
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise Unavailable(
             f"connection {number + 1} of {connections} to {address} cannot be had: {reason}",
@@ -91,7 +91,7 @@ def dial(address: Address, timeout_s: float, number: int, connections: int) -> s
 
 
 def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
-    """Which keys a process asks for."""
+    """Return the chooser of a process's keys."""
     population = truth.population
     shape = plan.distribution.shape
     if plan.distribution.scattered and shape in {"zipf", "hot"}:
@@ -114,7 +114,7 @@ def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
 
 @final
 class Child:
-    """The generator of one process, and what it says."""
+    """The generator of one process, and its reports."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -147,15 +147,15 @@ class Child:
             )
 
     def stop(self) -> None:
-        """Ask no more from the end of this slice on."""
+        """Send no more requests after this slice."""
         self._is_stopped = True
 
     def take_version(self, version: str, file: str) -> None:
-        """Compare with the records of a version, too, from the end of this slice on; in a thread beside the load."""
+        """Compare with the records of a new version after this slice; runs in a thread beside the load."""
         self._late.put(self._records.prepare(version, Path(file).read_bytes()))
 
     def run(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
-        """One run, from the beginning to its end, or until it is stopped."""
+        """Perform one run to its end, or until it is stopped."""
         plan = self._task.plan
         schedule = Schedule(stages, turn=self._task.turn, share=plan.processes)
         sleep(max(0, begun_ns - monotonic_ns()) / SECOND_NS)
@@ -213,7 +213,7 @@ def _listed(timing: tuple[int, float, int, list[int]]) -> Json:
 
 
 def counters(tally: Tally) -> dict[str, Json]:
-    """What was counted since the run began."""
+    """Return the counts since the run began."""
     return {
         "sent": tally.sent,
         "requests": tally.answered,
@@ -233,7 +233,7 @@ def counters(tally: Tally) -> dict[str, Json]:
 
 
 def wrong_in_words(wrong: Wrong | None) -> str | None:
-    """What was wrong, out of what a tally has kept of it."""
+    """Describe a tally's wrong value."""
     if wrong is None:
         return None
     key, expected, got, size = wrong
@@ -246,7 +246,7 @@ def wrong_in_words(wrong: Wrong | None) -> str | None:
 
 
 def first_wrong(tally: Tally) -> str | None:
-    """The first wrong value of a tally, and of which version."""
+    """Describe the first wrong value of a tally, with its version."""
     told = wrong_in_words(tally.first_wrong())
     return f"{told} (version {tally.wrong_version})" if told and tally.wrong_version else told
 
@@ -260,13 +260,13 @@ def _short(value: bytes | EllipsisType | None) -> str:
 
 
 def say(what: str, value: Json) -> None:
-    """One line for the parent."""
+    """Send a line to the parent."""
     sys.stdout.write(json.dumps([what, value], separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
 def hear(child: Child, orders: SimpleQueue[Order | None]) -> None:
-    """Pass on what standard input says; a version is made ready here, beside a run."""
+    """Pass on orders from standard input; records of versions are prepared here, beside a run."""
     for line in sys.stdin.buffer:
         order = json.loads(line)
         if "version" not in order:
@@ -278,7 +278,7 @@ def hear(child: Child, orders: SimpleQueue[Order | None]) -> None:
 
 
 def main() -> None:
-    """Do what standard input says."""
+    """Perform the orders on standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     task = task_of(sys.stdin.buffer.readline())
     leash.wear(task.worn)
@@ -288,7 +288,7 @@ def main() -> None:
         say("failed", [type(error).__name__, str(error)])
         return
     signal.signal(signal.SIGINT, lambda *_: child.stop())
-    # A collection of the records, as objects that are no more, would be a pause in which nothing is sent.
+    # A garbage collection of the records would be a pause in sending.
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a result is judged by: each number has one name, in limits, comparisons and reports.
+"""Measures of a result: each number has one name, in limits, comparisons and reports.
 
 p50 p90 p99 p99.9 p99.99 max mean    latencies, in microseconds; `get.p99` is that of one kind of request
 rate                                 answers a second
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gossipkv.loadtest.result import Latency, OfRound, Result, ServerCpu, Totals
 
-ALL: Final = "all"  # Every kind of request together.
+ALL: Final = "all"  # All kinds of requests together.
 
 
 @final
@@ -27,9 +27,9 @@ class Measure:
     """One number of a result.
 
     Args:
-        words: What it is, for people.
-        shown: Writes it, with its unit.
-        more_is_better: Or worse.
+        words: Its description for people.
+        shown: Formats it, with its unit.
+        more_is_better: False if less is better.
     """
 
     words: str
@@ -37,7 +37,7 @@ class Measure:
     more_is_better: bool = False
 
 
-# A latency's name, and how the document calls it; `mean` stands beside its percentiles.
+# Names of latencies, and their keys in the document; `mean` has a field of its own.
 LATENCIES: Final = {
     "p50": "50",
     "p90": "90",
@@ -63,7 +63,7 @@ MEASURES: Final = {
 
 
 def measured(name: str, of: Result | OfRound, kind: str = ALL) -> float | None:
-    """A number of a result or of one of its rounds; None where nobody knows it.
+    """Return a number of a result or of one of its rounds; None if unknown.
 
     Raises:
         KeyError: there is no measure of that name.
@@ -78,10 +78,10 @@ def measured(name: str, of: Result | OfRound, kind: str = ALL) -> float | None:
 
 
 def latency_at(name: str, latency: Latency | None) -> float | None:
-    """One of `LATENCIES`, in microseconds; None where nothing was answered.
+    """Return one of `LATENCIES`, in microseconds; None without an answer.
 
     Raises:
-        KeyError: there is none of that name.
+        KeyError: there is no latency of that name.
     """
     percentile = LATENCIES[name]
     if latency is None or latency.count == 0:
@@ -90,10 +90,10 @@ def latency_at(name: str, latency: Latency | None) -> float | None:
 
 
 def counted(name: str, totals: Totals) -> int:
-    """One of `COUNTS`.
+    """Return one of `COUNTS`.
 
     Raises:
-        KeyError: there is none of that name.
+        KeyError: there is no count of that name.
     """
     counts = {
         "errors": sum(totals.errors.values()),
@@ -106,12 +106,12 @@ def counted(name: str, totals: Totals) -> int:
 
 
 def asked(totals: Totals) -> int:
-    """How many requests there were, whatever became of them."""
+    """Return the number of requests, whatever their outcome."""
     return totals.requests + counted("errors", totals) + totals.lost + totals.unsent
 
 
 def _cpu(servers: Mapping[str, ServerCpu], totals: Totals) -> float | None:
-    """What those servers took of which it is known, a request that they answered; None where it is of none."""
+    """Return the servers' processor time per answered request, over servers with known times; None if unknown."""
     known = [(server.cpu_s, server.us_per_request) for server in servers.values() if server.us_per_request]
     if not known:
         return 0.0 if servers and totals.requests else None

@@ -1,7 +1,7 @@
-"""What a load test does, checked before anything is sent.  Two runs of one plan ask for the same keys.
+"""The plan of a load test, checked before anything is sent.  Two runs of one plan ask for the same keys.
 
-A rate is a list of steps, one after the other.  A step without a rate is a closed loop: the next request goes out when
-an answer has come.  A ramp is steps of a second.  Each target has its own `connections`; all share the rate.
+A rate is a list of consecutive steps.  A step without a rate is a closed loop: the next request is sent after an
+answer. A ramp consists of steps of a second.  Each target has its own `connections`; all share the rate.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Kind: TypeAlias = Literal["get", "get_many", "scan"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 DEFAULT_PORTS: Final[dict[Scheme, int]] = {"gossipkv": 7070, "http": 80, "redis": 6379}
-MOST_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more of the server.
-MOST_STEPS: Final = 1000  # Each has its own histograms: 40 KB for each target, in each process.
+MOST_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more in the server.
+MOST_STEPS: Final = 1000  # Each step has its own histograms: 40 KB for each target, in each process.
 MOST_PROCESSES: Final = 1024
-STEEPEST: Final = 10.0  # Of zipf: beyond, one key gets all.
+STEEPEST: Final = 10.0  # The largest theta of zipf: beyond, one key gets everything.
 MOST_RATE: Final = 1e9
 SHORTEST_TIMEOUT_S: Final = 0.001
-LONGEST_S: Final = 30 * 24 * 3600.0  # A month: what is longer is a soak, and a mistyped unit.
+LONGEST_S: Final = 30 * 24 * 3600.0  # A month: longer tests are soaks, or a mistyped unit.
 DATABASE_NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}\Z")
 
 
 class PlanError(ConfigError):
-    """A plan that makes no sense: what is wrong with it, and what to write instead."""
+    """An invalid plan; the message names the fault and the correction."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and what is spoken with it; `redis_database` is of Redis alone."""
+    """A server, and its protocol; `redis_database` is only for Redis."""
 
     scheme: Scheme
     address: Address
@@ -55,14 +55,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Which keys are asked for.
+    """The distribution of requested keys.
 
     Args:
-        shape: `uniform`; `zipf`: key number k of the truth is asked for in proportion to `1 / k ** theta`; `hot`:
-            `hot_requests` of all requests go to the first `hot_keys` of all keys; `ordered`: one after the other, as
-            they stand in the file, and from the beginning again.
-        scattered: Whether the popular keys of `zipf` and `hot` stand anywhere in the truth, drawn by the seed, and not
-            at its beginning.
+        shape: `uniform`; `zipf`: key number k of the truth is requested in proportion to `1 / k ** theta`; `hot`:
+            `hot_requests` of all requests go to the first `hot_keys` of all keys; `ordered`: in the order of the file,
+            repeatedly.
+        scattered: True if the popular keys of `zipf` and `hot` are drawn from the whole truth by the seed, and not
+            from its beginning.
     """
 
     shape: Shape = "uniform"
@@ -83,7 +83,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Step:
-    """So many requests a second for so long; without a rate, a closed loop."""
+    """A rate of requests for a duration; without a rate, a closed loop."""
 
     rate: float | None
     duration_s: float
@@ -99,11 +99,11 @@ class Step:
 
 @dataclass(frozen=True)
 class TruthFile:
-    """Where the right values stand: a file of key TAB value, or a directory that a node would take as a source.
+    """The place of the right values: a file of key TAB value, or a directory that a node would take as a source.
 
     A directory is the source root, `<root>/<database>/<version>/<files>`, and each version is compared with its own
-    files; or the directory of a database; or of one version.  `version` says of which version a file or a directory of
-    files is; without it, every version must have these values.
+    files; or the directory of a database; or of one version.  `version` is the version of a file or of a directory of
+    files; without it, every version must have these values.
     """
 
     path: str
@@ -112,11 +112,11 @@ class TruthFile:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Who signs the certificates of targets (None: whom this system trusts), and what is shown to them."""
+    """The signers of targets' certificates (None: the system's), and our own certificate."""
 
     ca: str | None = None
     certificate: str | None = None
-    key: str | None = None  # None: it stands with the certificate.
+    key: str | None = None  # None: the key stands with the certificate.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,28 +124,28 @@ class Plan:
     """A load test.
 
     Args:
-        targets: Each is asked by its own connections.
-        all_members: Whether all live members of the targets' cluster are asked, and not the targets alone.
+        targets: Each is asked over its own connections.
+        all_members: Ask all live members of the targets' cluster, not only the targets.
         database: Its name; Redis is asked for the keys as they are.
         truth: Keys and values to compare with.
-        keys: A file with one key a line, asked for in place of the truth's keys; without a truth, values go unchecked.
-        distribution: Which keys are asked for.
+        keys: A file with one key a line, requested instead of the truth's keys; without a truth, values stay unchecked.
+        distribution: The distribution of requested keys.
         misses: The share of keys that are certain to be absent.
-        mix: What is asked, by weight.
+        mix: The kinds of requests, by weight.
         connections: To each target.
         pipeline: Requests in flight on each connection.
         batch: Keys of a `get_many`, records of a `scan`.
-        processes: That make the load.
-        steps: One after the other; all of them closed loops, or all with a rate.
-        warm_up_s: Load before that, of the first step's rate, which does not count.
-        rounds: How often all steps are done.
-        timeout_s: A server that leaves a request unanswered for so long loses the connection.
-        seed: Of everything that is drawn.
-        watch: Whether the cluster is watched while it runs.
-        tls: How TLS is spoken with all targets; None: it is not.  A token is no part of a plan: results have that.
+        processes: The number of load processes.
+        steps: Consecutive; all of them closed loops, or all with a rate.
+        warm_up_s: Preceding load at the first step's rate, which does not count.
+        rounds: Repetitions of all steps.
+        timeout_s: A server that leaves a request unanswered for this long loses the connection.
+        seed: Of all random choices.
+        watch: Watch the cluster during the run.
+        tls: TLS with all targets; None: without.  A token is not part of a plan, which results contain.
 
     Raises:
-        PlanError: it makes no sense.
+        PlanError: the plan is invalid.
     """
 
     targets: tuple[Target, ...]
@@ -176,16 +176,16 @@ class Plan:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests fall due at a rate."""
+        """True if requests fall due at a rate."""
         return self.steps[0].rate is not None
 
     @property
     def duration_s(self) -> float:
-        """How long one round is meant to take, without its warm-up."""
+        """Return the planned duration of one round, without its warm-up."""
         return sum(step.duration_s for step in self.steps)
 
     def to_json(self) -> dict[str, Json]:
-        """What the result says of it."""
+        """Return the plan in the form of a result."""
         found: dict[str, Json] = asdict(self)
         found["targets"] = [str(target) for target in self.targets]
         found["truth"] = [asdict(truth) for truth in self.truth]

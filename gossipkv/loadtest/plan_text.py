@@ -1,4 +1,4 @@
-"""A plan as people write it (targets, rates, mixes, distributions, durations), and as processes are told it."""
+"""Text forms of plans: for people (targets, rates, mixes, distributions, durations), and for processes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gossipkv.loadtest.plan import (
 )
 from gossipkv.settings import quantity
 
-LAST_DATABASE: Final = 65_535  # Of Redis; it has 16 unless it is told otherwise.
+LAST_DATABASE: Final = 65_535  # The last database of Redis; it has 16 by default.
 
 
 def parse_target(text: str) -> Target:
-    """A target from `scheme://host:port`; without a scheme, a node's address."""
+    """Parse a target from `scheme://host:port`; without a scheme, a node's address."""
     parts = urlsplit(text if "://" in text else f"gossipkv://{text}")
     if parts.scheme not in SCHEMES:
         raise PlanError(f"{text!r}: a target begins with {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
@@ -51,7 +51,7 @@ def parse_target(text: str) -> Target:
 
 
 def parse_distribution(text: str) -> Distribution:
-    """`uniform`, `zipf`, `zipf:0.99`, `hot:0.9/0.1` (requests to keys), `ordered` or `file` (as `ordered`)."""
+    """Parse `uniform`, `zipf`, `zipf:0.99`, `hot:0.9/0.1` (requests to keys), `ordered` or `file` (as `ordered`)."""
     shape, _, numbers = text.partition(":")
     try:
         if shape in {"uniform", "ordered", "file"} and not numbers:
@@ -69,7 +69,7 @@ def parse_distribution(text: str) -> Distribution:
 
 
 def parse_mix(text: str) -> dict[Kind, float]:
-    """A mix from `get=90,get_many=8,scan=2`."""
+    """Parse a mix from `get=90,get_many=8,scan=2`."""
     found: dict[Kind, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition("=")
@@ -81,7 +81,7 @@ def parse_mix(text: str) -> dict[Kind, float]:
 
 
 def parse_steps(text: str | None, duration_s: float) -> tuple[Step, ...]:
-    """Steps of `1000`, `1000,2000,4000` (each for the duration) or `1000..5000/30s` (a ramp); None: a closed loop."""
+    """Parse steps of `1000`, `1000,2000,4000` (each for the duration) or `1000..5000/30s` (ramp); None: closed loop."""
     if text is None:
         return (Step(None, duration_s),)
     try:
@@ -104,19 +104,19 @@ def _steps(part: str, duration_s: float) -> tuple[Step, ...]:
 
 
 def seconds_of(text: str) -> float:
-    """Seconds from `500ms`, `30s`, `2m`, `1h`, as everywhere."""
+    """Parse a duration such as `500ms`, `30s`, `2m`, `1h` into seconds."""
     try:
         return quantity.parse(text, quantity.DURATION) / 1000
     except ValueError as error:
         raise PlanError(f"{text!r} is no duration: {error}") from None
 
 
-SEEDS_APART: Final = 0x9E3779B97F4A7C15  # Of the processes, so that no two ask for the same keys.
+SEEDS_APART: Final = 0x9E3779B97F4A7C15  # It separates the processes' seeds, so that no two ask for the same keys.
 
 
 @dataclass(frozen=True)
 class Task:
-    """A plan, the number of the process, the leash that it wears, and the token that it shows, here alone."""
+    """A plan, the number of the process, its leash, and the token, which is nowhere else."""
 
     plan: Plan
     turn: int
@@ -124,13 +124,13 @@ class Task:
     token: str | None = field(default=None, repr=False)
 
     def line(self) -> bytes:
-        """The first line of a child's input."""
+        """Encode the first line of a child's input."""
         said = {"plan": self.plan.to_json(), "turn": self.turn, "worn": self.worn, "token": self.token}
         return json.dumps(said).encode() + b"\n"
 
 
 def task_of(line: bytes) -> Task:
-    """What a line says."""
+    """Decode the task from a line."""
     document = json.loads(line)
     plan = document["plan"]
     plan["targets"] = tuple(parse_target(target) for target in plan["targets"])
@@ -142,6 +142,6 @@ def task_of(line: bytes) -> Task:
 
 
 def targets_of(plan: Plan, turn: int) -> list[int]:
-    """Number of the target of each connection of a process: the processes take turns."""
+    """Return the target number of each connection of a process; connections go to the processes in turn."""
     every = [number for number in range(len(plan.targets)) for _ in range(plan.connections)]
     return every[turn :: plan.processes]

@@ -1,7 +1,7 @@
-"""Geometry of plots: where a value stands between two edges, which values are named beside an axis, a line as a path.
+"""Geometry of plots: places of values between two edges, ticks of an axis, lines as paths.
 
-It knows nothing of loads and nothing of HTML.  Everything is in the units of the drawing, whose origin is above and to
-the left; a scale is told from which pixel to which it goes, so one that grows upwards is told the lower edge first.
+The module knows nothing of loads or HTML.  Units are those of the drawing, with the origin at the top left.  A scale
+gets its begin and end pixels, so one that grows upwards gets the lower edge first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 DECADE: Final = (1, 2, 5)  # Round numbers: each is about twice the one before.
-FEW_DECADES: Final = 2  # Up to here all round numbers of a logarithmic axis are named, beyond it the powers of ten.
-LEAST: Final = 1e-9  # No width: what lies below has the same place.
+FEW_DECADES: Final = 2  # Up to this many decades a logarithmic axis names 2 and 5 as well, beyond only powers of ten.
+LEAST: Final = 1e-9  # Smaller widths count as zero.
 
 
 class Tick(NamedTuple):
-    """A value that is named beside an axis, and its place."""
+    """A labelled value of an axis, and its place."""
 
     at: float
     label: str
@@ -28,19 +28,19 @@ class Tick(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Equal steps are equally wide; from 0."""
+    """A linear scale from 0."""
 
     high: float
     begin_px: float
     end_px: float
 
     def at(self, value: float) -> float:
-        """Place of a value, never beyond the edges."""
+        """Return the place of a value, limited to the edges."""
         share = min(max(value / self.high, 0.0), 1.0) if self.high > 0 else 0.0
         return self.begin_px + share * (self.end_px - self.begin_px)
 
     def ticks(self, label: Callable[[float], str], most: int) -> list[Tick]:
-        """Round values from 0 to the highest, so few that their labels do not touch."""
+        """Return round values from 0 to the highest, few enough that their labels do not touch."""
         step = round_up(self.high / max(most, 1))
         if step <= 0:
             return [Tick(self.at(0), label(0))]
@@ -50,7 +50,7 @@ class Linear:
 @final
 @dataclass(frozen=True, slots=True)
 class Logarithmic:
-    """Equal factors are equally wide; for values above 0."""
+    """A logarithmic scale for values above 0."""
 
     low: float
     high: float
@@ -58,13 +58,13 @@ class Logarithmic:
     end_px: float
 
     def at(self, value: float) -> float:
-        """Place of a value, never beyond the edges."""
+        """Return the place of a value, limited to the edges."""
         width = math.log10(self.high / self.low)
         share = math.log10(max(value, self.low) / self.low) / width if width > LEAST else 0.0
         return self.begin_px + min(share, 1.0) * (self.end_px - self.begin_px)
 
     def ticks(self, label: Callable[[float], str]) -> list[Tick]:
-        """Powers of ten between the edges; where there are few, 2 and 5 of each decade as well."""
+        """Return the powers of ten between the edges; for few decades, 2 and 5 of each as well."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         steps = DECADE if math.log10(self.high / self.low) <= FEW_DECADES else (1,)
         values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
@@ -76,7 +76,7 @@ class Logarithmic:
 
 
 def round_up(value: float) -> float:
-    """Smallest of 1, 2 and 5 times a power of ten that is not below `value`; 0 has none, and stays."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below `value`; 0 stays 0."""
     if value <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -84,15 +84,15 @@ def round_up(value: float) -> float:
 
 
 def round_down(value: float) -> float:
-    """Largest of 1, 2 and 5 times a power of ten that is not above `value`; for values above 0."""
+    """Return the largest of 1, 2 and 5 times a power of ten that is not above `value`; for values above 0."""
     power = 10.0 ** math.floor(math.log10(value))
     return next((step * power for step in reversed(DECADE) if step * power <= value * (1 + LEAST)), power)
 
 
 def path(points: Iterable[tuple[float, float | None]]) -> str:
-    """A line through the points, as the `d` of an SVG path; where there is no value, it has a gap.
+    """Return a line through the points, as the `d` of an SVG path, with gaps at missing values.
 
-    A point that stands alone between two gaps is a line of no length, which round caps make visible.
+    A single point between two gaps is a line of no length, which round caps make visible.
     """
     drawn: list[str] = []
     is_open = False
@@ -107,13 +107,13 @@ def path(points: Iterable[tuple[float, float | None]]) -> str:
 
 
 def thinned(count: int, most: int) -> list[range]:
-    """Cut of `count` values into at most `most` runs of equal length, but for the last: one point of a plot each."""
+    """Divide `count` values into at most `most` runs, all but the last equally long: one point of a plot each."""
     width = max(1, math.ceil(count / max(most, 1)))
     return [range(begin, min(begin + width, count)) for begin in range(0, count, width)]
 
 
 def highest(values: Sequence[float | None]) -> float | None:
-    """Largest of the values that are there."""
+    """Return the largest existing value."""
     return max((value for value in values if value is not None), default=None)
 
 

@@ -1,11 +1,11 @@
-"""The report of a load test: one HTML file for whoever was not there.
+"""The report of a load test: one HTML file for readers who did not see the run.
 
-It needs nothing but itself: no script, no font, nothing from elsewhere (its own policy forbids it).  It is written from
-the result's document alone.  The order is that of questions: was it right, what was asked, how fast, how rare are the
-slow ones, what happened when, who did what, can I do it again.
+The file is self-contained, without scripts, fonts or external parts (its own policy forbids them), and made only from
+the result's document.  Its order is that of questions: correctness, the requests, speed, rare latencies, events,
+targets, reproduction.
 
-Every text in it may come from others (a database, a file, a node's name, an error).  The templates escape all of them,
-and what cannot be printed is written as Python spells it.
+Any text may come from outside (a database, a file, a node's name, an error).  The templates escape all of it, and
+unprintable characters are written as Python escapes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Row: TypeAlias = tuple[str, list[Cell]]
 
 PAGE: Final = "report.html"
 SHOWN: Final = ("p50", "p99", "p99.9", "max")
-ANECDOTE: Final = " *"  # Behind a percentile of too few requests.
-FOLDED: Final = 12  # Rows of a table, or lines of a list, above which it is folded away.
+ANECDOTE: Final = " *"  # Follows a percentile of too few requests.
+FOLDED: Final = 12  # Longer tables and lists are folded away.
 EVENTS: Final = {
     "member": "Member {who}: {detail}",
     "version": "Version of {who}: {detail}",
@@ -47,7 +47,7 @@ EVENTS: Final = {
 
 
 def render(result: Result, verdicts: Sequence[Verdict] = ()) -> str:
-    """The report as HTML."""
+    """Render the report as HTML."""
     return (
         _environment()
         .get_template(PAGE)
@@ -92,7 +92,7 @@ def _environment() -> Environment:
 
 
 def asked_of(result: Result) -> str:
-    """What was asked, of whom and how, in a sentence or two."""
+    """Describe the requests, the targets and the pace, in a sentence or two."""
     plan, kinds = result.plan, [kind for kind in result.latency if kind != ALL]
     what = " and ".join(kinds) or "nothing"
     database = f" of database {plan['database']}" if plan.get("database") else ""
@@ -101,14 +101,14 @@ def asked_of(result: Result) -> str:
 
 
 def event_text(event: Event) -> str:
-    """An event as a sentence."""
+    """Return an event as a sentence."""
     return EVENTS.get(event.what, "{what} {who}: {detail}").format(
         what=event.what, who=event.who, detail=event.detail or "no more is known"
     )
 
 
 def settings(plan: Mapping[str, Json], path: str = "") -> Iterator[tuple[str, str]]:
-    """What a map says, a line for each value, named by its path."""
+    """Yield each value of a map, named by its path."""
     for name, value in plan.items():
         place = f"{path}.{name}" if path else name
         if isinstance(value, dict) and value:
@@ -120,7 +120,7 @@ def settings(plan: Mapping[str, Json], path: str = "") -> Iterator[tuple[str, st
 
 
 def said(value: Json) -> str:
-    """A value of a plan in words."""
+    """Return a value of a plan in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -135,7 +135,7 @@ def _parts(item: Json) -> list[tuple[str, Json]]:
 
 
 def _printable(value: object) -> object:
-    """What is written into the page: text without what no page may hold, and what would turn it around."""
+    """Escape unprintable characters, including those that change the direction of text."""
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in value)
@@ -154,7 +154,7 @@ def _pace(result: Result) -> str:
 
 
 def _facts(result: Result) -> list[tuple[str, str, str, bool]]:
-    """The few numbers above all others: name, value, remark, whether it is bad."""
+    """Return the main numbers: name, value, remark, True if it is bad."""
     totals = result.totals
     facts = [
         ("answers a second", figures.rate(totals.rate), f"{figures.count(totals.requests)} in all", False),
@@ -176,7 +176,7 @@ def _words(name: str) -> str:
 
 
 def _columns(result: Result) -> dict[str, Latency]:
-    """Latencies that stand beside each other: of all requests, of each kind of a mix, and how late they were sent."""
+    """Return the latency columns: all requests, each kind of a mix, and the lateness."""
     kinds = [kind for kind in result.latency if kind != ALL]
     columns = {
         kind: result.latency[kind] for kind in (ALL, *(kinds if len(kinds) > 1 else ())) if kind in result.latency
@@ -185,7 +185,7 @@ def _columns(result: Result) -> dict[str, Latency]:
 
 
 def _latencies(result: Result) -> list[Row]:
-    """Percentiles by kind; those of too few requests are marked."""
+    """Return percentiles by kind; those of too few requests are marked."""
     columns = _columns(result).values()
     rows: list[Row] = [(name, [_percentile(name, latency) for latency in columns]) for name in LATENCIES]
     rows.append(("requests", [(figures.count(latency.count), "number") for latency in columns]))
@@ -233,7 +233,6 @@ def _steps(steps: Sequence[OfStep]) -> list[Row]:
 
 
 def _rounds(result: Result) -> list[Row]:
-    """Each round, and how far they are apart."""
     if len(result.rounds) <= 1:
         return []
     names = ("rate", *SHOWN, *COUNTS)

@@ -1,4 +1,4 @@
-"""Which plots a result is drawn as."""
+"""The choice of plots for a result."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 STYLES: Final = {ALL: "one", "get": "two", "get_many": "three", "scan": "four"}
 OTHER_STYLE: Final = "faint thin"
 MARKED: Final = frozenset({"member", "version", "silent", "answers", "frozen", "generator"})
-STEPS: Final = 3  # From here on a line through them says something.
-LEAST_S: Final = 0.1  # Of the last second: in less, a rate is a matter of chance.
+STEPS: Final = 3  # From this number of steps on a line through them is meaningful.
+LEAST_S: Final = 0.1  # The shortest last second for which a rate is not left to chance.
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One plot: what it is called, its lines by name and style, and it drawn for each width."""
+    """One plot: its title, its lines by name and style, and its drawing for each width."""
 
     title: str
     legend: list[tuple[str, str]]
@@ -43,7 +43,7 @@ class Plot:
 
 
 def percentile_plots(result: Result) -> list[Plot]:
-    """How long the rare ones took: all requests, each kind of a mix, and how late they were sent."""
+    """Plot latencies by rarity: all requests, each kind of a mix, and the lateness."""
     kinds = {kind: latency for kind, latency in result.latency.items() if kind != ALL}
     drawn = {ALL: result.latency[ALL]} if ALL in result.latency else {}
     drawn |= kinds if len(kinds) > 1 or not drawn else {}
@@ -61,7 +61,7 @@ def percentile_plots(result: Result) -> list[Plot]:
 
 
 def rate_plots(result: Result) -> list[Plot]:
-    """Latency by rate, where several rates were asked for."""
+    """Plot latency by rate, if several rates were requested."""
     steps = [step for step in result.steps if step.rate is not None and step.latency.count]
     if len({step.rate for step in steps}) < STEPS:
         return []
@@ -74,7 +74,7 @@ def rate_plots(result: Result) -> list[Plot]:
 
 
 def time_plots(result: Result) -> list[Plot]:
-    """Throughput, latency and failures by second, each with the marks of what happened."""
+    """Plot throughput, latency and failures by second, each with marks of events."""
     if not result.seconds:
         return []
     seconds, clock = _every_second(result)
@@ -99,7 +99,7 @@ def time_plots(result: Result) -> list[Plot]:
 
 
 def moments(result: Result) -> list[tuple[int | None, Event]]:
-    """What happened, in order, numbered where the plots have a mark for it."""
+    """Return the events in order, numbered if the plots mark them."""
     numbered: list[tuple[int | None, Event]] = []
     number = 0
     for event in sorted(result.events, key=lambda event: event.t):
@@ -117,18 +117,18 @@ def _curve(name: str, style: str, latency: Latency) -> Curve:
 
 
 def _every_second(result: Result) -> tuple[list[Second | None], Clock]:
-    """The seconds from the first to the last, None where nobody answered, and what they are drawn against."""
+    """Return all seconds from the first to the last, None without answers, and their clock."""
     by_time = {second.t: second for second in result.seconds}
     first, last = min(by_time), max(by_time)
     end = by_time[last]
     if last > first and _part_s(result, last) < LEAST_S and not (end.errors or end.wrong):
-        last -= 1  # The few answers that came after the time was over.
+        last -= 1  # This second has only the few answers that came after the end.
     marks = tuple(Moment(event.t, number) for number, event in moments(result) if number is not None)
     return [by_time.get(t) for t in range(first, last + 1)], Clock(float(first), last + 1 - first, marks)
 
 
 def _rates(result: Result, seconds: list[Second | None], first: int) -> list[float | None]:
-    """Answers a second; the last one is told by the part of it that there was."""
+    """Return answers per second; the last value is scaled from its part of a second."""
     rates: list[float | None] = [float(second.requests) if second else 0.0 for second in seconds]
     part_s = _part_s(result, first + len(seconds) - 1)
     if len(rates) > 1 and part_s < 1:
@@ -137,12 +137,12 @@ def _rates(result: Result, seconds: list[Second | None], first: int) -> list[flo
 
 
 def _part_s(result: Result, t: int) -> float:
-    """How much of a second was part of the run; the whole where rounds and their warm-ups follow each other."""
+    """Return the part of a second that belongs to the run; 1 if rounds and warm-ups follow each other."""
     return 1.0 if len(result.rounds) > 1 else result.totals.duration_s - t
 
 
 def _asked(steps: list[OfStep], seconds: list[Second | None], first: int) -> list[float | None]:
-    """Rate that was asked for in the middle of each second."""
+    """Return the requested rate in the middle of each second."""
     asked: list[float | None] = []
     for middle_s in (first + at + 0.5 for at in range(len(seconds))):
         within = [step for step in steps if step.begins_s <= middle_s < step.begins_s + step.duration_s]
@@ -151,7 +151,7 @@ def _asked(steps: list[OfStep], seconds: list[Second | None], first: int) -> lis
 
 
 def _micros(second: Second | None, field: str) -> float | None:
-    """A latency of a second; none where nothing was answered."""
+    """Return a latency of a second; None without answers."""
     if second is None or second.requests == 0:
         return None
     found = {"p50_us": second.p50_us, "p99_us": second.p99_us, "max_us": second.max_us}

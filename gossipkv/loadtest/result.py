@@ -1,13 +1,13 @@
-"""What a load test found: one document, which the report, the comparison and the limits are made from.
+"""The result of a load test: one document, the source of the report, the comparison and the limits.
 
-    Result         all of it, of all processes and rounds; `to_json` is the document, `documents.parse` reads it back
-    Totals         what was counted: of everything, of a step, of a target, of a round
-    Progress       what is told once a second while it runs
-    Latency        a histogram that can be written down: exact counts by bucket, percentiles made from them
+    Result         everything, of all processes and rounds; `to_json` is the document, `documents.parse` reads it
+    Totals         counts: of everything, of a step, of a target, of a round
+    Progress       the report once a second during the run
+    Latency        a histogram for documents: exact counts by bucket, and percentiles made from them
 
-Percentiles are never averaged: buckets of processes, seconds and rounds are added up, and percentiles are taken from
-the sum.  Times in `seconds` and `events` are seconds since the first request that counts (a warm-up is before it, below
-zero).  Durations are microseconds.
+Percentiles are never averaged: buckets of processes, seconds and rounds are added, and percentiles taken from the sum.
+Times in `seconds` and `events` are seconds since the first counted request (a warm-up is below zero).  Durations are
+microseconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 @dataclass(frozen=True)
 class Latency:
-    """How long requests took.
+    """Latencies of requests.
 
-    `buckets` are `[upper bound in microseconds, how many took at most that]`, the counts cumulative, buckets without
-    any left out; the last one holds all.  `percentiles` has the names of `PERCENTILES`; "100" is exact.
+    `buckets` are `[upper bound in microseconds, cumulative count]`, without empty buckets; the last one holds all.
+    `percentiles` has the names of `PERCENTILES`; "100" is exact.
     """
 
     count: int = 0
@@ -37,15 +37,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was counted.
+    """Counts of requests and values.
 
-    Each request that was sent ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost
-    with its connection (`lost`).  `keys` were in the answers; of them `wrong` had a value that is not the right one,
-    and `unchecked` could not be compared: there was no truth for that version, or none for that key.  `misses` are keys
-    that the server did not have.  `unsent` fell due while every connection was busy or broken, and were never sent.
-    `steps_back` are answers from an older version than that server had answered with before the request was sent.
-    `broken` counts connections by reason; `reconnects` those that were made again.  `rate` is answered requests a
-    second.
+    Each sent request ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost with its
+    connection (`lost`).  Of the `keys` in answers, `wrong` had a wrong value, and `unchecked` could not be compared for
+    lack of a truth for the version or key.  `misses` are keys that the server did not have.  `unsent` fell due while
+    every connection was busy or broken, and were never sent.  `steps_back` are answers from an older version than the
+    server had answered with before the request was sent.  `broken` counts connections by reason; `reconnects` those
+    that were made again.  `rate` is answered requests a second.
     """
 
     requests: int = 0
@@ -67,9 +66,9 @@ class Totals:
 
 @dataclass(frozen=True)
 class OfVersion:
-    """What one version answered; the version "" are answers that name none.
+    """The answers of one version; the version "" covers answers that name none.
 
-    `unchecked` are values that nothing could be compared with, for want of a truth of this version.
+    `unchecked` are values without a truth of this version.
     """
 
     requests: int = 0
@@ -79,19 +78,19 @@ class OfVersion:
 
 @dataclass(frozen=True)
 class OfTarget:
-    """What one target did; `name` is its URL."""
+    """The results of one target; `name` is its URL."""
 
     name: str
     totals: Totals
     latency: Latency
     by_version: dict[str, OfVersion] = field(default_factory=dict)
-    node: str | None = None  # Its name, if it told one.
-    version: str | None = None  # Of its program.
+    node: str | None = None  # Its node name, if reported.
+    version: str | None = None  # The version of its program.
 
 
 @dataclass(frozen=True)
 class OfStep:
-    """What one step of the rate did: of a ramp, a second; `rate` is None in a closed loop."""
+    """The results of one step of the rate, a second in a ramp; `rate` is None in a closed loop."""
 
     begins_s: float
     duration_s: float
@@ -103,11 +102,11 @@ class OfStep:
 
 @dataclass(frozen=True)
 class Second:
-    """One second of the run, by when the answers came; `t` is when it begins."""
+    """One second of the run, by the time of the answers; `t` is its beginning."""
 
     t: int
     requests: int = 0
-    errors: int = 0  # Refused and lost.
+    errors: int = 0  # Refused and lost requests.
     wrong: int = 0
     p50_us: float = 0.0
     p99_us: float = 0.0
@@ -116,12 +115,12 @@ class Second:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in the cluster, or to the test itself.
+    """An event in the cluster, or of the test itself.
 
     `what` is one of `member` (`who`: the node, `detail`: "alive -> suspect"), `version` (`who`: node and database,
-    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `frozen` (`detail`: for how long no
-    target answered anything, from `t` on), `truth` (`who`: a version that came
-    while it ran, `detail`: whether it could be read) and `generator` (one of our own processes ended).
+    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the watched node), `frozen` (`detail`: the duration, from `t`
+    on, without any answer), `truth` (`who`: a version that appeared during the run, `detail`: the outcome of reading
+    it) and `generator` (one of our own processes ended).
     """
 
     t: float
@@ -132,7 +131,7 @@ class Event:
 
 @dataclass(frozen=True)
 class ServerCpu:
-    """What a server's process took during the run; `us_per_request` counts the requests that its targets answered."""
+    """The processor time of a server during the run; `us_per_request` is per request that its target answered."""
 
     cpu_s: float
     us_per_request: float | None
@@ -149,16 +148,15 @@ class OfRound:
 
 @dataclass(frozen=True)
 class Result:
-    """The whole of a load test.
+    """The complete result of a load test.
 
-    `latency` has "all" and each kind that was asked (`get`, `get_many`, `scan`); in an open loop it counts from when a
-    request was due.  `lateness` is how much later than due requests were sent, and None in a closed loop: large values
-    say that connections were busy, or that the generator had no processor.  `first_wrong` says what the first wrong
-    value was.  `generator_cpu_s` is what our own processes took.  `ended` is "done", "interrupted", or a sentence that
-    says what cut it short.
+    `latency` has "all" and each requested kind (`get`, `get_many`, `scan`); in an open loop it counts from when a
+    request was due.  `lateness` is the delay of sending, None in a closed loop: large values mean that connections were
+    busy, or that the generator lacked a processor.  `first_wrong` describes the first wrong value.  `generator_cpu_s`
+    is the processor time of our own processes.  `ended` is "done", "interrupted", or a sentence about the early end.
     """
 
-    began: str  # ISO 8601, UTC
+    began: str  # ISO 8601, UTC.
     command: list[str]
     plan: dict[str, Json]
     machine: dict[str, Json]
@@ -179,30 +177,29 @@ class Result:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every request was answered, and every answer right."""
+        """True if every request was answered, and every answer right."""
         totals = self.totals
         return self.ended == "done" and not (
             totals.wrong or totals.errors or totals.lost or totals.unsent or totals.steps_back or totals.broken
         )
 
     def to_json(self) -> dict[str, Json]:
-        """The document, `format` first."""
+        """Return the document, `format` first."""
         return {"format": self.format, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known once a second while the load runs.
+    """The state of the run, reported once a second.
 
-    `second` is the last whole one, of a run that ends its last one, whole or not; `events` are those since the last
-    time; `totals` and `latency` (of all kinds) count from the first request of this round that counts.  `phase` is
-    "warm-up" or "load".
+    `second` is the last complete one, or the last one of a run; `events` are those since the last report.  `totals` and
+    `latency` (of all kinds) count from the first counted request of this round.  `phase` is "warm-up" or "load".
     """
 
     phase: str
-    round: int  # From 1.
+    round: int  # Counted from 1.
     rounds: int
-    elapsed_s: float  # Of this phase.
+    elapsed_s: float  # Elapsed in this phase.
     planned_s: float
     rate_asked: float | None
     second: Second | None

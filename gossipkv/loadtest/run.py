@@ -1,9 +1,9 @@
-"""A plan is carried out, and what came of it.
+"""The execution of a plan, up to its result.
 
     result = run_plan(plan, on_progress)
 
-Processes make the load (`fleet.py`), this one starts and hears them, watches the cluster beside, and puts together what
-they say.  A Ctrl-C ends the run, and the result says what was until then; a second one ends everything.
+Load processes (`fleet.py`) make the requests.  This process starts and hears them, watches the cluster, and combines
+their reports.  Ctrl-C ends the run, and the result covers the time until then; a second Ctrl-C ends everything.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ INTERRUPTED: Final = "interrupted"
 MS_IN_S: Final = 1000
 US_IN_S: Final = 1e6
 HEAR_S: Final = 0.1
-TELL_NS: Final = 200_000_000  # After the end of a second, so that all have said what came in it.
-LEAD_NS: Final = 50_000_000  # Between the order and the beginning, so that all processes begin together.
-GRACE_NS: Final = 30 * SECOND_NS  # After a run should have ended, processes that do not say so are given up.
-STOPPED_NS: Final = 5 * SECOND_NS  # The same after a Ctrl-C.
+TELL_NS: Final = 200_000_000  # The delay after the end of a second, so that all processes have reported it.
+LEAD_NS: Final = 50_000_000  # The time between the order and the start, so that all processes start together.
+GRACE_NS: Final = 30 * SECOND_NS  # Processes that do not report the end of a run in this time are given up.
+STOPPED_NS: Final = 5 * SECOND_NS  # The same limit after Ctrl-C.
 
 
 def run_plan(
     plan: Plan, on_progress: Callable[[Progress], None] | None = None, credentials: Credentials = PLAIN
 ) -> Result:
-    """Put the targets of a plan under load; `credentials` are as its `tls` says, with the token.
+    """Put the targets of a plan under load; `credentials` match its `tls`, and contain the token.
 
     Raises:
-        PlanError: there is nothing to ask for, or nobody to ask.
+        PlanError: there are no keys or no targets.
         SourceError, StorageError: the truth cannot be read.
         Unavailable: a target cannot be reached at the beginning.
-        Unauthorized: it does not take the token.
+        Unauthorized: a target refuses the token.
     """
     _look_first(plan, credentials)
     plan = _with_members(plan, credentials)
@@ -82,20 +82,18 @@ def run_plan(
 
 @dataclass(frozen=True)
 class _Run:
-    """Stages that all processes play together, at once."""
-
     phase: str
-    number: int  # Of the round.
+    number: int  # The number of the round.
     stages: list[tuple[float, int]]
     begun_ns: int
 
     @property
     def planned_ns(self) -> int:
-        """How long it is meant to take."""
+        """Return the planned duration."""
         return sum(duration_ns for _, duration_ns in self.stages)
 
     def rate_at(self, passed_ns: int) -> float | None:
-        """What is asked a second, so long after it began."""
+        """Return the requested rate at this time after the start."""
         end_ns = 0
         for stage_rate, duration_ns in self.stages:
             end_ns += duration_ns
@@ -106,7 +104,7 @@ class _Run:
 
 @final
 class Conductor:
-    """All rounds of a plan, with the processes that play them."""
+    """All rounds of a plan, with their processes."""
 
     def __init__(
         self,
@@ -121,24 +119,24 @@ class Conductor:
         self._fleet = fleet
         self._on_progress = on_progress
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
-        self._zero_ns = monotonic_ns()  # Of the seconds and events of the result.
+        self._zero_ns = monotonic_ns()  # Time 0 of the seconds and events of the result.
         self._events: list[tuple[int, str, str, str]] = []
         self._told_events = 0
-        self._told_s = 0  # Seconds of this run that were told.
+        self._told_s = 0  # Seconds of this run that were reported.
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
         self.late_truth = LateTruth(plan, self.note, fleet.take_version)
 
     def note(self, what: str, who: str, detail: str) -> None:
-        """Something happened, now; any thread may say so."""
+        """Note an event at the present time; any thread may call this."""
         self._events.append((monotonic_ns(), what, who, detail))
 
     def await_ready(self) -> None:
         """Wait until every process has its connections.
 
         Raises:
-            GossipKVError: one of them cannot begin.
+            GossipKVError: a process cannot begin.
         """
         waiting = self._fleet.alive
         while waiting:
@@ -150,7 +148,7 @@ class Conductor:
                 waiting.discard(said.process)
 
     def play_round(self, number: int) -> None:
-        """One round: the warm-up, and what counts."""
+        """Perform one round: the warm-up, and the counted load."""
         plan = self._plan
         if plan.warm_up_s > 0:
             stages = [(plan.steps[0].rate or 0.0, round(plan.warm_up_s * SECOND_NS))]
@@ -170,7 +168,7 @@ class Conductor:
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
     def _play(self, run: _Run, whole: Gathering) -> Gathering:
-        """One run of all processes, heard to its end."""
+        """Perform one run with all processes, to its end."""
         gathering = Gathering(self._plan, run.begun_ns)
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
@@ -194,13 +192,13 @@ class Conductor:
         self._note_frozen(gathering.frozen(min(monotonic_ns(), run.begun_ns + run.planned_ns)))
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
-        if not gathering.duration_s:  # Nobody was left to say when.
+        if not gathering.duration_s:  # No process is left to report the duration.
             for each in (gathering, whole):
                 each.end(run.number, min(monotonic_ns() - run.begun_ns, run.planned_ns) / SECOND_NS)
         return gathering
 
     def _end(self, why: str) -> None:
-        """Go no further; the first reason is told."""
+        """End the test; the first reason is kept."""
         self.ended = why if self.ended == DONE else self.ended
 
     def _hear(self, said: Said, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
@@ -216,7 +214,7 @@ class Conductor:
         for gathering in gatherings:
             if said.what == "news":
                 frozen = gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
-                if gathering is gatherings[0]:  # Between rounds nothing is asked, which is no frost.
+                if gathering is gatherings[0]:  # Between rounds nothing is requested, so that is no freeze.
                     self._note_frozen(frozen)
             elif said.what == "done":
                 gathering.hear_done(run.number, said.value)
@@ -229,7 +227,7 @@ class Conductor:
             self._events.append((begin_ns, "frozen", "", figures.seconds(round((end_ns - begin_ns) / SECOND_NS, 1))))
 
     def _tell_last(self, run: _Run, gathering: Gathering) -> None:
-        """Say what came in the last second, whole or not, when a round came to its end before that was told."""
+        """Report the last second, complete or not, if a round ended before that."""
         last_s = -(-run.planned_ns // SECOND_NS)
         if self.ended != DONE or last_s <= self._told_s:
             return
@@ -240,7 +238,7 @@ class Conductor:
             self.ended = INTERRUPTED
 
     def _tell(self, run: _Run, gathering: Gathering) -> None:
-        """Say how far it is, and what came in the last second."""
+        """Report the progress, and the counts of the last second."""
         if self._on_progress is None:
             return
         elapsed_ns = monotonic_ns() - run.begun_ns
@@ -265,7 +263,7 @@ class Conductor:
         return Event(round((at_ns - self._zero_ns) / SECOND_NS, 3), what, who, detail)
 
     def result(self) -> Result:
-        """All that was."""
+        """Return the result of all rounds."""
         whole, plan = self._whole, self._plan
         return Result(
             began=self._began,
@@ -289,7 +287,7 @@ class Conductor:
 
 
 def machine() -> dict[str, Json]:
-    """What the load was made on."""
+    """Return the facts about this machine."""
     model = None
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -307,7 +305,7 @@ def machine() -> dict[str, Json]:
 
 
 def _with_members(plan: Plan, credentials: Credentials) -> Plan:
-    """The plan with all live members among its targets, if it wants them."""
+    """Return the plan with all live members as targets, if it asks for them."""
     if not plan.all_members:
         return plan
     asked = next(target for target in plan.targets if target.scheme == "gossipkv")
@@ -317,7 +315,7 @@ def _with_members(plan: Plan, credentials: Credentials) -> Plan:
 
 
 def _server_cpu(gathering: Gathering, seconds: dict[str, float]) -> dict[str, ServerCpu]:
-    """What the servers took, and of a request that they answered."""
+    """Return the servers' processor time, in total and per answered request."""
     requests = {target.name: target.totals.requests for target in gathering.targets()}
     return {name: _cpu(cpu_s, requests[name]) for name, cpu_s in seconds.items()}
 
@@ -327,7 +325,7 @@ def _cpu(cpu_s: float, requests: int) -> ServerCpu:
 
 
 def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, ServerCpu]:
-    """Sums of those targets of which each round knows."""
+    """Return sums for the targets that are known in each round."""
     requests = {target.name: target.totals.requests for target in whole.targets()}
     return {
         name: _cpu(sum(each.server_cpu[name].cpu_s for each in rounds), asked)
@@ -337,7 +335,7 @@ def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, Ser
 
 
 def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarget:
-    """A target with what it says of itself."""
+    """Return a target with its own report about itself."""
     if target.scheme != "gossipkv":
         return found
     told = told_by(target.address, credentials)
@@ -348,11 +346,11 @@ def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarge
 
 
 def _look_first(plan: Plan, credentials: Credentials) -> None:
-    """Look at each target before its load: it proves who it is, and takes the token; a refusal is said in a sentence.
+    """Check each target before the load: its identity, and its acceptance of the token.
 
     Raises:
-        Unavailable: it is not there, or no TLS is spoken with it.
-        Unauthorized: it does not let who shows this token read, or refuses the token.
+        Unavailable: it is not there, or does not speak TLS.
+        Unauthorized: it refuses the token, or reads with it.
     """
     if plan.tls is None and credentials.token is None:
         return
@@ -383,7 +381,7 @@ def _asked(target: Target, question: bytes, timeout_s: float, credentials: Crede
     with open_socket(target.address, monotonic() + timeout_s) as connection:
         connection.settimeout(timeout_s)
         if tls is not None:
-            shake(connection, tls, lambda: None)  # The socket's own limit stands.
+            shake(connection, tls, lambda: None)  # The socket's own timeout applies.
         connection.sendall(question if tls is None else tls.seal(question))
         answer = b""
         while not answer.count(b"\r\n"):

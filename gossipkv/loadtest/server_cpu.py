@@ -1,6 +1,6 @@
-"""Processor time of the servers: as a node says it, else, on this machine, of the processes that listen on the port.
+"""Processor time of the servers: from a node's report, or from the local processes that listen on the port.
 
-A port may have several: a node and its child for HTTP hold the same socket, and both work for it.
+A port may have several processes: a node and its child for HTTP hold the same socket, and both work for it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.plan import Target
 
 LISTENS: Final = "0A"
-USER_TICKS, SYSTEM_TICKS = 11, 12  # Of `stat`, behind the name.
+USER_TICKS, SYSTEM_TICKS = 11, 12  # Fields of `stat`, counted behind the name.
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Spent(NamedTuple):
-    """Seconds of processor time so far, and of which processes: others would have begun anew."""
+    """Processor time in seconds, and its processes: other processes have started anew."""
 
     cpu_s: float
     by: tuple[int, ...]
 
 
 def cpu_of_targets(targets: Sequence[Target]) -> dict[str, Spent]:
-    """What each target has taken, by its URL; one of which nothing can be known is left out."""
+    """Return the time of each target, by its URL; unknown ones are omitted."""
     found = {}
     for target in targets:
         spent = _told(target.address) if target.scheme == "gossipkv" else None
@@ -46,7 +46,7 @@ def cpu_of_targets(targets: Sequence[Target]) -> dict[str, Spent]:
 
 
 def between(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, float]:
-    """Seconds that were taken between two looks, of those whose processes are the same."""
+    """Return the seconds between two looks, of targets with unchanged processes."""
     return {
         name: after[name].cpu_s - spent.cpu_s
         for name, spent in before.items()
@@ -55,7 +55,7 @@ def between(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str
 
 
 def _told(address: Address) -> Spent | None:
-    """What a node says of its own process."""
+    """Return the time in a node's report about its own process."""
     process = told_by(address).get("process")
     if not isinstance(process, dict):
         return None
@@ -74,7 +74,6 @@ def _of_listeners(address: Address) -> Spent | None:
 
 
 def _is_here(address: Address) -> bool:
-    """Whether an address is one of this machine's."""
     try:
         found = name_service.addresses(Address(address.host, 0), monotonic() + name_service.LISTEN_TIMEOUT_S)
     except OSError:
@@ -87,7 +86,7 @@ def _is_here(address: Address) -> bool:
 
 
 def _listening(port: int) -> Iterator[str]:
-    """Inodes of the sockets that listen on a port (proc(5), net/tcp)."""
+    """Yield the inodes of the sockets that listen on a port (proc(5), net/tcp)."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
@@ -97,12 +96,12 @@ def _listening(port: int) -> Iterator[str]:
 
 
 def _holders(inodes: set[str]) -> list[int]:
-    """Processes that have one of these sockets open."""
+    """Return the processes that have one of these sockets open."""
     names = {f"socket:[{inode}]" for inode in inodes}
     found = []
     for entry in Path("/proc").iterdir() if names else ():
         if entry.name.isdecimal():
-            with suppress(OSError):  # It has ended, or is somebody else's.
+            with suppress(OSError):  # The process has ended, or belongs to another user.
                 if any(_link(descriptor) in names for descriptor in (entry / "fd").iterdir()):
                     found.append(int(entry.name))
     return found

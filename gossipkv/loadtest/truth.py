@@ -1,9 +1,10 @@
-"""What is right: keys and values from files, read as a node reads its source.
+"""The truth of a load test: keys and values from files, read as a node reads its source.
 
 A directory is a source root, a database in one, or one version; each version is compared with its own files.  A file
-may be of any format that a node reads, tab-separated text first of all.  The last record of a key counts, as in a node.
-A file of keys has one key a line, and says which are asked for, in which order; keys that no truth knows have a value
-that nobody knows, so whatever comes for them is taken.
+may be of any format that a node reads, usually tab-separated text.  The last record of a key counts, as in a node.
+
+A file of keys has one key a line, and gives the requested keys in order.  Keys without a truth have unknown values, so
+any value is accepted for them.
 """
 
 from __future__ import annotations
@@ -37,20 +38,19 @@ if TYPE_CHECKING:
 
 Expected: TypeAlias = "bytes | EllipsisType | None"
 
-MOST_VERSIONS: Final = 64  # Of which the extension holds the values.
-NEWEST_VERSIONS: Final = 60  # Of a source: some may come while the load runs.
-KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # One a line.
+MOST_VERSIONS: Final = 64  # The extension holds values of this many versions.
+NEWEST_VERSIONS: Final = 60  # Versions read from a source: some more may come during the load.
+KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # One key a line.
 ABSENT_KEYS: Final = 65_536  # Enough that a cache of pages does not hold all of them for long.
 ABSENT_MARK: Final = b"~absent~"
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Keys, what each version has for them, and which are asked for.
+    """Keys, their values in each version, and the requested keys.
 
-    `is_whole`: the values are all that a version has, so a scan must have no other records.  The keys from `present` on
-    are certain to be absent.  `population` has the numbers of the keys that are asked for, in order; None: all that are
-    present.
+    `is_whole`: the values are complete, so a scan must have no other records.  Keys from `present` on are certain to be
+    absent.  `population` lists the numbers of requested keys, in order; None: all that are present.
     """
 
     keys: list[bytes]
@@ -60,15 +60,15 @@ class Truth:
     is_whole: bool
 
     def records(self, *, ordered: bool) -> Records:
-        """What the extension asks for and compares with; `ordered`: scans are compared, too."""
+        """Return the records for the extension; `ordered`: scans are compared as well."""
         return Records(self.keys, self.values, present=self.present, ordered=ordered, whole=self.is_whole)
 
 
 def read_truth(plan: Plan) -> Truth:
-    """All that a plan compares with.
+    """Read the truth of a plan.
 
     Raises:
-        PlanError: there is nothing in it, or it cannot be understood.
+        PlanError: it is empty, or cannot be understood.
         SourceError: a file is not of its format.
         StorageError: a file cannot be read.
     """
@@ -93,7 +93,7 @@ def read_truth(plan: Plan) -> Truth:
     told = len(numbers)
     population = None if plan.keys is None else _population(plan.keys, numbers)
     keys = list(numbers)
-    # What the keys' file has beside the truth is absent if the truth is all there is, and else unknown.
+    # Keys only in the keys' file are absent if the truth is complete, else unknown.
     beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)
     values: dict[str | None, list[Expected]] = {
         version: [*map(table.get, keys[:told]), *beside] for version, table in tables.items()
@@ -109,7 +109,7 @@ def read_truth(plan: Plan) -> Truth:
 
 
 def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str | None, dict[bytes, bytes]]]:
-    """Versions that stand at a place, and their records."""
+    """Yield the versions at a place, with their records."""
     if place.is_file():
         status = place.stat()
         alone = SourceFile(place.name, str(place), status.st_size, status.st_mtime_ns)
@@ -129,7 +129,7 @@ def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str 
 
 
 def _database_at(place: Path, database: str) -> tuple[Source, str] | None:
-    """The source and the database that a directory is, or is of; None if it is one version."""
+    """Return the source and the database of a directory; None if it is one version."""
     if database and (place / database).is_dir():
         return Source(place, RealFiles()), database
     if any(entry.is_dir() and not entry.name.startswith(("_", ".")) for entry in place.iterdir()):
@@ -138,7 +138,7 @@ def _database_at(place: Path, database: str) -> tuple[Source, str] | None:
 
 
 def place_of_versions(plan: Plan) -> str | None:
-    """The first directory of the truth to which versions may come while the load runs."""
+    """Return the first directory of the truth in which versions may appear during the load."""
     for given in plan.truth:
         place = Path(given.path)
         if place.is_dir() and _database_at(place, plan.database) is not None:
@@ -147,10 +147,10 @@ def place_of_versions(plan: Plan) -> str | None:
 
 
 def read_version(path: str, database: str, version: str) -> Mapping[bytes, bytes]:
-    """Records of a version that has come to such a place.
+    """Read the records of a version that has appeared in such a directory.
 
     Raises:
-        PlanError: it has not.
+        PlanError: it is not there.
         SourceError: a file is not of its format.
         StorageError: a file cannot be read.
     """
@@ -162,7 +162,7 @@ def read_version(path: str, database: str, version: str) -> Mapping[bytes, bytes
 
 
 def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
-    """Records of the files of one version, in the order of their names; the last of a key counts."""
+    """Read the records of one version's files, in the order of their names; the last of a key counts."""
     files = RealFiles()
     found: dict[bytes, bytes] = {}
     form: tuple[str, str] | None = None
@@ -179,12 +179,12 @@ def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
             form = (here, file.path)
             with contextlib.closing(batches(here, reader, Reading())) as parts:
                 for batch in parts:
-                    found.update(iter(batch))  # A batch has `keys`, and is no mapping.
+                    found.update(iter(batch))  # A batch has `keys`, but is no mapping.
     return found
 
 
 def _population(path: str, numbers: dict[bytes, int]) -> list[int]:
-    """Numbers of the keys of a file, a key a line; what the truth does not have gets a number of its own."""
+    """Return the numbers of a file's keys, one a line; keys outside the truth get new numbers."""
     lines = small_file.read(Path(path), KEYS).split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -194,9 +194,9 @@ def _population(path: str, numbers: dict[bytes, int]) -> list[int]:
 
 
 def _absent_keys(keys: list[bytes], seed: int) -> list[bytes]:
-    """Keys like those that are there, of which none is there; the same for the same seed.
+    """Return absent keys similar to the present ones; the same seed gives the same keys.
 
-    Each is one of the keys with a mark and a number behind it, so that it comes between keys that are there.
+    Each is a present key followed by a mark and a number, so that it sorts between present keys.
     """
     known = set(keys)
     found = []
@@ -221,12 +221,12 @@ def write_records(records: Mapping[bytes, bytes], file: BinaryIO) -> None:
 def main() -> None:
     """Read one version of a source and write its records, as the process that `late_truth` starts.
 
-    It is told on standard input, as a line of JSON, where the version is and which file to write, and says on standard
-    output `{"records": n}`, or `{"error": "..."}`.  Only processes on this machine, of this program, read the file.
+    Standard input has a line of JSON with the version's place and the file to write.  Standard output gets `{"records":
+    n}`, or `{"error": "..."}`.  Only processes on this machine, of this program, read the file.
     """
     order = json.loads(sys.stdin.buffer.readline())
     leash.wear(order["worn"])
-    niceness.give_way(os.getpid())  # The load comes first.
+    niceness.give_way(os.getpid())  # The load has priority.
     said: dict[str, str | int]
     try:
         records = read_version(order["place"], order["database"], order["version"])

@@ -1,9 +1,8 @@
-"""The cluster, watched over the wire while it is under load: members whose state changed, versions that were switched.
+"""The cluster under load, watched over the wire: changes of members' states, and switches of versions.
 
-Each node is asked twice a second by a thread of its own, so one that is silent holds up no other: the targets, and
-every member that they tell of, since suspicion takes gossip many seconds where a connection that breaks says at once
-that its node is gone.  Members are told as the first node that answers sees them; each node is asked for its own
-versions.
+A thread for each node asks twice a second, so a silent node delays no other.  The targets are watched, and every member
+that they report: gossip takes many seconds to suspect a node, while a broken connection shows its death at once.
+Members are taken from the first node that answers; each node is asked for its own versions.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ if TYPE_CHECKING:
     from gossipkv.client.credentials import Credentials
     from gossipkv.wire.rpc import Value
 
-PERIOD_S: Final = 0.5  # So that a death is told within a second.
+PERIOD_S: Final = 0.5  # A death is then reported within a second.
 TIMEOUT_MS: Final = 900
 DATASET: Final = "dataset"
 
 
 @final
 class View:
-    """What the last answers said, and what is new in each: no thread, no clock."""
+    """The state of the last answers, and the changes in each: without threads and clock."""
 
     def __init__(self, database: str, tell: Callable[[str, str, str], None], *, targets: Sequence[Address]) -> None:
-        """The targets are the first numbers; members that are watched besides come behind them."""
+        """Create it; targets have the first numbers, and further members follow them."""
         self._database = database
         self._tell = tell
         self._targets = len(targets)
-        self._watched = [*map(str, targets)]  # By number: where each is.
+        self._watched = [*map(str, targets)]  # Addresses by number.
         self._members: dict[str, str] = {}
         self._versions: dict[int, str | None] = {}
         self._names: dict[int, str] = {}
-        self._addresses: dict[str, str] = {}  # Of the members that live.
+        self._addresses: dict[str, str] = {}  # Addresses of the live members.
         self._answers: dict[int, bool] = {}
 
     def name(self, number: int, fallback: str) -> str:
-        """What a node calls itself, if it ever said."""
+        """Return a node's name, if it ever reported one."""
         return self._names.get(number, fallback)
 
     def hear_name(self, number: int, name: str) -> None:
-        """A node says what it is called."""
+        """Note a node's name."""
         self._names[number] = name
 
     def hear_members(self, number: int, members: Sequence[Mapping[str, Value]]) -> None:
-        """A node says who is there; only the first of those that answer is believed."""
+        """Note a node's members; only the first answering node is believed."""
         if number != min((at for at, answers in self._answers.items() if answers), default=number):
             return
         now = {str(member.get("node")): str(member.get("state")) for member in members}
@@ -66,9 +65,9 @@ class View:
         self._members = now
 
     def take_unwatched(self) -> list[tuple[int, str]]:
-        """Members that live and that nobody asks yet, as number and address, each once; none until all targets spoke.
+        """Return unwatched live members, as number and address, each once; none before all targets spoke.
 
-        A target may go by another address than its own: what it is called tells that it is watched already.
+        A target may have a second address: its name shows that it is watched already.
         """
         if len(self._answers.keys() & range(self._targets)) < self._targets:
             return []
@@ -82,7 +81,7 @@ class View:
         return found
 
     def hear_databases(self, number: int, fallback: str, databases: Sequence[Mapping[str, Value]]) -> None:
-        """A node says which version it has active."""
+        """Note a node's active version."""
         for database in databases:
             if database.get("name") == self._database and database.get("kind", DATASET) == DATASET:
                 told = database.get("version")
@@ -94,7 +93,7 @@ class View:
                 self._versions[number] = version
 
     def hear_silence(self, number: int, fallback: str, why: str) -> None:
-        """A node does not answer; a member that never did may be one that cannot be reached from here."""
+        """Note that a node does not answer; a member that never did may be unreachable from here."""
         if number >= self._targets and number not in self._answers:
             return
         if self._answers.get(number, True):
@@ -102,7 +101,7 @@ class View:
         self._answers[number] = False
 
     def hear_answer(self, number: int, fallback: str) -> None:
-        """A node answers."""
+        """Note that a node answers."""
         if not self._answers.get(number, True):
             self._tell("answers", self.name(number, fallback), "again")
         self._answers[number] = True
@@ -110,7 +109,7 @@ class View:
 
 @final
 class Watch:
-    """Threads that ask; `tell` is called by them, one at a time, with what, who, detail."""
+    """The watching threads; they call `tell` one at a time, with what, who, detail."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:  # None begins from now on.
+        with self._lock:  # No thread starts after this.
             self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -170,7 +169,7 @@ class Watch:
 
 
 def live_members(address: Address, timeout_ms: int, credentials: Credentials = PLAIN) -> list[str]:
-    """Addresses of the members that are alive, as a node knows them.
+    """Return the addresses of live members, as a node knows them.
 
     Raises:
         GossipKVError: it does not answer.
@@ -184,7 +183,7 @@ def _lives(member: Mapping[str, Value]) -> bool:
 
 
 def told_by(address: Address, credentials: Credentials = PLAIN) -> dict[str, Value]:
-    """What a node says of itself; nothing if it does not answer."""
+    """Return a node's report about itself; empty if it does not answer."""
     with suppress(GossipKVError), Client([address], timeout_ms=TIMEOUT_MS, credentials=credentials) as client:
         return client.info()
     return {}

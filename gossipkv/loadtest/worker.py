@@ -1,4 +1,4 @@
-"""A process of ours beside the load test: started with pipes and a leash, and ended with its stack."""
+"""A worker process of the load test: started with pipes and a leash, and ended with its stack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Worker(NamedTuple):
-    """A process, its pipes, and the number of the leash that it is to wear."""
+    """A process, its pipes, and the descriptor of its leash."""
 
     process: subprocess.Popen[bytes]
     stdin: IO[bytes]
@@ -24,16 +24,17 @@ class Worker(NamedTuple):
     worn: int
 
     def write(self, line: bytes) -> None:
-        """Tell it something, unless it has ended, which is heard at the other end."""
+        """Send a line, unless the process has ended, which its output shows."""
         with suppress(BrokenPipeError):
             self.stdin.write(line)
             self.stdin.flush()
 
 
 def start(module: str, stack: ExitStack) -> Worker:
-    """Start one that runs a module, until the stack is closed."""
+    """Start a process that runs a module until the stack is closed."""
     worn, started = stack.enter_context(leash.held())
-    environ = {name: value for name, value in environment().items() if name != TOKEN_VARIABLE}  # It comes by the pipe.
+    # The token comes by the pipe.
+    environ = {name: value for name, value in environment().items() if name != TOKEN_VARIABLE}
     process = subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
         command(module),
         stdin=subprocess.PIPE,
@@ -41,7 +42,7 @@ def start(module: str, stack: ExitStack) -> Worker:
         stderr=subprocess.PIPE,
         env=environ,
         pass_fds=(worn,),
-        start_new_session=True,  # A Ctrl-C in the terminal is for the parent, which tells them.
+        start_new_session=True,  # Ctrl-C in the terminal is for the parent, which tells its workers.
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""A load generator: what other extensions may use."""
+"""A load generator: declarations for other extensions."""
 
 include "records.pxd"
 include "dialect.pxd"

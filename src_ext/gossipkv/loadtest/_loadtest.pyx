@@ -1,4 +1,4 @@
-"""A load generator: what it asks for, in which dialect and when, and the ledger of the answers."""
+"""A load generator: its keys, its schedule, its dialects, and the ledger of the answers."""
 
 include "records.pyx"
 include "dialect.pyx"

@@ -1,4 +1,4 @@
-"""What every dialect has in common.  The rules stand in `dialect.pxd`."""
+"""The common part of all dialects; `dialect.pxd` has the rules."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -10,10 +10,10 @@ KIND_NAMES = ("get", "get_many", "scan")
 
 
 cdef class Dialect:
-    """How to ask for records, and whether what comes back is right."""
+    """Writes requests for records, and judges the answers."""
 
     cdef int keep(self, records) except -1:
-        """Ask for these: `Records`, or pairs of a key and a value; None is the value of a key that must be absent."""
+        """Ask for these `Records`, or pairs of key and value; a key with the value None must be absent."""
         self.truth = as_records(records)
         self.records = self.truth.tables[0]
         self.count = self.truth.count
@@ -59,7 +59,7 @@ cdef class Dialect:
                 reply_value(reply, scan.table, self.truth.ordered[scan.place - 1], value.data, value.size)
                 return
             if not may_be_absent(record):
-                reply_wrong(reply, self.truth.ordered[scan.place - 1], NULL, 0)  # It was left out.
+                reply_wrong(reply, self.truth.ordered[scan.place - 1], NULL, 0)  # The record was left out.
         if self.truth.is_whole(scan.table):
             reply_wrong(reply, ABSENT, key.data, key.size)
         else:
@@ -83,5 +83,5 @@ cdef class Dialect:
         return self.count
 
     def record(self, Py_ssize_t number):
-        """The key and the value of a record."""
+        """Return the key and the value of a record."""
         return self.truth.record(number)

@@ -1,29 +1,14 @@
 """The loop that puts servers under load: send, receive, check, count.
 
-A connection is a window of `in_flight` slots, and belongs to one of the targets.  A run is stages, one after the other,
-each closed or open:
-
-    closed  a slot whose answer came asks for the next at once: the server sets the pace
-    open    requests fall due at a given rate, whatever the server does; a free slot takes the oldest that is due, and
-            what it took counts from when it was due, so that time in which the server kept all slots busy is counted
-            and not left out ("coordinated omission")
-
-Several processes that share a rate take turns: of `share` processes, number `turn` sends each `share`-th request.
-
-What it insists on is that nothing goes by uncounted.  Each request that was sent ends in one of three ways: answered
-(right or wrong), refused with an error, or lost with its connection.  A connection breaks when the server ends it,
-sends what is no answer, answers what was not asked or was answered already, or is silent for `timeout_ms`.  Then it
-stays broken, and the run goes on with the others until there is none; or, with `redial`, it is made again, at once and
-then ever less often while that fails.  A server that said that it would end a connection behind an answer, and did, has
-broken nothing.
-
-A connection asks nothing before its handshake of TLS is done, and what its dialect says first (a token, the database of
-Redis) is answered; `settle` waits for that.
-
-It must not be what is measured: nothing is allocated for a request; all free slots of a connection are filled with one
-send; keys are drawn ahead, so that records come from memory while others are written.  `step` runs without the
-GIL for a slice of time, then returns to Python, where a signal may end it.  `step_at` is one turn at a time that the
-caller tells: for tests, which then need no clock.
+A connection is a window of `in_flight` slots to one target.  A run is a sequence of stages: in a closed loop each
+answered slot sends the next request; in an open one requests fall due at a rate, and free slots take the oldest.  An
+open latency counts from the due time, so waiting for slots is not left out ("coordinated omission").  Of `share`
+processes at one rate, number `turn` sends each `share`-th request. Each sent request is answered, refused with an
+error, or lost with its connection.  A connection breaks if the server ends it unannounced, sends no valid or an unasked
+answer, or is silent for `timeout_ms`; with `redial` it is made again, after growing pauses.  It sends requests only
+after TLS and the dialect's greeting (`settle` waits for both). The loop must not distort the measurement: requests
+allocate nothing, free slots share one send, and keys are drawn ahead. `step` runs without the GIL for a slice of time;
+`step_at` runs one turn at a given time, for tests without a clock.
 """
 
 cimport cython
@@ -44,10 +29,10 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
-    LEAST_ROOM = 65536  # For one receive behind half an answer.
+    LEAST_ROOM = 65536  # Room for one receive behind half an answer.
     EVENTS = 256
     SLICE_MS = 20  # The longest sleep within a step.
-    SWEEPS = 16  # Looks for what is overdue, in the time that a request has.
+    SWEEPS = 16  # Checks for overdue requests during one timeout.
 
 
 @cython.final
@@ -55,43 +40,43 @@ cdef class Generator:
     """Load on connected sockets, which it takes over (`detach`) and closes.
 
     `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
-    weights of get, get_many and scan.  `tls` has for each dialect how TLS is spoken with its server, over sockets that
-    do not block; None: it is not.
+    weights of get, get_many and scan.  `tls` has a TLS client for each dialect, over non-blocking sockets; None:
+    without TLS.
     """
 
     cdef list dialects
-    cdef PyObject** dialect_of  # each target
-    cdef list secured  # `tls`, whose owner this is
+    cdef PyObject** dialect_of  # One for each target.
+    cdef list secured  # The TLS clients, which this list owns.
     cdef uint32_t target_count
     cdef KeysAhead ahead
     cdef KindChooser kinds
     cdef Schedule schedule
-    cdef readonly Ledger ledger  # of this run, or the last one
+    cdef readonly Ledger ledger  # The ledger of this run, or the last one.
     cdef bint redials
-    cdef int64_t redial_ns  # when the next connection is due to be made again
+    cdef int64_t redial_ns  # When the next connection is due to be made again.
     cdef Link* links
     cdef Slot* slots
     cdef uint32_t* keys
-    cdef uint32_t* idle  # A ring: the connection of each free slot, the one that is free for longest first.
+    cdef uint32_t* idle  # A ring: the connection of each free slot, the one that has been free longest first.
     cdef uint64_t idle_begin
     cdef uint64_t idle_end
     cdef uint32_t link_count
     cdef uint32_t alive
-    cdef uint32_t in_flight  # slots of each connection
+    cdef uint32_t in_flight  # Slots of each connection.
     cdef uint32_t batch
     cdef int epoll
     cdef uint8_t* inbox
-    cdef Buffer outbox  # of one connection in one turn
+    cdef Buffer outbox  # The output of one connection in one turn.
     cdef int64_t timeout_ns
-    # Of one run.
-    cdef int64_t told_ns  # -1: the clock's
+    # The state of one run.
+    cdef int64_t told_ns  # The time given by the caller; -1: use the clock.
     cdef int64_t begun_ns
     cdef int64_t end_ns
     cdef int64_t last_ns
     cdef int64_t sweep_ns
     cdef uint64_t sent
-    cdef uint64_t wanted  # that were to be sent
-    cdef uint64_t waiting  # sent and neither answered nor lost
+    cdef uint64_t wanted  # Requests to be sent in this run.
+    cdef uint64_t waiting  # Sent requests that are neither answered nor lost.
     cdef bint is_open
     cdef epoll_event events[EVENTS]
 
@@ -175,10 +160,10 @@ cdef class Generator:
             close(self.epoll)
             self.epoll = -1
 
-    # From Python ------------------------------------------------------------------------------------------------
+    # Called from Python ----------------------------------------------------------------------------------------
 
     def settle(self):
-        """Wait until all connections are up, or one is broken, for `timeout_ms` at most; how many are not up."""
+        """Wait until all connections are up, or one is broken, at most `timeout_ms`; return how many are not up."""
         cdef int64_t give_up_ns = real_now() + self.timeout_ns
         with nogil:
             while self.alive == self.link_count and self.count_up() < self.link_count and real_now() < give_up_ns:
@@ -186,14 +171,14 @@ cdef class Generator:
         return self.link_count - self.count_up()
 
     def begin(self, *, double rate=0, int64_t duration_ns=0, uint64_t requests=0, int64_t now_ns=-1):
-        """Start a run: `rate` requests a second, or 0 for a closed loop; it ends after this time or this many.
+        """Start a run of `rate` requests a second, or 0 for a closed loop; it ends after this time or number.
 
         Requires: no run is under way; a duration, a number or both.
         """
         self.begin_stages(Schedule([(rate, duration_ns)], requests=requests), now_ns=now_ns)
 
     def begin_stages(self, Schedule schedule not None, *, int64_t now_ns=-1, int64_t begun_ns=-1):
-        """Start a run of several stages, which began, or begins, at `begun_ns` of the system's monotonic clock.
+        """Start a run of several stages, which begins at `begun_ns` of the system's monotonic clock.
 
         Requires: no run is under way.
         """
@@ -216,7 +201,7 @@ cdef class Generator:
             self.fill_all()
 
     def step(self, int64_t budget_ms):
-        """Go on for so long, without the GIL; whether the run is still under way."""
+        """Run without the GIL for `budget_ms`; return True if the run is still under way."""
         cdef bint more
         with nogil:
             more = self.run_until(real_now() + budget_ms * 1000000)
@@ -224,7 +209,7 @@ cdef class Generator:
         return more
 
     def step_at(self, int64_t now_ns):
-        """One turn at a time that the caller tells, without waiting; whether the run is still under way."""
+        """Run one turn at the caller's time, without waiting; return True if the run is still under way."""
         self.told_ns = now_ns
         with nogil:
             self.turn(0)
@@ -232,7 +217,7 @@ cdef class Generator:
         return not self.is_done()
 
     def stop(self, *, int64_t now_ns=-1):
-        """Send no more from now on: what has not fallen due yet never will.  What is in flight is still awaited."""
+        """Send no more: requests not yet due are dropped, and those in flight are still awaited."""
         cdef int64_t now = real_now() if now_ns < 0 else now_ns
         self.end_ns = min(self.end_ns, now)
         self.wanted = min(self.wanted, self.schedule.due_by(now - self.begun_ns)) if self.is_open else self.sent
@@ -247,22 +232,22 @@ cdef class Generator:
 
     @property
     def connections(self):
-        """How many are not broken."""
+        """Return the number of connections that are not broken."""
         return self.alive
 
     @property
     def duration_ns(self):
-        """The time from the beginning of the run to the last answer."""
+        """Return the time from the beginning of the run to the last answer."""
         return self.last_ns - self.begun_ns
 
     @property
     def unsent(self):
-        """Requests of an open run that have not been sent; of one that was stopped, of those that had fallen due."""
+        """Return the unsent requests of an open run; after a stop, of those that had fallen due."""
         return self.wanted - self.sent if self.is_open else 0
 
     @property
     def tally(self):
-        """What was counted, where there is one target and one stage."""
+        """Return the tally of a run with one target and one stage."""
         return self.ledger.tally_at(0, 0)
 
     # A turn -----------------------------------------------------------------------------------------------------
@@ -284,7 +269,7 @@ cdef class Generator:
         return self.waiting == 0 and not self.may_send(self.now())
 
     cdef bint is_accounted(self) noexcept:
-        """Whether nothing goes by uncounted.  For an assertion alone."""
+        """Return True if every request is accounted for; used only in assertions."""
         cdef uint64_t in_flight = 0
         cdef uint32_t i
         for i in range(self.link_count):
@@ -306,7 +291,7 @@ cdef class Generator:
         if self.is_open:
             self.send_due(now)
             if self.may_send(now) and self.idle_begin != self.idle_end:
-                # epoll's clock has milliseconds: what is nearer is waited for by looking again and again.
+                # epoll's clock has milliseconds, so shorter waits are polled.
                 wait_ns = max(<int64_t>0, self.due() - now)
                 longest_ms = <int>min(<int64_t>longest_ms, wait_ns // 1000000)
         found = epoll_wait(self.epoll, self.events, EVENTS, longest_ms)
@@ -327,7 +312,7 @@ cdef class Generator:
                 pass
 
     cdef void sweep(self, int64_t now) noexcept nogil:
-        """End connections whose server was silent for too long."""
+        """End connections with servers that were silent for too long."""
         cdef uint32_t i
         cdef uint32_t j
         cdef Window* window
@@ -349,11 +334,11 @@ cdef class Generator:
     # Sending ----------------------------------------------------------------------------------------------------
 
     cdef inline int64_t due(self) noexcept nogil:
-        """When the next request of an open run should be sent."""
+        """Return when the next request of an open run is due."""
         return self.begun_ns + self.schedule.due(self.sent)
 
     cdef void line_up(self) noexcept nogil:
-        """Every slot is free: first one of each connection, then the second ones."""
+        """Mark every slot as free: first one of each connection, then the second ones."""
         cdef uint32_t i
         self.idle_begin = 0
         self.idle_end = 0
@@ -376,7 +361,7 @@ cdef class Generator:
                 self.fill(self.links + i, self.begun_ns)
 
     cdef void fill(self, Link* link, int64_t now) noexcept nogil:
-        """Ask with every free slot; one send."""
+        """Send requests for all free slots at once."""
         while link.window.in_flight < self.in_flight and self.may_send(now):
             self.schedule.stage_at(now - self.begun_ns)
             self.ask(link, now, now)
@@ -384,7 +369,7 @@ cdef class Generator:
             self.give(link)
 
     cdef void send_due(self, int64_t now) noexcept nogil:
-        """Ask what has fallen due, as long as slots are free."""
+        """Send requests that have fallen due, while slots are free."""
         cdef uint64_t all_slots = <uint64_t>self.link_count * self.in_flight
         cdef Link* link
         cdef int64_t due_ns
@@ -419,7 +404,7 @@ cdef class Generator:
         (<Dialect>self.dialect_of[link.target]).write(&self.outbox, slot.id, slot.kind, keys, slot.count)
 
     cdef void give(self, Link* link) noexcept nogil:
-        """Send what was written, or put it behind what waits."""
+        """Send the written requests, or append them to the waiting output."""
         cdef Py_ssize_t size = self.outbox.end
         cdef bint was_blocked = link.blocked
         self.outbox.end = 0
@@ -430,7 +415,7 @@ cdef class Generator:
         self.sent_some(link, link_flush(link), link.blocked)
 
     cdef void sent_some(self, Link* link, int result, bint was_blocked) noexcept nogil:
-        """Wait for room, or no longer; or the connection is broken."""
+        """Update the wait for room after a send, or end a broken connection."""
         if result != SENT:
             self.end(link, RESET if result == SEND_FAILED else NO_MEMORY, self.now())
         elif link.blocked != was_blocked:
@@ -442,7 +427,7 @@ cdef class Generator:
     # Receiving --------------------------------------------------------------------------------------------------
 
     cdef bint receive(self, Link* link) noexcept nogil:
-        """Take what is there, count the answers, and ask for as many again; whether there is more to be taken."""
+        """Receive, count the answers, and send as many requests; return True if more can be received."""
         cdef Buffer* input = &link.input
         cdef bint is_half = buffer_size(input) > 0
         cdef uint8_t* into = self.inbox
@@ -479,7 +464,7 @@ cdef class Generator:
         return holds
 
     cdef Py_ssize_t take(self, Link* link, const uint8_t* data, Py_ssize_t size, int64_t now) noexcept nogil:
-        """Count all answers that are whole; how many bytes those are."""
+        """Count all complete answers; return their size in bytes."""
         cdef Py_ssize_t at = 0
         cdef Reply reply
         cdef int result
@@ -511,30 +496,30 @@ cdef class Generator:
         if self.is_open and not link.is_ending:
             self.put_idle(<uint32_t>self.number_of(link))
 
-    # Connections that end, and come again ----------------------------------------------------------------------
+    # Connections that end, and are made again --------------------------------------------------------------------
 
     cdef void end(self, Link* link, int reason, int64_t now) noexcept nogil:
-        """A connection is broken, and what it had in flight is lost."""
+        """End a broken connection; its requests in flight are lost."""
         self.ledger.count_broken(self.schedule.at, link.target, reason, &link.window)
         self.waiting -= link.window.in_flight
         self.go_down(link, now)
 
     cdef void leave(self, Link* link, int64_t now) noexcept nogil:
-        """The server ends a connection, and has said so: it is broken if something was in flight."""
+        """End a connection as its server announced; it is broken if requests were in flight."""
         if link.window.in_flight > 0:
             self.end(link, CLOSED_BY_PEER, now)
         else:
             self.go_down(link, now)
 
     cdef void go_down(self, Link* link, int64_t now) noexcept nogil:
-        """Forget a connection; it may be made again after its pause."""
+        """Take a connection down; it may be made again after its pause."""
         if link.state > DIALLING:
             self.alive -= 1
         link_down(link, now)
         self.redial_ns = min(self.redial_ns, link.retry_ns)
 
     cdef void redial(self, int64_t now) noexcept nogil:
-        """Make the connections again that are due."""
+        """Make the connections that are due again."""
         cdef Link* link
         cdef uint32_t i
         self.redial_ns = INT64_MAX
@@ -546,7 +531,7 @@ cdef class Generator:
                 self.redial_ns = min(self.redial_ns, link.retry_ns)
 
     cdef void meet(self, Link* link, uint32_t events) noexcept nogil:
-        """A connection is made again, or refused."""
+        """Continue after the outcome of dialling."""
         cdef int64_t now = self.now()
         if not link_is_made(link, events):
             self.go_down(link, now)
@@ -555,13 +540,13 @@ cdef class Generator:
         self.set_out(link, now)
 
     cdef void set_out(self, Link* link, int64_t now) noexcept nogil:
-        """A connection is made."""
+        """Begin to use a new connection."""
         self.alive += 1
         link_begin(link, now)
         self.advance(link)
 
     cdef void advance(self, Link* link) noexcept nogil:
-        """Go on with a connection that is not up."""
+        """Continue with a connection that is not up yet."""
         cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
         if link.state == SHAKING and link_shake(link) == BROKEN:
             self.end(link, RESET, self.now())
@@ -573,7 +558,7 @@ cdef class Generator:
             self.fill(link, self.now())
 
     cdef void come_up(self, Link* link) noexcept nogil:
-        """What it may ask is asked for from now on."""
+        """Offer the slots of a new connection."""
         while self.is_open and link.lined_up < self.in_flight:
             self.put_idle(<uint32_t>self.number_of(link))
 

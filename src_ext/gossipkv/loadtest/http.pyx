@@ -1,16 +1,15 @@
 r"""HTTP/1.1 as the generator speaks it to a gateway: one key by GET, several by `_mget`, and `scan`.
 
-Answers come in order, so requests may be sent behind each other (pipelining).  A head is read line by line, and no more
-of it than counts:
+Answers come in order, so requests may be pipelined.  A head is read line by line, and only these parts count:
 
     HTTP/1.1 <status> ...               200 values; 404 with a version: no such key; anything else is an error
-    Content-Length, Transfer-Encoding   where the answer ends; one that does neither tell is garbage
+    Content-Length, Transfer-Encoding   the end of the answer; a head with neither is garbage
     X-Sequins-Version                   the version that answered, on hits and on misses
     X-GossipKV-Error                    the code of an error; without one it is HTTP_<status>
     Connection: close                   the connection ends behind this answer
 
-The answer to `_mget` is an array in MessagePack; that to `scan` lines of JSON (`json_lines.pxd`).
-`tests/oracle/load_http.py` says the same in plain Python.
+The answer to `_mget` is an array in MessagePack; that to `scan` is lines of JSON (`json_lines.pxd`).
+`tests/oracle/load_http.py` is the same in plain Python.
 """
 
 cimport cython
@@ -23,23 +22,23 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    HEAD_LIMIT = 65536  # No server that we ask writes a longer one.
+    HEAD_LIMIT = 65536  # No server under test writes a longer head.
     BODY_LIMIT = 1073741824
     CR = 13
     LF = 10
     SPACE = 32
     TAB = 9
     COLON = 58
-    STATUS_AT = 9  # Behind "HTTP/1.1 ".
+    STATUS_AT = 9  # The status follows "HTTP/1.1 ".
     STATUS_END = 12
     OK = 200
     NOT_FOUND = 404
-    STRING_BYTES = 4  # Of base64, for three bytes of a key.
+    STRING_BYTES = 4  # Characters of base64, for three bytes of a key.
 
 cdef struct Head:
-    Py_ssize_t size  # with the empty line
+    Py_ssize_t size  # Size with the empty line.
     int status
-    Py_ssize_t length  # of the body; -1: not told
+    Py_ssize_t length  # Length of the body; -1: not given.
     bint is_chunked
     bint is_last
     Blob version
@@ -50,7 +49,7 @@ cdef char* BASE_64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 
 cdef inline bint is_plain(uint8_t byte) noexcept nogil:
-    """Whether a byte of a key stands for itself in a target (RFC 3986, unreserved)."""
+    """True if a byte of a key stands for itself in a target (RFC 3986, unreserved)."""
     return (
         97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57
         or byte == 45 or byte == 46 or byte == 95 or byte == 126
@@ -87,7 +86,7 @@ cdef void put_base_64(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcep
 
 
 cdef inline bint is_named(const uint8_t* line, Py_ssize_t colon, const char* name, Py_ssize_t size) noexcept nogil:
-    """Whether a header has this name, which is in lower case."""
+    """True if a header has this name, which is in lower case."""
     cdef Py_ssize_t i
     if colon != size:
         return False
@@ -98,7 +97,7 @@ cdef inline bint is_named(const uint8_t* line, Py_ssize_t colon, const char* nam
 
 
 cdef Blob value_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """What stands between two places, without space around it."""
+    """Return the text between two places, without space around it."""
     while at < end and (at[0] == SPACE or at[0] == TAB):
         at += 1
     while end > at and ((end - 1)[0] == SPACE or (end - 1)[0] == TAB or (end - 1)[0] == CR):
@@ -107,7 +106,7 @@ cdef Blob value_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 cdef Py_ssize_t decimal_of(const Blob* value) noexcept nogil:
-    """The number, or -2 if it is none, or beyond every limit."""
+    """Return the number, or -2 if it is malformed, or beyond every limit."""
     cdef Py_ssize_t number = 0
     cdef Py_ssize_t i
     if value.size == 0:
@@ -120,7 +119,7 @@ cdef Py_ssize_t decimal_of(const Blob* value) noexcept nogil:
 
 
 cdef int take_status(const uint8_t* line, Py_ssize_t size, Head* head) noexcept nogil:
-    """`HTTP/1.1 200 ...`."""
+    """Take a line `HTTP/1.1 200 ...`."""
     cdef Py_ssize_t i
     cdef int status = 0
     if size < STATUS_END or memcmp(line, b"HTTP/1.", 7) != 0 or line[STATUS_AT - 1] != SPACE:
@@ -130,12 +129,12 @@ cdef int take_status(const uint8_t* line, Py_ssize_t size, Head* head) noexcept 
             return GARBAGE
         status = 10 * status + line[i] - 48
     head.status = status
-    head.is_last = line[7] == 48  # HTTP/1.0
+    head.is_last = line[7] == 48  # HTTP/1.0 closes the connection by default.
     return COMPLETE
 
 
 cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexcept nogil:
-    """One line of a head."""
+    """Take one line of a head."""
     cdef const uint8_t* colon = <const uint8_t*>memchr(line, COLON, end - line)
     cdef Py_ssize_t name
     cdef Py_ssize_t length
@@ -166,7 +165,7 @@ cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexce
 
 
 cdef int take_head(const uint8_t* data, Py_ssize_t size, Head* head) noexcept nogil:
-    """All lines up to the empty one."""
+    """Take all lines up to the empty one."""
     cdef const uint8_t* end = data + size
     cdef const uint8_t* line = data
     cdef const uint8_t* behind
@@ -195,7 +194,7 @@ cdef int take_head(const uint8_t* data, Py_ssize_t size, Head* head) noexcept no
 
 
 cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nogil:
-    """The size that a chunk's line begins with, or -1; what is behind a semicolon is passed over."""
+    """Return the size at the beginning of a chunk's line, or -1; text behind a semicolon is ignored."""
     cdef Py_ssize_t size = 0
     cdef const uint8_t* at = line
     cdef uint8_t digit
@@ -215,9 +214,9 @@ cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nog
 
 @cython.final
 cdef class HttpDialect(Dialect):
-    """Reads of one database, of the server that a request's `Host` names; a token is shown with each."""
+    """Reads of one database, from the server in a request's `Host`; each request shows the token."""
 
-    cdef Buffer body  # The chunks of one answer, put together.
+    cdef Buffer body  # The joined chunks of one answer.
     cdef Buffer forms  # The keys and values of one answer to a scan.
     cdef uint8_t code[8]
     cdef Blob get_head
@@ -265,7 +264,7 @@ cdef class HttpDialect(Dialect):
             self.write_many(out, keys, count)
 
     cdef void write_many(self, Buffer* out, const uint32_t* keys, uint32_t count) noexcept nogil:
-        """An array of keys, whose size is known before it is written."""
+        """Write an array of keys; its size is computed first."""
         cdef const Record* record
         cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
         cdef Py_ssize_t one
@@ -282,7 +281,7 @@ cdef class HttpDialect(Dialect):
             put_bin(out, record.key, record.key_size)
 
     cdef void write_scan(self, Buffer* out, const Record* record, uint32_t limit) noexcept nogil:
-        """`{"start":{"base64":"..."},"limit":n}`."""
+        """Write `{"start":{"base64":"..."},"limit":n}`."""
         cdef Py_ssize_t start = (record.key_size + 2) // 3 * STRING_BYTES
         cdef Py_ssize_t digits = 1
         cdef uint32_t rest = limit
@@ -329,7 +328,7 @@ cdef class HttpDialect(Dialect):
     cdef int take_chunks(
         self, const uint8_t* data, Py_ssize_t size, const Head* head, Blob* body, Reply* reply
     ) noexcept nogil:
-        """The chunks of a body put together, when all of them are here; headers behind them are passed over."""
+        """Join the chunks of a body once all have arrived; trailing headers are ignored."""
         cdef const uint8_t* end = data + size
         cdef const uint8_t* at = data + head.size
         cdef const uint8_t* behind
@@ -367,7 +366,7 @@ cdef class HttpDialect(Dialect):
         return COMPLETE
 
     cdef void judge(self, const Window* window, const Head* head, const Blob* body, Reply* reply) noexcept nogil:
-        """Whether an answer that is whole is right."""
+        """Judge a complete answer."""
         cdef const Slot* slot = window.slots + reply.slot
         cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
         cdef const Record* table = self.truth.table_of(reply.version, reply.version_size)
@@ -378,7 +377,7 @@ cdef class HttpDialect(Dialect):
         elif head.status != OK:
             self.refuse(head, reply)
         elif slot.kind == GET:
-            # An empty value has an address, too.
+            # An empty value must have an address, too.
             reply_value(reply, table, keys[0], body.data if body.data != NULL else reply.version, body.size)
         elif slot.kind == SCAN:
             self.judge_scan(body, table, keys[0], slot.count, reply)
@@ -386,7 +385,7 @@ cdef class HttpDialect(Dialect):
             self.judge_many(body, table, keys, slot.count, reply)
 
     cdef void refuse(self, const Head* head, Reply* reply) noexcept nogil:
-        """An error, by the code that it tells, else by its status."""
+        """Note an error, by its code, else by its status."""
         if head.code.size > 0:
             reply_error(reply, head.code.data, head.code.size)
             return
@@ -399,7 +398,7 @@ cdef class HttpDialect(Dialect):
     cdef void judge_many(
         self, const Blob* body, const Record* table, const uint32_t* keys, uint32_t count, Reply* reply
     ) noexcept nogil:
-        """An array of values, in the order asked."""
+        """Judge an array of values, in the requested order."""
         cdef Cursor cursor = Cursor(body.data, body.data + body.size)
         cdef Blob value
         cdef Py_ssize_t found = -1
@@ -415,7 +414,7 @@ cdef class HttpDialect(Dialect):
                 reply_value(reply, table, keys[i], value.data, value.size)
             elif take_nil(&cursor):
                 reply_value(reply, table, keys[i], NULL, 0)
-            else:  # No value is of another type, and what is behind it cannot be told apart.
+            else:  # No value has another type, and the values behind it cannot be told apart.
                 reply_wrong(reply, keys[i], NULL, 0)
                 found = i
         reply_too_many(reply, found, count)
@@ -423,7 +422,7 @@ cdef class HttpDialect(Dialect):
     cdef void judge_scan(
         self, const Blob* body, const Record* table, uint32_t start, uint32_t limit, Reply* reply
     ) noexcept nogil:
-        """Lines of records, not more than the limit, and a last one that has the cursor; or an error in its place."""
+        """Judge lines of records, up to the limit, and a last line with the cursor or an error."""
         cdef const uint8_t* at = body.data
         cdef const uint8_t* end = body.data + body.size
         cdef const uint8_t* behind = NULL
@@ -454,7 +453,7 @@ cdef class HttpDialect(Dialect):
     cdef void judge_line(
         self, const uint8_t* line, const uint8_t* end, Scan* scan, Reply* reply
     ) noexcept nogil:
-        """A record of a scan."""
+        """Judge a record of a scan."""
         cdef Blob key
         cdef Blob value
         reply.keys += 1

@@ -1,10 +1,10 @@
-r"""Lines of `scan`, read: records, and the last one with the cursor.  One pass, nothing allocated.
+r"""Reading of a `scan`'s lines: records, and the last one with the cursor; one pass without allocation.
 
     {"key":FORM,"value":FORM}           FORM is a string (its UTF-8 bytes), or {"base64":"..."}
     {"cursor":FORM or null, ...}
 
-Space may stand between the parts, as JSON has it; other fields, and another order, may not.  What is decoded goes into
-a buffer that has room for all of the lines: no form is shorter than the bytes that it stands for.
+Space may stand between the parts, as in JSON; other fields, and another order, may not.  Decoded bytes go into a buffer
+with room for all of the lines: no form is shorter than its bytes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -16,7 +16,7 @@ from gossipkv.wire._wire cimport Blob, put
 cdef enum:
     QUOTE = 34
     BACKSLASH = 92
-    FIRST_TEXT = 32  # Below are control characters, which a string has in escapes alone.
+    FIRST_TEXT = 32  # Lower bytes are control characters, which strings contain only as escapes.
     HIGH_SURROGATE = 0xD800
     LOW_SURROGATE = 0xDC00
     BEHIND_SURROGATES = 0xE000
@@ -29,7 +29,7 @@ cdef enum LastLine:
 
 
 cdef inline const uint8_t* passed(const uint8_t* at, const uint8_t* end, const char* token) noexcept nogil:
-    """Where it goes on behind a token, which space may precede; NULL: it does not stand here."""
+    """Return the place behind a token, which space may precede; NULL if the token is not here."""
     cdef Py_ssize_t size = <Py_ssize_t>strlen(token)
     while at < end and (at[0] == 32 or at[0] == 9 or at[0] == 13 or at[0] == 10):
         at += 1
@@ -37,7 +37,7 @@ cdef inline const uint8_t* passed(const uint8_t* at, const uint8_t* end, const c
 
 
 cdef inline uint32_t hexadecimal(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """The number that four digits are."""
+    """Return the number of four hexadecimal digits."""
     cdef uint32_t number = 0
     cdef uint8_t letter
     cdef int i
@@ -55,7 +55,7 @@ cdef inline uint32_t hexadecimal(const uint8_t* at, const uint8_t* end) noexcept
 
 
 cdef inline void put_character(Buffer* into, uint32_t code) noexcept nogil:
-    """A character in UTF-8."""
+    """Write a character in UTF-8."""
     if code < 0x80:
         put(into, <uint8_t>code)
         return
@@ -72,7 +72,7 @@ cdef inline void put_character(Buffer* into, uint32_t code) noexcept nogil:
 
 
 cdef inline const uint8_t* take_escape(const uint8_t* at, const uint8_t* end, Buffer* into) noexcept nogil:
-    """What follows a backslash."""
+    """Take the rest of an escape behind its backslash."""
     cdef const char* plain = b'"\\/bfnrt'
     cdef const char* meant = b'"\\/\x08\x0c\n\r\t'
     cdef const uint8_t* found
@@ -105,7 +105,7 @@ cdef inline const uint8_t* take_escape(const uint8_t* at, const uint8_t* end, Bu
 cdef inline const uint8_t* take_string(
     const uint8_t* at, const uint8_t* end, Buffer* into, Blob* found
 ) noexcept nogil:
-    """A string behind its first quote."""
+    """Take a string behind its first quote."""
     found.data = into.data + into.end
     while at != NULL and at < end:
         if at[0] == QUOTE:
@@ -122,7 +122,7 @@ cdef inline const uint8_t* take_string(
 
 
 cdef inline int of_base_64(uint8_t letter) noexcept nogil:
-    """What a letter stands for, or -1."""
+    """Return the value of a base64 letter, or -1."""
     if 65 <= letter <= 90:
         return letter - 65
     if 97 <= letter <= 122:
@@ -133,7 +133,7 @@ cdef inline int of_base_64(uint8_t letter) noexcept nogil:
 
 
 cdef inline bint decode_base_64(Buffer* into, Blob* text) noexcept nogil:
-    """Put in place of a text, the last in the buffer, what it stands for; whether it is base64."""
+    """Decode a base64 text, the last in the buffer, in place; return False if it is malformed."""
     cdef uint8_t* data = into.data + (text.data - into.data)
     cdef Py_ssize_t size = text.size
     cdef Py_ssize_t to = 0
@@ -161,7 +161,7 @@ cdef inline bint decode_base_64(Buffer* into, Blob* text) noexcept nogil:
 
 
 cdef inline const uint8_t* take_form(const uint8_t* at, const uint8_t* end, Buffer* into, Blob* found) noexcept nogil:
-    """Bytes, as JSON has them; NULL: here are none."""
+    """Take bytes in JSON's form; return NULL if there are none."""
     cdef const uint8_t* behind = passed(at, end, b'"')
     if behind != NULL:
         return take_string(behind, end, into, found)
@@ -183,7 +183,7 @@ cdef inline const uint8_t* take_form(const uint8_t* at, const uint8_t* end, Buff
 cdef inline const uint8_t* take_field(
     const uint8_t* at, const uint8_t* end, const char* name, Buffer* into, Blob* found
 ) noexcept nogil:
-    """A name, a colon and a form."""
+    """Take a name, a colon and a form."""
     at = passed(at, end, name)
     if at != NULL:
         at = passed(at, end, b":")
@@ -193,7 +193,7 @@ cdef inline const uint8_t* take_field(
 cdef inline bint take_record_line(
     const uint8_t* at, const uint8_t* end, Buffer* into, Blob* key, Blob* value
 ) noexcept nogil:
-    """A line with a record; whether it is one."""
+    """Take a line with a record; return False if it is malformed."""
     at = passed(at, end, b"{")
     if at != NULL:
         at = take_field(at, end, b'"key"', into, key)
@@ -207,7 +207,7 @@ cdef inline bint take_record_line(
 
 
 cdef inline int last_line(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """A `LastLine`: whether there is more behind a scan."""
+    """Return a `LastLine`: whether more records follow the scan."""
     at = passed(at, end, b"{")
     if at != NULL:
         at = passed(at, end, b'"cursor"')

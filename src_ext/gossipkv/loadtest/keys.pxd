@@ -1,4 +1,4 @@
-# Which keys are asked for.  The rules stand in keys.pyx.
+# The choice of keys; `keys.pyx` has the rules.
 from libc.stdint cimport uint32_t, uint64_t
 
 
@@ -9,11 +9,11 @@ cdef extern from * nogil:
     void gkv_fetch(const void* at)
 
 cdef enum:
-    AHEAD = 32  # Keys drawn before they are written: twice what memory takes to bring one.
+    AHEAD = 32  # Keys drawn before they are written: twice the number drawn while memory delivers one record.
 
 
 cdef inline uint64_t mixed(uint64_t* state) noexcept nogil:
-    """The next number of splitmix64."""
+    """Return the next number of splitmix64."""
     cdef uint64_t value
     state[0] += 0x9E3779B97F4A7C15ULL
     value = state[0]
@@ -23,14 +23,14 @@ cdef inline uint64_t mixed(uint64_t* state) noexcept nogil:
 
 
 cdef inline uint32_t below(uint64_t* state, uint64_t count) noexcept nogil:
-    """A number from 0 to below `count`, which has at most 32 bits: the upper half, scaled."""
+    """Return a number from 0 to below `count`, which has at most 32 bits: the upper half, scaled."""
     return <uint32_t>(((mixed(state) >> 32) * count) >> 32)
 
 
 cdef class KindChooser:
     cdef uint64_t random
     cdef uint64_t bounds[KINDS]
-    cdef int only  # -1: several
+    cdef int only  # -1: several kinds.
 
     cdef int draw(self) noexcept nogil
 

@@ -1,19 +1,14 @@
-"""Which keys a load asks for: the place of a key among all, drawn in one of four ways, and now and then an absent one.
+"""The choice of keys for a load: places among all keys, drawn in one of four ways, and some absent keys.
 
     uniform  every place as often
     zipf     place k, counted from 1, in proportion to 1 / k^theta
     hot      a share of the requests goes to the first places, the others to the rest; both uniformly
-    ordered  one after the other, and from the beginning again
+    ordered  one after the other, repeatedly
 
-The same seed gives the same keys: splitmix64, and nothing of the system's.  Zipf's law is drawn exactly and without a
-table, whatever the number of keys, by rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate
-variates from monotone discrete distributions", ACM TOMACS 6 (1996), p. 169.  A place x is drawn under the curve
-1 / x^theta, whose area is known (`area`), and rounded; what the curve has beyond the step of that place is refused.
-Rejected: the approximation of Gray and others (SIGMOD 1994) that YCSB uses, which needs a sum over all keys first, and
-whose second place is wrong.
-
-Places stand for records in the order of a population.  Whoever wants popular keys anywhere hands over one that is
-shuffled (`shuffled`).
+The same seed gives the same keys (splitmix64).  Places stand for records in the order of a population, which `shuffled`
+can shuffle.  Zipf's law is drawn exactly and without a table, by rejection-inversion: W. Hörmann, G. Derflinger, ACM
+TOMACS 6 (1996), p. 169.  Rejected: YCSB's approximation by Gray and others (SIGMOD 1994), which needs a sum over all
+keys, and has a wrong second place.
 """
 
 cimport cython
@@ -32,34 +27,34 @@ SHAPE_NAMES = ("uniform", "zipf", "hot", "ordered")
 
 
 cdef inline double over(double numerator, double x) noexcept nogil:
-    """`numerator / x`, where both go to zero together, and their quotient to 1."""
+    """Return `numerator / x`, or the limit 1 where both go to zero."""
     return numerator / x if fabs(x) > 1e-12 else 1.0
 
 
 cdef uint64_t share_of(double share):
-    """A share as a bound of numbers of 64 bits; 1 is the highest there is."""
+    """Return a share as a bound of 64-bit numbers; 1 is the highest one."""
     return <uint64_t>min(share * 18446744073709551616.0, 18446744073709549568.0)
 
 
 @cython.final
 cdef class KeyChooser:
-    """Numbers of records, one after the other."""
+    """Chooses numbers of records, one after the other."""
 
     cdef int shape
     cdef uint64_t random
-    cdef uint32_t* population  # numbers of records; NULL: the first `size` as they are
+    cdef uint32_t* population  # Numbers of records; NULL: the first `size` records.
     cdef uint64_t size
     cdef uint64_t absent_first
     cdef uint64_t absent_count
     cdef bint always_absent
-    cdef uint64_t absent_below  # of 2^64
-    # In order.
+    cdef uint64_t absent_below  # In units of 2^-64.
+    # State of the ordered shape.
     cdef uint64_t next_place
     cdef uint64_t stride
     # The hot set.
     cdef uint64_t hot_below
     cdef uint64_t hot_size
-    # Zipf.
+    # Constants of Zipf's law.
     cdef double theta
     cdef double lowest
     cdef double span
@@ -99,7 +94,7 @@ cdef class KeyChooser:
         free(self.population)
 
     def draws(self, Py_ssize_t count):
-        """The next so many."""
+        """Return the next `count` numbers."""
         return [self.draw() for _ in range(count)]
 
     cdef uint32_t draw(self) noexcept nogil:
@@ -135,7 +130,7 @@ cdef class KeyChooser:
                 return <uint64_t>k
 
     cdef double area(self, double x) noexcept nogil:
-        """The area under 1 / x^theta from 1 to x: (x^(1 - theta) - 1) / (1 - theta), or log x for a theta of 1."""
+        """Return the area under 1 / x^theta from 1 to x: (x^(1 - theta) - 1) / (1 - theta), or log x if theta is 1."""
         cdef double grown = (1.0 - self.theta) * log(x)
         return over(expm1(grown), grown) * log(x)
 
@@ -146,7 +141,7 @@ cdef class KeyChooser:
 
 @cython.final
 cdef class KeysAhead:
-    """Keys that were drawn before they are wanted, so that their records come from memory meanwhile."""
+    """Draws keys before they are needed, so that memory delivers their records meanwhile."""
 
     def __cinit__(self, KeyChooser chooser not None, Dialect dialect not None):
         self.chooser = chooser
@@ -155,11 +150,11 @@ cdef class KeysAhead:
             self.draw()
 
     def draws(self, Py_ssize_t count):
-        """The next so many."""
+        """Return the next `count` keys."""
         return [self.draw() for _ in range(count)]
 
     cdef uint32_t draw(self) noexcept nogil:
-        """The next key; its record is fetched while those drawn before are written."""
+        """Return the next key; records of later keys are fetched while earlier ones are written."""
         cdef uint32_t at = self.at
         cdef uint32_t drawn = self.ahead[at]
         cdef uint32_t halfway = self.ahead[(at + AHEAD // 2) % AHEAD]
@@ -173,7 +168,7 @@ cdef class KeysAhead:
 
 @cython.final
 cdef class KindChooser:
-    """What is asked, by weights of get, get_many and scan."""
+    """Chooses kinds, by weights of get, get_many and scan."""
 
     def __cinit__(self, weights, *, uint64_t seed):
         cdef double total = sum(weights)
@@ -181,7 +176,7 @@ cdef class KindChooser:
         cdef int kind
         if len(weights) != KINDS or min(weights) < 0 or not total > 0:
             raise ValueError("a mix has a weight for get, get_many and scan, and one that is more than 0")
-        self.random = seed ^ 0x6B696E6473ULL  # Not the keys' own numbers.
+        self.random = seed ^ 0x6B696E6473ULL  # The kinds must not use the random numbers of the keys.
         self.only = -1
         for kind in range(KINDS):
             so_far += weights[kind]
@@ -190,7 +185,7 @@ cdef class KindChooser:
                 self.only = kind
 
     def draws(self, Py_ssize_t count):
-        """Numbers of the next so many kinds."""
+        """Return the numbers of the next `count` kinds."""
         return [self.draw() for _ in range(count)]
 
     cdef int draw(self) noexcept nogil:
@@ -206,7 +201,7 @@ cdef class KindChooser:
 
 
 def shuffled(numbers, uint64_t seed):
-    """The numbers in an order that the seed decides: each as likely (Fisher and Yates)."""
+    """Return the numbers shuffled by the seed, each order equally likely (Fisher and Yates)."""
     cdef list found = list(numbers)
     cdef uint64_t state = seed
     cdef Py_ssize_t at

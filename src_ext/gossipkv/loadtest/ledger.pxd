@@ -1,4 +1,4 @@
-"""What a run counts, by stage and target.  The rules stand in `ledger.pyx`."""
+"""The counts of a run, by stage and target; `ledger.pyx` has the rules."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -8,7 +8,7 @@ cdef enum:
     VERSIONS = 64
     VERSION_BYTES = 255
 
-# Why a connection broke, in the order of `REASON_NAMES`.
+# Reasons of broken connections, in the order of `REASON_NAMES`.
 cdef enum Reason:
     CLOSED_BY_PEER = 0
     RESET = 1
@@ -25,18 +25,18 @@ cdef struct Version:
     Py_ssize_t size
     uint8_t name[VERSION_BYTES]
 
-# Those that one server answered from.
+# The versions from which one server answered.
 cdef struct Versions:
     Version told[VERSIONS]
     int32_t count
     int32_t last
-    int32_t newest  # of all that were told; -1: none
+    int32_t newest  # The newest of all versions; -1: none.
 
 
 cdef class Ledger:
-    cdef list tallies  # of each stage those of each target; the owners of `tally_of`
+    cdef list tallies  # By stage, then by target; the list owns `tally_of`.
     cdef PyObject** tally_of
-    cdef Versions* versions  # of each target
+    cdef Versions* versions  # One for each target.
     cdef uint32_t stages
     cdef uint32_t targets
 

@@ -1,17 +1,14 @@
-"""What a run counts: a tally for each stage and target, and the versions that each target answered from.
+"""The counts of a run: a tally for each stage and target, and the versions from which each target answered.
 
-Each request that was `sent` is in the end one of `answered` (with values, right or wrong), `refused` (with an error) or
-`lost` (with its connection); the histograms have the answered ones, by what they asked.  `wrong` counts keys, not
-requests.  The first wrong value is kept as evidence.  What has come since somebody asked last can be had alone
-(`news`): the sum of all news is the whole, exactly.
+Each `sent` request ends as `answered` (with values, right or wrong), `refused` (with an error) or `lost` (with its
+connection); the histograms have the answered ones, by kind.  `wrong` counts keys, not requests.  The first wrong value
+is kept as evidence.  `news` returns the counts since the last call; the sum of all news is exactly the total.
 
-A request counts in the stage in which it was due, whenever its answer comes.  What belongs to a connection and to no
-request (its bytes, its end) counts in the stage that is sent at that moment.
+A request counts in the stage in which it was due.  A connection's bytes and its end count in the current stage.
 
-Versions are ordered as strings.  An answer is a step back if it is from an older version than the newest that this
-server had answered with when the request was sent: answers that were on their way together may come in any order.  An
-answer that names no version is counted under the empty name, and is no step.  More than 64 versions, or a name that is
-too long for any, are counted under the name "other", and are no steps either.
+Versions are ordered as strings.  An answer is a step back if its version is older than the newest one that the server
+had answered with when the request was sent: concurrent answers may come in any order.  Answers without a version have
+the empty name, and are no steps.  Versions beyond 64, and too long names, count as "other", and are no steps either.
 """
 
 cimport cython
@@ -23,14 +20,14 @@ from libc.string cimport memcmp, memcpy, memset
 from gossipkv.wire._wire cimport HISTOGRAM_BUCKETS, Histogram, LatencyHistogram, histogram_record
 
 cdef enum:
-    CODES = 16  # Different error codes that are told apart; a node has fewer.
+    CODES = 16  # Distinct error codes; a node has fewer.
     CODE_BYTES = 40
     EVIDENCE_BYTES = 64
     NAMELESS = 0  # The version of answers that name none.
     OTHER = 1
 
 cdef struct Timing:
-    Histogram recent  # since somebody asked last
+    Histogram recent  # Counts since the last call of `news`.
     Histogram before
 
 REASON_NAMES = ("closed", "reset", "garbage", "unasked", "timeout", "memory")
@@ -46,7 +43,7 @@ cdef void add_up(Histogram* whole, const Histogram* part) noexcept:
 
 
 cdef tuple take_news(Timing* timing):
-    """`(count, total_ns, maximum_ns, [bucket, count, bucket, count, ...])` of what is recent, which then is before."""
+    """Move the recent counts to the earlier ones; return `(count, total_ns, maximum_ns, [bucket, count, ...])`."""
     cdef Histogram* recent = &timing.recent
     cdef list counts = []
     cdef int i
@@ -61,7 +58,7 @@ cdef tuple take_news(Timing* timing):
 
 
 cdef LatencyHistogram whole_of(const Timing* timings, int count):
-    """All that several timings counted."""
+    """Return the sum of several timings."""
     cdef LatencyHistogram found = LatencyHistogram()
     for i in range(count):
         add_up(&found.histogram, &timings[i].before)
@@ -71,7 +68,7 @@ cdef LatencyHistogram whole_of(const Timing* timings, int count):
 
 @cython.final
 cdef class Tally:
-    """What was counted of one server in one stage, for Python; a ledger counts."""
+    """The counts of one server in one stage, for Python; a ledger updates them."""
 
     cdef Dialect dialect
     cdef Timing timings[KINDS]
@@ -88,7 +85,7 @@ cdef class Tally:
     cdef readonly uint64_t reconnects
     cdef readonly uint64_t bytes_received
     cdef readonly uint64_t bytes_sent
-    cdef bint is_touched  # since somebody asked last
+    cdef bint is_touched  # Changed since the last call of `news`.
     cdef uint64_t broken_links[REASONS]
     cdef char codes[CODES][CODE_BYTES]
     cdef int code_sizes[CODES]
@@ -109,16 +106,16 @@ cdef class Tally:
 
     @property
     def histogram(self):
-        """How long the answered requests took, of whatever kind."""
+        """Return the latencies of answered requests, of all kinds."""
         return whole_of(self.timings, KINDS)
 
     @property
     def lateness(self):
-        """How much later than they were due the requests of an open loop were sent."""
+        """Return how late the requests of an open loop were sent."""
         return whole_of(&self.late, 1)
 
     def news(self):
-        """Latencies by number of kind, and lateness, since the last time; None when nothing was counted since."""
+        """Return latencies by number of kind, and lateness, since the last call; None if nothing was counted."""
         cdef int kind
         if not self.is_touched:
             return None
@@ -127,7 +124,7 @@ cdef class Tally:
         return timings, take_news(&self.late) if self.late.recent.count > 0 else None
 
     def errors(self):
-        """How often the server answered with which code."""
+        """Return the server's errors, by code."""
         found = {}
         for i in range(self.code_count):
             code = self.codes[i][:self.code_sizes[i]].decode("utf-8", "backslashreplace")
@@ -137,13 +134,13 @@ cdef class Tally:
         return found
 
     def broken(self):
-        """How many connections broke, by reason."""
+        """Return the broken connections, by reason."""
         return {name: self.broken_links[i] for i, name in enumerate(REASON_NAMES) if self.broken_links[i] > 0}
 
     def first_wrong(self):
-        """The first wrong value: `(key or None, expected or None, got or None, size of what was got)`, or None.
+        """Return the first wrong value, or None: `(key or None, expected or None, got or None, size of the value)`.
 
-        The key is None for a value too many.  Of what was got, 64 bytes.
+        The key is None for a surplus value.  At most 64 bytes of the received value are kept.
         """
         cdef Py_ssize_t shown = min(self.got_size, <Py_ssize_t>EVIDENCE_BYTES)
         if not self.has_evidence:
@@ -156,11 +153,11 @@ cdef class Tally:
 
     @property
     def wrong_version(self):
-        """The version that gave the first wrong value; empty when it told none."""
+        """Return the version that gave the first wrong value; empty if unknown."""
         return self.version[:self.version_size].decode("utf-8", "backslashreplace")
 
     cdef void count_sent(self, int64_t late_ns) noexcept nogil:
-        """A request goes out, so much later than it was due; below zero, it was not due at any time."""
+        """Count a sent request with its lateness; below zero, it had no due time."""
         self.is_touched = True
         self.sent += 1
         if late_ns >= 0:
@@ -181,12 +178,12 @@ cdef class Tally:
             self.count_wrong(reply)
 
     cdef void count_broken(self, int reason) noexcept nogil:
-        """A connection ended."""
+        """Count a broken connection."""
         self.is_touched = True
         self.broken_links[reason] += 1
 
     cdef void count_lost(self) noexcept nogil:
-        """A request went with its connection."""
+        """Count a request that was lost with its connection."""
         self.is_touched = True
         self.lost += 1
 
@@ -198,7 +195,7 @@ cdef class Tally:
         self.steps_back += 1
 
     cdef void count_reconnect(self) noexcept nogil:
-        """A connection that was broken is there again."""
+        """Count a connection that was made again."""
         self.is_touched = True
         self.reconnects += 1
 
@@ -231,7 +228,7 @@ cdef class Tally:
 
 
 cdef int32_t find_version(Versions* versions, const uint8_t* name, Py_ssize_t size) noexcept nogil:
-    """The number of a version, which is taken into the table."""
+    """Return the number of a version, adding it to the table."""
     cdef int32_t at = versions.last
     cdef Version* told = versions.told
     if size == 0:
@@ -253,7 +250,7 @@ cdef int32_t find_version(Versions* versions, const uint8_t* name, Py_ssize_t si
 
 
 cdef bint is_older(const Versions* versions, int32_t one, int32_t other) noexcept nogil:
-    """Whether the one comes before the other, both of them known."""
+    """Return True if `one` precedes `other`, both known."""
     cdef const Version* first = versions.told + one
     cdef const Version* second = versions.told + other
     cdef int found
@@ -264,7 +261,7 @@ cdef bint is_older(const Versions* versions, int32_t one, int32_t other) noexcep
 
 
 cdef int32_t note_version(Versions* versions, const Reply* reply) noexcept nogil:
-    """Count an answer, its wrong values, and those of which nothing is known; the number of its version."""
+    """Count an answer, its wrong and its unknown values; return the number of its version."""
     cdef int32_t at = find_version(versions, reply.version, reply.version_size)
     versions.told[at].requests += 1
     versions.told[at].wrong += reply.wrong
@@ -280,7 +277,7 @@ cdef inline PyObject* tally_of(Ledger ledger, uint32_t stage, uint32_t target) n
 
 @cython.final
 cdef class Ledger:
-    """Tallies of so many stages of these targets, each named by its dialect."""
+    """Tallies of a number of stages, for targets given by their dialects."""
 
     def __cinit__(self, uint32_t stages, list dialects not None):
         cdef uint32_t i
@@ -306,13 +303,13 @@ cdef class Ledger:
         free(self.versions)
 
     def tally_at(self, uint32_t stage, uint32_t target):
-        """What was counted of one target in one stage."""
+        """Return the tally of one target in one stage."""
         if stage >= self.stages or target >= self.targets:
             raise IndexError(f"stage {stage} of {self.stages}, target {target} of {self.targets}")
         return self.tallies[stage * self.targets + target]
 
     def versions_at(self, uint32_t target):
-        """Requests, wrong values and those of which nothing was known, of each version that a target answered from."""
+        """Return requests, wrong and unknown values of each version from which a target answered."""
         if target >= self.targets:
             raise IndexError(f"target {target} of {self.targets}")
         found = {}
@@ -325,7 +322,7 @@ cdef class Ledger:
         return found
 
     def touched(self):
-        """Stage and target of each tally in which something was counted since its `news` were taken."""
+        """Return stage and target of each tally with counts since its last `news`."""
         return [
             (i // self.targets, i % self.targets)
             for i in range(self.stages * self.targets)
@@ -333,7 +330,7 @@ cdef class Ledger:
         ]
 
     cdef uint64_t ended(self) noexcept:
-        """Requests that were answered, refused or lost."""
+        """Return the requests that were answered, refused or lost."""
         cdef uint64_t found = 0
         cdef Tally tally
         for tally in self.tallies:
@@ -350,7 +347,7 @@ cdef class Ledger:
         (<Tally>tally_of(self, stage, target)).count_reconnect()
 
     cdef void count_broken(self, uint32_t stage, uint32_t target, int reason, const Window* window) noexcept nogil:
-        """A connection ended, and what it had in flight is lost."""
+        """Count the end of a connection, and the loss of its requests in flight."""
         cdef uint32_t i
         (<Tally>tally_of(self, stage, target)).count_broken(reason)
         for i in range(window.capacity):
@@ -358,7 +355,7 @@ cdef class Ledger:
                 (<Tally>tally_of(self, window.slots[i].stage, target)).count_lost()
 
     cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil:
-        """An answer came."""
+        """Count an answer."""
         cdef PyObject* tally = tally_of(self, slot.stage, target)
         cdef Versions* versions = self.versions + target
         (<Tally>tally).count(reply, slot.kind, <uint64_t>max(<int64_t>0, now - slot.due_ns))

@@ -1,10 +1,10 @@
-"""One connection of the generator: its socket, what waits to be sent, half an answer, its window.
+"""One connection of the generator: its socket, its waiting output, a partial answer, and its window.
 
     DOWN  ->  DIALLING  ->  SHAKING  ->  GREETING  ->  UP  ->  DOWN
 
-SHAKING is TLS, where it is spoken; GREETING lasts until the answer to what a dialect says first.  A connection that
-went down is made again: at once after an answer, else after a pause, which doubles with each failure.  These functions
-move bytes and states; what they mean for the counts is the generator's.
+SHAKING is TLS, if used; GREETING lasts until the answer to the dialect's first message.  A connection that went down is
+made again: at once after an answer, else after a pause that doubles with each failure.  These functions move bytes and
+states; the generator counts.
 """
 
 from cpython.ref cimport PyObject
@@ -24,8 +24,8 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    KEPT_BYTES = 1048576  # Beyond, a connection's buffer that is empty is given back.
-    FIRST_PAUSE_NS = 10000000  # Before a connection is made again that was made, or dialled, in vain.
+    KEPT_BYTES = 1048576  # Larger empty buffers are released.
+    FIRST_PAUSE_NS = 10000000  # The pause before a failed connection is made again.
     LONGEST_PAUSE_NS = 1000000000
 
 cdef enum Sent:
@@ -41,26 +41,26 @@ cdef enum State:
     UP = 4
 
 cdef struct Link:
-    int fd  # -1: down
+    int fd  # -1: down.
     uint8_t state
-    bint blocked  # waits until the server takes more
-    bint is_ending  # the server has said so
+    bint blocked  # True while output waits until the server takes more.
+    bint is_ending  # The server has announced the end.
     uint32_t target
-    uint32_t lined_up  # of its slots, how many stand in the ring of idle ones
-    int64_t since_ns  # coming up
-    int64_t retry_ns  # when it is made again
+    uint32_t lined_up  # The number of its slots in the ring of idle ones.
+    int64_t since_ns  # When it began to come up.
+    int64_t retry_ns  # When it is made again.
     int64_t pause_ns
-    unsigned int address_size  # 0: not known
+    unsigned int address_size  # 0: unknown.
     sockaddr_storage address
-    PyObject* secures  # a `TlsClient`; NULL: it is plain
-    void* tls  # OpenSSL's SSL*, while it is not down
+    PyObject* secures  # A `TlsClient`; NULL: plain.
+    void* tls  # OpenSSL's SSL*, while it is not down.
     Window window
-    Buffer input  # half an answer
-    Buffer output  # what the server has not taken
+    Buffer input  # A partial answer.
+    Buffer output  # Output that the server has not taken.
 
 
 cdef inline void drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
-    """Forget the first `size` bytes; what is empty keeps its memory, so that nothing is allocated for an answer."""
+    """Drop the first `size` bytes; empty buffers keep their memory, so that answers allocate nothing."""
     buffer.start += size
     if buffer_size(buffer) == 0:
         buffer.start = 0
@@ -70,7 +70,7 @@ cdef inline void drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline int link_watch(Link* link, int epoll, uint64_t number, int operation) noexcept nogil:
-    """Be told, under this number, when something is there to read, and when there is room for what waits."""
+    """Register for input under this number, and for room if output waits."""
     cdef epoll_event event
     event.events = EPOLLIN | EPOLLOUT if link.blocked or link.state == DIALLING else EPOLLIN
     event.data.u64 = number
@@ -78,7 +78,7 @@ cdef inline int link_watch(Link* link, int epoll, uint64_t number, int operation
 
 
 cdef inline ssize_t link_put(Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """How much of it is sent, at once; `BROKEN`: it cannot be."""
+    """Send at once as much as possible; return its size, or `BROKEN`."""
     cdef ssize_t taken
     if link.tls != NULL:
         taken = tls_send(link.tls, data, size)
@@ -90,7 +90,7 @@ cdef inline ssize_t link_put(Link* link, const uint8_t* data, Py_ssize_t size) n
 
 
 cdef inline ssize_t link_take(Link* link, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil:
-    """How much has come; 0: the end; `NOT_YET`, `BROKEN`; `holds`: there is more, of which epoll does not tell."""
+    """Receive; return the size, 0 at the end, `NOT_YET` or `BROKEN`; `holds`: TLS has more, unseen by epoll."""
     cdef ssize_t came
     if link.tls != NULL:
         return tls_receive(link.tls, data, size, holds)
@@ -102,7 +102,7 @@ cdef inline ssize_t link_take(Link* link, uint8_t* data, Py_ssize_t size, bint* 
 
 
 cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Send, or put it behind what waits; `blocked` says that something does.  A `Sent`."""
+    """Send, or append to the waiting output and set `blocked`.  Returns a `Sent`."""
     cdef ssize_t taken = 0
     if buffer_size(&link.output) == 0:
         taken = link_put(link, data, size)
@@ -117,7 +117,7 @@ cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noex
 
 
 cdef inline int link_flush(Link* link) noexcept nogil:
-    """Send what waits, as far as there is room for it.  A `Sent`."""
+    """Send as much waiting output as possible.  Returns a `Sent`."""
     cdef Buffer* output = &link.output
     cdef ssize_t taken = link_put(link, output.data + output.start, buffer_size(output))
     if taken == BROKEN:
@@ -128,7 +128,7 @@ cdef inline int link_flush(Link* link) noexcept nogil:
 
 
 cdef inline void link_begin(Link* link, int64_t now) noexcept nogil:
-    """A connection is made; what has to be said first comes next."""
+    """Begin a connected state, with TLS if used."""
     link.state = GREETING
     link.since_ns = now
     link.is_ending = False
@@ -139,7 +139,7 @@ cdef inline void link_begin(Link* link, int64_t now) noexcept nogil:
 
 
 cdef inline int link_shake(Link* link) noexcept nogil:
-    """Go on with the handshake: what it waits for, 0: it is done, `BROKEN`."""
+    """Continue the handshake; return the event that it waits for, 0 when done, or `BROKEN`."""
     cdef int waits = BROKEN if link.tls == NULL else tls_shake(link.tls)
     if waits == 0:
         link.state = GREETING
@@ -148,7 +148,7 @@ cdef inline int link_shake(Link* link) noexcept nogil:
 
 
 cdef inline bint link_greet(Link* link, const Blob* greeting) noexcept nogil:
-    """Have the greeting wait to be sent, or be up without one; whether it is up."""
+    """Queue the greeting, or be up without one; return True if it is up."""
     if greeting.size == 0:
         link.state = UP
     else:
@@ -157,7 +157,7 @@ cdef inline bint link_greet(Link* link, const Blob* greeting) noexcept nogil:
 
 
 cdef inline void link_close(Link* link) noexcept nogil:
-    """End a connection, and let go of what it holds."""
+    """End a connection, and release its resources."""
     if link.tls != NULL:
         tls_free(link.tls)
     link.tls = NULL
@@ -169,20 +169,20 @@ cdef inline void link_close(Link* link) noexcept nogil:
 
 
 cdef inline void link_reset(Link* link) noexcept nogil:
-    """Have a connection end without a farewell."""
+    """Make a connection end without a farewell."""
     cdef linger_time at_once = linger_time(1, 0)
     if link.fd >= 0:
         setsockopt(link.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
 
 
 cdef inline int link_remember(Link* link) noexcept nogil:
-    """Note where the other end is, to make the connection again."""
+    """Note the peer's address, to make the connection again."""
     link.address_size = sizeof(sockaddr_storage)
     return getpeername(link.fd, <sockaddr*>&link.address, &link.address_size)
 
 
 cdef inline void link_down(Link* link, int64_t now) noexcept nogil:
-    """Forget a connection; it may be made again after its pause."""
+    """Take a connection down; it may be made again after its pause."""
     link_close(link)
     link.state = DOWN
     window_clear(&link.window)
@@ -191,7 +191,7 @@ cdef inline void link_down(Link* link, int64_t now) noexcept nogil:
 
 
 cdef inline bint link_dial(Link* link, int epoll, uint64_t number, int64_t now) noexcept nogil:
-    """Begin to make a connection again; whether that began."""
+    """Begin to make a connection again; return False on failure."""
     cdef int yes = 1
     link.fd = open_socket(link.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
     if link.fd < 0:
@@ -205,7 +205,7 @@ cdef inline bint link_dial(Link* link, int epoll, uint64_t number, int64_t now) 
 
 
 cdef inline bint link_is_made(Link* link, uint32_t events) noexcept nogil:
-    """Whether what was dialled is connected."""
+    """Return True if the dialled connection is established."""
     cdef int error = 0
     cdef unsigned int size = sizeof(error)
     return not (

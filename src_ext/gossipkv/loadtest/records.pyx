@@ -1,7 +1,7 @@
-"""The records of a load, copied once into memory that every dialect shares.  The rules stand in `records.pxd`.
+"""The records of a load, copied once into memory that every dialect shares; `records.pxd` has the rules.
 
-A key and its value stand side by side in one block of memory, so that the check of a value mostly finds it in the
-cache: its lines were fetched when the key was asked for.
+A key and its value are adjacent in one block of memory, so that a value is mostly in the cache when it is checked: its
+lines were fetched when the key was requested.
 """
 
 from bisect import bisect_left
@@ -13,13 +13,13 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 cdef enum:
-    LONGEST = 0xFFFFFFFD  # A size is 32 bits, and the last two have a meaning.
-    TABLES = 64  # A load that meets more versions than that is compared with the newest.
+    LONGEST = 0xFFFFFFFD  # A size has 32 bits, and the last two values have a meaning.
+    TABLES = 64  # A load that meets more versions is compared with the newest.
 
 
 @cython.final
 cdef class LateTable:
-    """Values of a version that came later, until `Records.adopt` takes them in."""
+    """Values of a later version, until `Records.adopt` adds them."""
 
     cdef Record* table
     cdef uint8_t* content
@@ -78,7 +78,7 @@ cdef int fill(Records records, Py_ssize_t at, list keys, list values) except -1:
 cdef Py_ssize_t merge(
     Records records, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
 ) noexcept nogil:
-    """Fill a table, whose values are found first and copied then; how many records have a key that is not here."""
+    """Fill a table, finding its values first and copying them then; return the number of unknown keys."""
     cdef Py_ssize_t strangers = 0
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t place = 0
@@ -130,7 +130,7 @@ cdef Py_ssize_t merge(
 cdef class Records:
     """Keys, and for each version their values: None is absent, `...` is unknown.
 
-    `ordered`: scans are compared, too; `whole`: no version has other keys.
+    `ordered`: scans are compared as well; `whole`: no version has other keys.
     """
 
     def __cinit__(self, keys, values, *, present=None, ordered=False, whole=False):
@@ -194,9 +194,9 @@ cdef class Records:
         return False
 
     def prepare(self, str version not None, bytes data not None):
-        """Values of another version, of its records in key order: two sizes of 32 bits, key, value.
+        """Prepare the values of another version, from its records in key order: two sizes of 32 bits, key, value.
 
-        A thread may do this beside a load: the GIL is let go.  Requires: the records are ordered.
+        A thread may do this beside a load, since the GIL is released.  Requires: the records are ordered.
         """
         cdef LateTable late = LateTable()
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -222,7 +222,7 @@ cdef class Records:
         return late
 
     def adopt(self, LateTable late not None):
-        """Compare with a version that was prepared, from now on; whether there was room for it, and it was unknown.
+        """Compare with a prepared version from now on; return False if there is no room, or it is known already.
 
         Requires: no load is running at this moment.
         """
@@ -242,7 +242,7 @@ cdef class Records:
         return self.count
 
     def record(self, Py_ssize_t number, version=None):
-        """The key and the value of a record, of a version or of the first that is known."""
+        """Return the key and the value of a record, of a version or of the first one known."""
         if not 0 <= number < self.count:
             raise IndexError(number)
         cdef Py_ssize_t at = 0
@@ -260,7 +260,7 @@ cdef class Records:
 
 
 def as_records(records):
-    """Records as they are, or made of pairs of a key and a value."""
+    """Return records as they are, or make them from pairs of a key and a value."""
     if isinstance(records, Records):
         return records
     cdef list pairs = list(records)

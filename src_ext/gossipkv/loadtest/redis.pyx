@@ -5,7 +5,7 @@ r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for se
     -<code> <message>\r\n                       an error
     anything else                               garbage
 
-`tests/oracle/load_redis.py` says the same in plain Python.
+`tests/oracle/load_redis.py` is the same in plain Python.
 """
 
 cimport cython
@@ -23,8 +23,8 @@ cdef enum:
     BULK = 36  # $
 
 cdef struct Line:
-    Py_ssize_t number  # behind the first byte
-    const uint8_t* at  # behind the line
+    Py_ssize_t number  # The number behind the first byte.
+    const uint8_t* at  # The place behind the line.
 
 
 cdef void put_line(Buffer* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
@@ -40,7 +40,7 @@ cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noe
 
 
 cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, Line* line) noexcept nogil:
-    r"""`<kind><number>\r\n`."""
+    r"""Take a line `<kind><number>\r\n`."""
     cdef bint negative = False
     cdef const uint8_t* digits
     cdef Py_ssize_t number = 0
@@ -71,7 +71,7 @@ cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, L
 
 @cython.final
 cdef class RedisDialect(Dialect):
-    """GET and MGET; a token is shown, and a `database` other than 0 chosen, first on each connection."""
+    """GET and MGET; each connection first sends the token, and selects a `database` other than 0."""
 
     cdef Py_ssize_t greetings
 
@@ -132,7 +132,7 @@ cdef class RedisDialect(Dialect):
         return COMPLETE
 
     cdef int take_value(self, Line* line, const uint8_t* end, uint32_t key, Reply* reply) noexcept nogil:
-        r"""`$<size>\r\n<value>\r\n`, or `$-1\r\n`; `line.at` is where it begins, and then where it ends."""
+        r"""Take `$<size>\r\n<value>\r\n`, or `$-1\r\n`, at `line.at`, and move it behind."""
         cdef int result = take_line(line.at, end, BULK, line)
         if result != COMPLETE:
             return result
@@ -148,7 +148,7 @@ cdef class RedisDialect(Dialect):
         return COMPLETE
 
     cdef int take_error(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        r"""`-<code> <message>\r\n`."""
+        r"""Take `-<code> <message>\r\n`."""
         cdef Py_ssize_t at = 1
         cdef Py_ssize_t code = 0
         while at < size and data[at] != LF:
@@ -162,7 +162,7 @@ cdef class RedisDialect(Dialect):
         return COMPLETE
 
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        r"""`+OK\r\n` to each; whatever else comes, this is not the database, or not for this token."""
+        r"""Take `+OK\r\n` for each command; any other answer refuses the database or the token."""
         cdef Py_ssize_t at
         for at in range(min(size, 5 * self.greetings)):
             if data[at] != <uint8_t>b"+OK\r\n"[at % 5]:

@@ -1,20 +1,15 @@
 """MessagePack-RPC as the generator speaks it: `get`, `get_many` and `scan` (`docs/users/wire.md`).
 
-An answer that is as it should be is read straight through, head by head, and its values compared where they lie.
-Whatever else comes (an error, another type, another length, a part of an answer) is first bounded by the scanner, and
-then, if it is whole, read with care:
+An expected answer is read straight through, and its values compared in place with the version that answered last.  Any
+other answer (an error, a part, another version) is first bounded by the scanner and, if complete, read carefully:
 
     not MessagePack within the limits, not [1, id, error, result]       garbage
     an id that is not in flight                                         unasked
     error is not nil                                                    an error, by the code that it begins with
     result is not [value, version] or [[values], version]               every key is wrong
-    a value that is not the record's, a value too few or too many       so many are wrong
-    a scan without a record that it passed, or that ends too early      so many are wrong
+    a wrong, missing or surplus value; a scan that left one out         each is wrong
 
-A version is compared with its own values.  Mostly it is the one that answered last, so the values are compared with
-those of that one, and only an answer of another version is read again.
-
-`tests/oracle/load_answers.py` says the same in plain Python.
+`tests/oracle/load_answers.py` is the same in plain Python.
 """
 
 cimport cython
@@ -30,7 +25,7 @@ from gossipkv.wire._wire cimport (
 
 
 cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* reply) noexcept nogil:
-    """The value that the record has, or that it has none."""
+    """Take the right value of the record, or its right absence."""
     cdef Cursor ahead = cursor[0]
     cdef Blob value
     if may_be_absent(record) and take_nil(cursor):
@@ -45,7 +40,7 @@ cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* r
 
 
 cdef void skip(Cursor* cursor) noexcept nogil:
-    """Pass the value at the cursor, which the scanner has passed as part of the whole."""
+    """Skip the value at the cursor, which the scanner has checked."""
     cdef Py_ssize_t size
     scan_message(cursor.at, cursor.end - cursor.at, &size)
     cursor.at += size
@@ -53,9 +48,9 @@ cdef void skip(Cursor* cursor) noexcept nogil:
 
 @cython.final
 cdef class RpcDialect(Dialect):
-    """`get`, `get_many` and `scan` of one database; a token is shown first on each connection."""
+    """`get`, `get_many` and `scan` of one database; each connection first sends the token."""
 
-    cdef Blob get_middle  # From behind the id to before the key.
+    cdef Blob get_middle  # The bytes between the id and the key.
     cdef Blob get_many_middle
     cdef Blob scan_middle
 
@@ -105,7 +100,7 @@ cdef class RpcDialect(Dialect):
         return COMPLETE
 
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        """The answer to the token; a refusal is none."""
+        """Take the answer to the token; a refusal is GARBAGE."""
         cdef Cursor cursor
         cdef uint32_t id
         cdef int result = scan_message(data, size, &reply.size)
@@ -115,7 +110,7 @@ cdef class RpcDialect(Dialect):
         return COMPLETE if take_response(&cursor, &id) and take_nil(&cursor) else GARBAGE
 
     cdef bint take_right(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
-        """An answer to a read that is whole, and what it should be, in the form in which a node writes it."""
+        """Take a complete and right answer to a read, in the form in which a node writes it."""
         cdef const uint32_t* keys
         cdef const Slot* slot
         cdef Blob version
@@ -145,7 +140,7 @@ cdef class RpcDialect(Dialect):
     cdef int take_unusual(
         self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply
     ) noexcept nogil:
-        """Whatever else an answer may be, one that is not whole yet among it."""
+        """Take any other answer, including a partial one."""
         cdef Cursor cursor
         cdef uint32_t id
         cdef int result = scan_message(data, size, &size)
@@ -167,14 +162,14 @@ cdef class RpcDialect(Dialect):
         return COMPLETE
 
     cdef void read_error(self, Cursor* cursor, Reply* reply) noexcept nogil:
-        """The code is the first element, if it is text."""
+        """Read the code, which is the first element, if it is text."""
         cdef Blob code
         reply.is_error = True
         if take_array(cursor) > 0 and take_blob(cursor, &code):
             reply_error(reply, code.data, code.size)
 
     cdef const Record* read_version(self, Cursor cursor, int behind, Reply* reply) noexcept nogil:
-        """Table of the version that stands so many values behind the cursor; what is no text is no version."""
+        """Return the table of the version `behind` values after the cursor; other types name no version."""
         cdef const Record* table
         cdef Blob version
         for _ in range(behind):
@@ -188,7 +183,7 @@ cdef class RpcDialect(Dialect):
         return table
 
     cdef void compare(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
-        """Count what is wrong in a result."""
+        """Count the wrong values of a result."""
         cdef const Slot* slot = window.slots + reply.slot
         cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
         cdef const Record* table = NULL
@@ -216,7 +211,7 @@ cdef class RpcDialect(Dialect):
             skip(cursor)
 
     cdef void compare_scan(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
-        """`[[[key, value], ...], cursor or nil, version]`: the records from the start on, none left out."""
+        """Compare `[[[key, value], ...], cursor or nil, version]` with the records from the start on."""
         cdef const Slot* slot = window.slots + reply.slot
         cdef uint32_t start = window.keys[<Py_ssize_t>reply.slot * window.batch]
         cdef const Record* table = NULL
@@ -237,7 +232,7 @@ cdef class RpcDialect(Dialect):
         self.scan_end(&scan, not take_nil(cursor), reply)
 
     cdef void compare_record(self, Cursor* cursor, Scan* scan, Reply* reply) noexcept nogil:
-        """`[key, value]`."""
+        """Compare a `[key, value]`."""
         cdef Cursor whole = cursor[0]
         cdef Blob key
         cdef Blob value

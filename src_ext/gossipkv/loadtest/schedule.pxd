@@ -1,4 +1,4 @@
-# When the requests of a run are due.  The rules stand in schedule.pyx.
+# The due times of a run's requests; `schedule.pyx` has the rules.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -10,18 +10,18 @@ cdef inline int64_t real_now() noexcept nogil:
 
 
 cdef struct Stage:
-    int64_t begin_ns  # since the run began
+    int64_t begin_ns  # Since the run began.
     int64_t end_ns
-    double period_ns  # between two requests that fall due; 0: closed
-    double offset_ns  # of the first one
-    uint64_t first  # number of the first request, of all that fall due
+    double period_ns  # The time between two due requests; 0: closed.
+    double offset_ns  # The offset of the first request.
+    uint64_t first  # The number of the first request, among all of the run.
     uint64_t end
 
 cdef class Schedule:
     cdef Stage* stages
     cdef readonly uint32_t count
     cdef readonly bint is_open
-    cdef readonly uint64_t limit  # requests
+    cdef readonly uint64_t limit  # Number of requests.
     cdef readonly int64_t duration_ns
     cdef uint32_t at
 

@@ -1,8 +1,8 @@
-"""When the requests of a run are due: stages one after the other, all of them closed, or each with its own rate.
+"""The due times of a run's requests: consecutive stages, all of them closed, or each with its own rate.
 
-Request number n of a stage is due `n / rate` after its beginning, whatever became of the ones before.  Of several
+Request number n of a stage is due `n / rate` after its beginning, whatever happened to earlier ones.  Of several
 processes that share the rate, number `turn` sends the requests `turn`, `turn + share`, `turn + 2 * share` and so on, so
-all of them together send exactly what one would.
+all of them together send exactly the requests of one process.
 """
 
 from fractions import Fraction
@@ -14,12 +14,12 @@ from libc.stdlib cimport calloc, free
 
 
 def within(rate, duration_ns, turn, share):
-    """How many requests of a turn fall due within a time: exactly, since one more would be seen."""
+    """Return the number of requests of a turn that fall due within a time, exactly: an extra one would be seen."""
     return max(0, ceil((Fraction(rate) * duration_ns / 1_000_000_000 - turn) / share))
 
 
 cdef inline int64_t due_in(const Stage* stage, uint64_t number) noexcept nogil:
-    """When a request of this stage is due."""
+    """Return when a request of this stage is due."""
     return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(number - stage.first) * stage.period_ns)
 
 
@@ -67,11 +67,11 @@ cdef class Schedule:
         free(self.stages)
 
     def due_ns(self, uint64_t number):
-        """When a request is due, after the beginning.  Requires: the numbers do not fall."""
+        """Return when a request is due, after the beginning.  Requires: the numbers do not fall."""
         return self.due(number)
 
     def fallen_due(self, int64_t passed_ns):
-        """How many requests of an open run are due so long after the beginning, or before."""
+        """Return the number of requests of an open run that are due by this time after the beginning."""
         return self.due_by(passed_ns)
 
     cdef int64_t due(self, uint64_t number) noexcept nogil:
@@ -103,13 +103,13 @@ cdef class Schedule:
         return low
 
     cdef uint32_t stage_at(self, int64_t passed_ns) noexcept nogil:
-        """The stage of a closed loop.  Requires: the times do not fall."""
+        """Return the stage of a closed loop.  Requires: the times do not fall."""
         while self.at + 1 < self.count and passed_ns >= self.stages[self.at].end_ns:
             self.at += 1
         return self.at
 
     cdef int64_t last_due(self) noexcept nogil:
-        """When the last request of an open run is due."""
+        """Return when the last request of an open run is due."""
         cdef uint32_t at = self.count - 1
         if self.limit == 0:
             return 0
