@@ -37,7 +37,7 @@ class _Loader(ExtensionFileLoader):
             raise ImportError(message, name=spec.name, path=spec.origin) from error
 
 
-class _Finder:  # Not an `importlib.abc.MetaPathFinder`, which would load thirty modules first.
+class _Finder:  # The base `importlib.abc.MetaPathFinder` would load thirty modules first.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:

@@ -261,7 +261,7 @@ class Throttle:
     """
 
     def __init__(self) -> None:
-        self._clear_at: OrderedDict[str, float] = OrderedDict()  # By address; the latest failure is last.
+        self._clear_at: OrderedDict[str, float] = OrderedDict()  # Keys are addresses; the latest failure is last.
 
     def wrong(self, address: str, now: float) -> bool:
         """Record a wrong token; returns True if that is one too many."""

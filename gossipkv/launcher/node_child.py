@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STARTING: Final = "starting"
 READY: Final = "ready"
-STOPPED: Final = "stopped"  # By SIGSTOP.
+STOPPED: Final = "stopped"  # SIGSTOP stopped it.
 ENDED: Final = "ended"
 
 READY_WORD: Final = b"ready "

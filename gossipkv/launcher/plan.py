@@ -56,7 +56,7 @@ _USUAL: Final = {"profile": "local", "time_to_converge": "3s", "advertise": "as 
 class NodePlan:
     """One node of a plan."""
 
-    index: int  # From 1.
+    index: int  # Numbers begin at 1.
     port: int
     host: str = HOST
     settings: dict[str, str] = field(default_factory=dict)  # Override the cluster's.
@@ -134,7 +134,7 @@ class Plan:
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
         settings["http_listen"] = "off" if node.http is None else str(node.http)
         settings["node"] = node.called or node.name
-        # Also if it is empty, since the environment could name foreign nodes otherwise.
+        # An empty list is passed, too, since the environment could name foreign nodes.
         settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
         flags = [part for name, value in settings.items() for part in _SETTINGS[name].arguments(value)]
         return [*node.wrapper, *command("gossipkv"), "serve", *flags]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Leash(NamedTuple):
     """The two ends of a leash, as descriptors."""
 
-    worn: int  # For the process that is to die.
+    worn: int  # The end of the process that is to die.
     held: int  # Closed by the kernel when the holder ends; no other process may have it.
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
 MOST_WEIGHT: Final = 1000  # Relative to the minimum.
-MAX_KEY_BYTES: Final = 65_522  # Of a record; `table.records` explains this and the next limit.
+MAX_KEY_BYTES: Final = 65_522  # Limit of a record; `table.records` explains it and the next limit.
 MAX_VALUE_BYTES: Final = 16_711_616
 
 

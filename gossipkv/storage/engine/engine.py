@@ -54,7 +54,7 @@ class OpenedLog(NamedTuple):
     """The log and the memtables of a store, as found or made when it was opened."""
 
     active: Active
-    kept: tuple[Segment, ...]  # From the oldest; their records are in runs.
+    kept: tuple[Segment, ...]  # Ordered from the oldest; their records are in runs.
     closed: tuple[Segment, ...]  # Segments of the frozen memtable.
     memtable: Memtable
     frozen: Memtable | None
@@ -89,14 +89,14 @@ class Engine:
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # Includes planned changes.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
-        self._pressure: policy.Pressure | None = None  # As last computed.
+        self._pressure: policy.Pressure | None = None  # The last computed value.
         self._limits = policy.Limits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
         self._next_number = log.next_number
         self._making: MakeSegment | None = None
         self._frozen = log.frozen
         self._turns = log.frozen is not None  # A second memtable is planned, or exists.
-        self._spaces = set(log.spaces)  # As of the last sync.
+        self._spaces = set(log.spaces)  # The state of the last sync.
         self._reserved: set[int] = set()
         self._next_space = log.next_space
         self.view = self._new_view()

@@ -103,7 +103,7 @@ class LogReader:
     def __init__(self, directory: PurePath, store: int) -> None:
         self._directory = directory
         self._store = store
-        self._marks: list[Place] = []  # In order.
+        self._marks: list[Place] = []  # Sorted by position.
 
     def next(self, cursor: Cursor, segments: Sequence[Segment], synced: int, most_bytes: int) -> Slice | None:
         """Return the next slice for a cursor, up to the position `synced`; None: there is nothing.

@@ -108,7 +108,7 @@ class Manifest:
     recovery_floor: SegmentName  # Recovery begins here; older records are in runs.
     log_floor: SegmentName  # The oldest segment that is kept for readers of the log.
     lives: tuple[LifeEnd, ...] = ()  # Lives that ended in the kept log, from the oldest.
-    young: tuple[Run, ...] = ()  # From the newest to the oldest.
+    young: tuple[Run, ...] = ()  # Ordered from the newest to the oldest.
     oldest: Run = NO_RUN
     dropped_bytes: int = 0  # Estimate of the bytes of dropped spaces in runs: debt.
     kept: tuple[SegmentName, ...] = ()  # Segments from `log_floor` up to, but without, `recovery_floor`.

@@ -76,8 +76,8 @@ class MergeOrder:
     directory: str
     store: int
     number: int  # Unique number of the merge.
-    log: tuple[LogInput, ...]  # From the oldest to the newest.
-    runs: tuple[tuple[RunFile, ...], ...]  # From the newest to the oldest; the last one is the target.
+    log: tuple[LogInput, ...]  # Ordered from the oldest to the newest.
+    runs: tuple[tuple[RunFile, ...], ...]  # Ordered from the newest to the oldest; the last one is the target.
     drops_tombstones: bool  # True if the target is the oldest run of the store.
     start: bytes  # Keys below are merged already.
     spaces: tuple[int, ...]  # Live spaces, ascending.

@@ -62,7 +62,7 @@ class Counts:
     batches: int = 0  # Applied batches.
     records: int = 0  # Records in them.
     user_bytes: int = 0  # Bytes of them.
-    groups: int = 0  # Writes of the log.
+    groups: int = 0  # Number of writes of the log.
     syncs: int = 0
     sync_ns: int = 0  # Total duration, including writing.
     log_bytes: int = 0

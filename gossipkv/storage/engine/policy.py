@@ -1,27 +1,20 @@
-"""Rules for merges and back-pressure, as functions of sizes alone: when, which runs, and how writers are held back.
+"""Rules for merges and back-pressure, as functions of sizes alone (`docs/development/store.md`, Merging).
 
-One merge runs at a time. A flush merges the closed segments into one young run. A compaction merges runs that are
-neighbours in age into the oldest of them, stretch by stretch. Between two stretches a flush goes first, so it waits for
-a file or two, whatever the size of the store. The next compaction is chosen so:
+One merge runs at a time, stretch by stretch, and a flush goes first between two stretches. Compactions are chosen so:
 
 * Into the oldest run, once the young runs and the bytes they hide are half as large. So the store takes at most half as
   much again as its live data, and a byte is written two to three times after its flush, whatever the store's size.
 * Otherwise, with eight young runs: the neighbours whose merge costs the fewest bytes per run removed. They have similar
   sizes, so tiers form without bookkeeping.
-* A started compaction continues until it is done; but with twelve young runs, newer runs are merged first, since a long
-  compaction would let them become too many.
+* A started compaction continues until it is done; but with twelve young runs, newer runs are merged first.
 
-Beside the needs of a merge a margin stays free, most of it in a file, the *reserve*: otherwise other writers would fill
-the disk and block all work that frees room. With less free the store is *scarce*: it takes only batches that free room,
-as their makers say. Three kinds of merge may then use the margin:
+A margin stays free beside the needs of a merge, most of it in a file, the *reserve*, which keeps other writers away.
+With less free the store is *scarce*: it takes only batches that free room, as their makers say. The margin then serves
+flushes that deletes wait for, *purges* of dropped spaces and of records that newer runs hide, and the rest of a
+compaction, while that leaves a purge its room.
 
-* a flush that deletes wait for;
-* a *purge*, run by run, of dropped spaces and of records that newer runs hide: affected files are rewritten without
-  them or removed, and nothing newer goes into them;
-* the rest of a compaction, whose last stretch removes the newer runs, while it leaves a purge its room.
-
-Rejected: separate children for flushes and compactions (a stretch is only as long as a flush may wait); levels (write a
-byte ten times); tiers by fixed size ratios (merge before there is need).
+Rejected: separate children for flushes and compactions (a stretch is only as long as a flush may wait); levels (a byte
+is written ten times); tiers by fixed size ratios (they merge before there is need).
 """
 
 from __future__ import annotations
@@ -105,7 +98,7 @@ class StoreState:
     closed_segments: int  # Waiting for a flush, or in the one under way.
     closed_bytes: int
     memtables_full: int
-    young: tuple[Weight, ...]  # From the newest to the oldest.
+    young: tuple[Weight, ...]  # Ordered from the newest to the oldest.
     oldest: Weight  # May be empty.
     dropped_bytes: int  # Estimate of the bytes of dropped spaces in runs.
     free_bytes: int  # On the disk, including the reserve.

@@ -1,23 +1,18 @@
 """Recovery of the log: which frames count after a crash, and the rewriting of the cut segment.
 
-Frames are read up to the first invalid one. There are two cases, which only other frames can distinguish:
+Frames are read up to the first invalid one; only other frames tell whether its place was synced. It was if a later
+valid frame says so, in the same segment or one with a higher number, or if a life ended behind it. Then the disk lost
+synced bytes, and the store is not opened (`Corrupt`). Otherwise a crash preceded the sync, and the tail does not count.
+A damaged tail that no later frame calls synced is treated as torn: at most the writes of the last second.
 
-* That place was synced if a later valid frame says so, in the same segment or one with a higher number, or if a life
-  ended behind it. Then the disk lost synced bytes, and the store is not opened (`Corrupt`).
-* Otherwise a crash preceded the sync, and the tail does not count. A damaged tail that was synced, but that no later
-  frame calls synced, is treated as torn: at most the writes of the last second before the crash.
+The last segment with a frame is cut: its frames are written into a fresh segment, with a new salt, and synced
+(`rewrite`). Then the manifest records that (`LifeEnd`), and only then may recovered records be shown. After a kill the
+last frames may be only in the system's cache, and a new frame of a torn one's length would revive frames behind it.
 
-Recovered frames are not safe yet. After a kill the last ones may be only in the system's cache. A valid frame may lie
-behind the torn one: a new frame of the torn one's length would revive it. So the frames of the last segment that has
-any are written into a fresh segment, with a new salt, and synced (`rewrite`). Then the manifest records that
-(`LifeEnd`), which voids the cut file. Only then may recovered records be shown. A crash before that leaves the old
-state, and recovery begins again and removes the fresh file.
-
-Segments kept only for readers are treated leniently: if one is missing or invalid, the log begins behind it.
-
-The position of a place is known from the frame before it; at the recovery floor, from the segment before it or from the
-end of a life. So the floor moves to a segment only while one before it is kept, or once a frame of it is synced. If the
-position is unknown, any claim of a sync makes a torn frame count as damage.
+Segments kept only for readers are treated leniently: if one is missing or invalid, the log begins behind it. The
+position at the recovery floor is known from the segment before it, or from the end of a life. So the floor moves to a
+segment only while one before it is kept, or once a frame of it is synced. If the position is unknown, any claim of a
+sync makes a torn frame count as damage.
 """
 
 from __future__ import annotations
@@ -62,9 +57,9 @@ class Torn(NamedTuple):
 class Recovered:
     """The usable part of the log."""
 
-    kept: tuple[Segment, ...]  # From the log's floor to the recovery floor; only first frames were read.
+    kept: tuple[Segment, ...]  # Lie between the log's floor and the recovery floor; only first frames were read.
     damage: str | None  # Damage for which `kept` lacks the older segments.
-    segments: tuple[Segment, ...]  # From the recovery floor on, without the cut segment.
+    segments: tuple[Segment, ...]  # Follow the recovery floor; the cut segment is not among them.
     cut: Segment  # To be written anew up to its end; if no segment has a frame, the first one.
     position: int  # Position of the last frame that counts: the end of the life.
     last_position: int  # The highest position of any frame, valid or not; higher ones were never used.

@@ -299,7 +299,7 @@ class Store(Reading):
                     self._begin()
                     await self._hear()
                     nursery.cancel_scope.cancel()
-            except BaseException as error:  # Also when the process ends: nobody may wait for the store then.
+            except BaseException as error:  # Even the end of the process must wake all waiters.
                 if not _is_cancelled(error):
                     self.engine.close(f"it met a defect: {error!r}")
                 raise

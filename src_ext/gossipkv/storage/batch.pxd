@@ -10,12 +10,12 @@ cdef struct BatchRecord:
     const uint8_t* value
     uint32_t key_size
     uint32_t value_size
-    uint64_t offset  # Place in the source, for messages.
-    uint32_t group  # The sorted file of this record.
+    uint64_t offset         # Place in the source, for messages.
+    uint32_t group          # The sorted file of this record.
 
 
 cdef class Batch:
-    cdef BatchRecord* records  # Capacity: BATCH_RECORDS.
+    cdef BatchRecord* records    # Capacity: BATCH_RECORDS.
     cdef readonly Py_ssize_t count
     cdef list owners
 

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 
 cdef enum:
-    STRIDE = 1024  # Bytes between two stored registers of a buffer.
+    STRIDE = 1024                   # Bytes between two stored registers of a buffer.
 
 
 cdef extern from "gossipkv/storage/crc32c.h" nogil:
@@ -55,7 +55,7 @@ cdef object crc32c_by(gkv_crc32c_function function, object data, uint32_t seed):
 # stretch determine its own. Bits are reflected: the highest, 0x80000000, is the coefficient of x^0, and 0x82F63B78 is
 # the polynomial that reduces products.
 
-cdef uint32_t[32] powers  # x^(8 * 2^i). Set once, while the module loads; read-only afterwards.
+cdef uint32_t[32] powers            # x^(8 * 2^i). Set once, while the module loads; read-only afterwards.
 
 
 cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:

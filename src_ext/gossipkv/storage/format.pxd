@@ -32,22 +32,22 @@ cdef extern from *:
     const uint64_t K1 "GKV_K1"
     const uint64_t K2 "GKV_K2"
     const uint64_t K3 "GKV_K3"
-    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"  # Marks a block table's entry: stored uncompressed.
+    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"      # Marks a block table's entry: stored uncompressed.
 
 cdef enum:
     FORMAT_VERSION = 1
-    PAGE_SIZE = 4096  # The unit of checksums and anchors, and the size of an lz4 block.
+    PAGE_SIZE = 4096          # The unit of checksums and anchors, and the size of an lz4 block.
     HEADER_SIZE = 64
     FOOTER_SIZE = 256
     BUCKET_SIZE = 64          # One cache line.
     BUCKET_SLOTS = 12
-    BUCKET_CARRIED_AT = 12  # 32 bits, one set by each key that passed through the bucket to the next.
+    BUCKET_CARRIED_AT = 12    # 32 bits, one set by each key that passed through the bucket to the next.
     BUCKET_POSITIONS_AT = 16
-    ANCHOR_SIZE = 12  # 8 bytes of key and 4 of position.
-    MAX_COMMON_PREFIX = 64  # Longer prefixes are cut, to fit into the footer.
+    ANCHOR_SIZE = 12          # 8 bytes of key and 4 of position.
+    MAX_COMMON_PREFIX = 64    # Longer prefixes are cut, to fit into the footer.
     MAX_KEY_SIZE = 65535
-    MAX_VALUE_SIZE = 16777217  # 16 MiB, and one byte for the flag that precedes each value in a table's runs.
-    MAX_PLAIN_SIZE = 16777216  # Limit of a value given to a builder.
+    MAX_VALUE_SIZE = 16777217   # 16 MiB, and one byte for the flag that precedes each value in a table's runs.
+    MAX_PLAIN_SIZE = 16777216   # Limit of a value given to a builder.
     MAX_RECORD_SIZE = 16842760  # Key and value, two varints, and padding to 8.
     COMPRESSION_NONE = 0
     COMPRESSION_LZ4 = 1

@@ -27,8 +27,8 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 
 cdef enum:
     FIRST_INDEX_ITEMS = 1024
-    PART_ITEMS = 4096  # 64 KiB for each part of a run.
-    MAX_INDEX_FAN_IN = 64  # Maximum of open files in a merge.
+    PART_ITEMS = 4096           # 64 KiB for each part of a run.
+    MAX_INDEX_FAN_IN = 64             # Maximum of open files in a merge.
     LOAD_PERCENT = 90  # Measured: lookups cost the same at 80 to 95; 90 keeps the index under 6 bytes a record.
 
 

@@ -20,19 +20,19 @@ cdef enum Fault:
     FAULT_PLACE
     FAULT_TABLE
     FAULT_MEMORY
-    FAULT_COLD  # Not damage: `fault_size` bytes from there are not in memory, and the reader does not wait.
+    FAULT_COLD      # No damage: `fault_size` bytes are not in memory, and the reader does not wait.
 
 
 cdef class MappedFile:
     # Constant after opening.
     cdef Py_buffer buffer
     cdef bint holds_buffer
-    cdef Map* map  # NULL: the bytes are not in a file's map.
-    cdef int descriptor  # Of the mapped file; -1: there is none.
-    cdef bint may_look  # True if the kernel tells which pages are in memory.
-    cdef uint8_t* pretended  # Simulated residency, a bit for each page; NULL: the kernel is asked.
+    cdef Map* map               # NULL: the bytes are not in a file's map.
+    cdef int descriptor         # The mapped file's; -1: there is none.
+    cdef bint may_look          # True if the kernel tells which pages are in memory.
+    cdef uint8_t* pretended     # Simulated residency, a bit for each page; NULL: the kernel is asked.
     cdef uint64_t asked_last
-    cdef uint64_t drawn  # State of the generator that evicts simulated pages.
+    cdef uint64_t drawn         # State of the generator that evicts simulated pages.
     cdef readonly str name
     cdef const uint8_t* base
     cdef const uint8_t* last_byte
@@ -56,22 +56,22 @@ cdef class MappedFile:
     # checksums. Everything else that is read after opening lies in the body, or was copied.
     cdef uint8_t* checked_pages
     cdef uint8_t* checked_chunks
-    cdef bint distrusted  # No bit is set any more.
+    cdef bint distrusted        # No bit is set any more.
 
     cdef Py_ssize_t pins
 
     # Another thread reads the file through a twin, which shares the bytes; all fields from here on are its own.
-    cdef MappedFile origin  # The file whose twin this is; None: it is no twin.
-    cdef bint is_twin  # True if the origin owns the map and the descriptor.
-    cdef list twins  # Weak references to twins in use; a twin keeps its origin alive, not the reverse.
+    cdef MappedFile origin      # The file whose twin this is; None: it is no twin.
+    cdef bint is_twin           # True if the origin owns the map and the descriptor.
+    cdef list twins             # Weak references to twins in use; a twin keeps its origin alive, not the reverse.
     cdef object __weakref__
-    cdef object guard  # Held while another thread changes a twin's fields.
+    cdef object guard           # Held while another thread changes a twin's fields.
 
     # Residency: `paged` if the file is read by single pages; `asks` if its current reader does not wait for the disk,
     # so that it checks a page's residency before touching it.
     cdef readonly bint paged
     cdef bint asks
-    cdef uint8_t* there  # A bit for each page found in memory in this epoch; NULL: it never was paged.
+    cdef uint8_t* there         # A bit for each page found in memory in this epoch; NULL: it never was paged.
     cdef uint64_t epoch
 
     # The first damage found by a nogil function; `damage()` turns it into an exception.

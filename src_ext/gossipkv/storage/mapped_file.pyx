@@ -46,7 +46,7 @@ cdef extern from *:
     void atomic_store "gkv_store"(uint64_t* target, uint64_t value) noexcept nogil
 
 cdef enum:
-    CHUNK_PAGES = PAGE_SIZE // 4  # These page checksums share one checksum.
+    CHUNK_PAGES = PAGE_SIZE // 4    # These page checksums share one checksum.
 
 cdef uint64_t this_epoch = 1  # Shared by all threads.
 
@@ -250,7 +250,7 @@ cdef class MappedFile:
             self.let_go()
             if lost is None:
                 raise
-            raise lost from error  # An error from the zeros themselves says little.
+            raise lost from error    # An error from the zeros themselves says little.
         if self.origin is not None:
             self.follow()
             return
@@ -563,7 +563,7 @@ cdef tuple map_file(files, path, str name):
                 raise Corrupt(name, 0, "the file is empty")
             try:
                 buffer = files.map(descriptor, size)
-            except ValueError as error:  # Python compares both sizes.
+            except ValueError as error:    # Python compares both sizes.
                 raise Corrupt(name, size - 1, "cut short while it was opened") from error
             return buffer, os.dup(descriptor) if isinstance(buffer, mmap.mmap) else -1
         finally:

@@ -19,7 +19,7 @@ cdef enum:
     # an aligned piece of 2 MiB by one page-table entry, which speeds lookups.
     WRITE_SIZE = 2097152
     BUFFER_SIZE = WRITE_SIZE + PAGE_SIZE
-    NUDGE_SIZE = 16777216  # Writeback starts after this many bytes, so that the last sync is short.
+    NUDGE_SIZE = 16777216       # Writeback starts after this many bytes, so that the last sync is short.
 
 
 @cython.final

@@ -10,8 +10,8 @@ from libc.string cimport memcpy, memset
 
 
 cdef enum:
-    SMALL = 48  # Below this, insertion is faster than counting.
-    PIECE = 16384  # 512 KiB, including its spare.
+    SMALL = 48          # Below this, insertion is faster than counting.
+    PIECE = 16384       # 512 KiB, including its spare.
 
 
 cdef void insertion_sort(Item* items, Py_ssize_t count, int first_byte) noexcept nogil:

@@ -25,8 +25,8 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 cdef enum:
     FIRST_ARENA = 65536
     FIRST_ITEMS = 1024
-    FEW = 24  # Up to this many items with equal words, whole keys are compared.
-    AHEAD = 12  # Prefetch distance in records, since the cache cannot predict their order.
+    FEW = 24                    # Up to this many items with equal words, whole keys are compared.
+    AHEAD = 12                  # Prefetch distance in records, since the cache cannot predict their order.
     MAX_GROUPS = 65536
 
 
@@ -229,7 +229,7 @@ cdef int spill_records(RecordSorter self) except -1:
     self.used = 0
     self.count = 0
     if self.runs.crowded():
-        release_memory(self)  # Make room for the parts.
+        release_memory(self)   # Make room for the parts.
         self.runs.collapse()
     return 0
 

@@ -9,18 +9,18 @@ cdef struct Slice:
 cdef struct Record:
     Slice key
     Slice value
-    uint64_t next  # The position after the record, including padding.
+    uint64_t next       # The position after the record, including padding.
 
 
 cdef struct CachedBlock:
     int64_t block       # -1: empty.
-    int32_t size  # Number of decompressed bytes, from its start.
-    bint whole  # True if it is completely decompressed.
+    int32_t size        # Number of decompressed bytes, from its start.
+    bint whole          # True if it is completely decompressed.
     uint8_t* data       # PAGE_SIZE bytes.
 
 
 cdef class RecordReader(MappedFile):
-    # For lz4 only: a direct-mapped cache of blocks, and one buffer for a record longer than a block.
+    # Used for lz4 only: a direct-mapped cache of blocks, and one buffer for a record longer than a block.
     cdef CachedBlock* cache
     cdef uint32_t cache_slots
     cdef uint8_t* large

@@ -12,7 +12,7 @@ from posix.types cimport off_t
 
 
 cdef enum:
-    LOOKAHEAD = 192  # Bytes decompressed past a record's start; most records end within them.
+    LOOKAHEAD = 192       # Bytes decompressed past a record's start; most records end within them.
 
 DEFAULT_CACHE_BYTES = 256 * 1024
 

@@ -24,15 +24,15 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
 
 # The current record of a source in a merge; most comparisons need only the word, not the key.
 cdef struct Head:
-    uint64_t word  # First eight bytes of the key.
+    uint64_t word                     # First eight bytes of the key.
     const Entry* entry
-    void* owner  # The source, which `merging` keeps alive.
+    void* owner                       # The source, which `merging` keeps alive.
     uint32_t group
     int source
 
 
 cdef class OrderedRecords:
-    cdef Entry pending  # Read, but not yet drained; key NULL: there is none.
+    cdef Entry pending                # Read, but not yet drained; key NULL: there is none.
 
     cdef int next(self, Entry* entry) except -1 nogil
     cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0
@@ -56,19 +56,19 @@ cdef class RunReader(Source):
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef uint32_t first_group, end_group
-    cdef uint32_t largest_part  # Of its run, or of a run merged into it.
+    cdef uint32_t largest_part        # The longest part of its run, or of a run merged into it.
     cdef int level
-    cdef bint borrowed  # The reader of another lane closes the run.
+    cdef bint borrowed                # The reader of another lane closes the run.
 
     cdef int find_start(self) except -1
     cdef bint load(self) except -1
 
 
 cdef class Merge(OrderedRecords):
-    cdef list merging  # From the oldest source to the newest.
+    cdef list merging                 # Ordered from the oldest source to the newest.
     cdef Head* heap
     cdef int heap_size
-    cdef bint behind  # The source at the top still stands at the record handed out last.
+    cdef bint behind                  # The source at the top still stands at the record handed out last.
     cdef uint8_t* last_key
     cdef uint32_t last_size, last_group
     cdef bint has_last
@@ -83,7 +83,7 @@ cdef class Merge(OrderedRecords):
 cdef class Runs(Merge):
     cdef object make_scratch
     cdef uint64_t memory_bytes
-    cdef list readers                 # From the oldest run to the newest.
+    cdef list readers                 # Ordered from the oldest run to the newest.
     cdef uint32_t largest_part
 
     cdef int put_aside(self, OrderedRecords records) except -1

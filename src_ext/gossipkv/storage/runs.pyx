@@ -27,8 +27,8 @@ from libc.string cimport memcpy
 
 
 cdef enum:
-    PART_SIZE = 262144  # Read size of a run: long enough to amortize seeks, short enough for many runs.
-    MAX_FAN_IN = 128  # Maximum of open files in a merge.
+    PART_SIZE = 262144          # Read size of a run: long enough to amortize seeks, short enough for many runs.
+    MAX_FAN_IN = 128            # Maximum of open files in a merge.
     PLACE_SIZE = 12
 
 cdef extern from *:
@@ -186,7 +186,7 @@ cdef class RunReader(Source):
         """Load the next part, if there is one."""
         if self.next_place and self.part is not None:
             self.offset, self.next_place = self.next_place, 0
-        self.part = None  # A long part is freed before the next one is read.
+        self.part = None    # A long part is freed before the next one is read.
         self.part = self.scratch.read_part(&self.offset)
         if self.part is None:
             self.at = self.end = NULL
@@ -319,7 +319,7 @@ cdef class Merge(OrderedRecords):
             if order > 0:
                 with gil:
                     (<Source> self.heap[0].owner).refuse_order()
-            self.behind = True  # This is an older record of the same key.
+            self.behind = True    # This is an older record of the same key.
 
     cdef int take(self) except -1 nogil:
         """Hand out the record that `settle` has found; it is valid until the next `settle`."""

@@ -3,8 +3,8 @@ from libc.string cimport memcpy
 
 
 cdef enum:
-    STRETCH_WORDS = PAGE_SIZE // 8 // 64  # Records are multiples of 8 bytes; a bit for each place in a stretch.
-    AHEAD_LINES = 2  # Most records end within these lines.
+    STRETCH_WORDS = PAGE_SIZE // 8 // 64    # Records are multiples of 8 bytes; a bit for each place in a stretch.
+    AHEAD_LINES = 2                         # Most records end within these lines.
 
 cdef enum WalkResult:
     WALK_DAMAGED = -1
@@ -16,13 +16,13 @@ cdef struct Walk:
     uint64_t at
     uint64_t end
     bint reverse
-    # For a paged file: the end of the last read-ahead, and the size of the next.
+    # Used for a paged file: the end of the last read-ahead, and the size of the next.
     uint64_t ahead
     uint64_t ahead_size
     # Backwards: the starts of the remaining records in one stretch between anchors.
-    int last_word  # Higher words are zero; -1: all are.
-    uint64_t stretch  # Position of the first bit.
-    uint64_t anchor  # Later anchors are done.
+    int last_word           # Higher words are zero; -1: all are.
+    uint64_t stretch        # Position of the first bit.
+    uint64_t anchor         # Later anchors are done.
     uint64_t[STRETCH_WORDS] starts
 
 

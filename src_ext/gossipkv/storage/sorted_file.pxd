@@ -2,7 +2,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
 cdef class SortedFile(RecordReader):
-    cdef int record_lines  # Cache lines of a record of mean size.
+    cdef int record_lines       # Cache lines of a record of mean size.
 
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
 

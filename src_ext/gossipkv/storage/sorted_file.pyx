@@ -15,12 +15,12 @@ cdef extern from "Python.h":
     object PySequence_Fast(object sequence, const char* message)
 
 cdef enum:
-    STAGGER = 6  # Lookups between two stages of a batch; more than a core's outstanding misses bring nothing.
+    STAGGER = 6           # Lookups between two stages of a batch; more than a core's outstanding misses bring nothing.
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
-    FIRST_LINES = 3  # A record of some 100 bytes lies in these.
+    FIRST_LINES = 3       # A record of some 100 bytes lies in these.
     PAGES_A_MIB = 1 << 20 >> 12
-    VALUE_LINES = 32  # A batch prefetches at most this many lines of a value; the hardware prefetches the rest.
+    VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware prefetches the rest.
 
 cdef struct Pending:
     Slice key
@@ -104,7 +104,7 @@ cdef int verify_anchor(SortedFile self, uint64_t anchor, uint64_t position, byte
     cdef uint64_t words = <uint64_t> (self.anchor_words - self.base) + 8 * anchor
     cdef uint64_t places = <uint64_t> (self.anchor_positions - self.base) + 4 * anchor
     if anchor >= self.anchor_count:
-        return 0  # Too few anchors: the caller compares their number at the end.
+        return 0    # Too few anchors: the caller compares their number at the end.
     if load32(self.base + places) != position // 8 + 1:
         self.refuse(places, "an anchor leads to another record than the first of its stretch")
     if load64(self.base + words) != word_of(

@@ -13,12 +13,12 @@ cdef class SortedFileWriter:
     cdef uint64_t seed, count, key_bytes, value_bytes, position, last_stretch
     cdef int compression
 
-    # For lz4: the current block, and a buffer for compressing.
+    # Used for lz4: the current block, and a buffer for compressing.
     cdef uint8_t* block
     cdef uint8_t* packed
     cdef uint64_t block_used, block_capacity, packed_capacity, block_count
 
-    cdef bytes last_key  # In debug builds only.
+    cdef bytes last_key         # Set in debug builds only.
 
     cdef int append(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size

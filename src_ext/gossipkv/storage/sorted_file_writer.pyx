@@ -19,10 +19,10 @@ cdef extern from *:
     """
     #define GKV_MAX_POSITION 0x7FFFFFFF0ULL
     """
-    const uint64_t MAX_POSITION "GKV_MAX_POSITION"  # 32 GiB: the maximum of a bucket's 4 bytes, in units of 8.
+    const uint64_t MAX_POSITION "GKV_MAX_POSITION"     # 32 GiB: the maximum of a bucket's 4 bytes, in units of 8.
 
 cdef enum:
-    SPOOL_LIMIT = 1048576  # Limit of each spool; 1 MiB of anchors stands for 350 MB of records.
+    SPOOL_LIMIT = 1048576       # Limit of each spool; 1 MiB of anchors stands for 350 MB of records.
     FOOTER_FIELDS = 18
     SPARE_BUCKETS = 8
 

@@ -15,7 +15,7 @@ from gossipkv.wire._wire cimport Blob, Cursor, FrameLimits, FrameState, put, put
 from gossipkv.wire._text cimport put_decimal, put_end
 
 cdef enum:
-    LONGEST_LINE = 65536  # Of words; the same as in Redis.
+    LONGEST_LINE = 65536  # Longest inline command, as in Redis.
     LONGEST_NUMBER = 32  # Counts and sizes are shorter than this, including their delimiters.
     BULK_BYTES = 32  # The maximum that a value takes besides its bytes.
 

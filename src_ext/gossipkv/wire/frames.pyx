@@ -45,8 +45,8 @@ cdef class FrameReader:
     """
 
     cdef bytearray buffer
-    cdef Py_ssize_t start  # of the value being scanned, in `buffer`
-    cdef object offset  # of that value in the stream
+    cdef Py_ssize_t start  # start of the scanned value in `buffer`
+    cdef object offset  # its offset in the stream
     cdef FrameState state
     cdef FrameLimits limits
     cdef object failure

@@ -37,10 +37,10 @@ cdef class Committer:
     """
 
     cdef gkv_committer thread
-    cdef Py_buffer view  # The data of the job, held while it may be read.
-    cdef int process  # The process of the thread, since a fork has none.
+    cdef Py_buffer view             # The data of the job, held while it may be read.
+    cdef int process                # The process of the thread, since a fork has none.
     cdef bint is_open
-    cdef readonly bint busy  # True while a job has no result.
+    cdef readonly bint busy         # True while a job has no result.
 
     def __cinit__(self):
         cdef int error = gkv_committer_start(&self.thread)

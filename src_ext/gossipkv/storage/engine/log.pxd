@@ -10,20 +10,20 @@ cdef enum:
     BEGIN_FRAME = 4
     FRAME_HEADER_BYTES = 32
     SEGMENT_HEADER_BYTES = 4096
-    MOST_BATCH_BYTES = 268435456  # More than most segments have; a batch's maker holds all of it in memory.
+    MOST_BATCH_BYTES = 268435456    # More than most segments have; a batch's maker holds all of it in memory.
 
 
 cdef class Batch:
-    cdef uint8_t* data  # Operations end to end: the payload of a frame.
+    cdef uint8_t* data              # Operations end to end: the payload of a frame.
     cdef Py_ssize_t used
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t records
-    cdef readonly Py_ssize_t puts  # Records with a value.
-    cdef uint32_t space  # Space of the first record, and of all unless `is_mixed`.
+    cdef readonly Py_ssize_t puts   # Records with a value.
+    cdef uint32_t space             # Space of the first record, and of all unless `is_mixed`.
     cdef bint is_mixed
-    cdef bint is_relief  # Set by the maker.
-    cdef public bint may_fill  # True: if room is scarce, it may use the open segment only.
+    cdef bint is_relief             # Set by the maker.
+    cdef public bint may_fill       # True: if room is scarce, it may use the open segment only.
 
     cdef int add(
         self, uint8_t kind, uint32_t space,
@@ -37,7 +37,7 @@ cdef class Frames:
     cdef uint8_t* data
     cdef Py_ssize_t used
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t views  # Number of views of `data`, which must not move meanwhile.
+    cdef Py_ssize_t views           # Number of views of `data`, which must not move meanwhile.
     cdef uint32_t seed
 
     cdef int append_bytes(
@@ -57,8 +57,8 @@ cdef class Frame:
 cdef class FrameReader:
     cdef Py_buffer view
     cdef const uint8_t* data
-    cdef uint64_t base  # Offset of the buffer in the file.
-    cdef uint64_t limit  # Size of the file.
+    cdef uint64_t base              # Offset of the buffer in the file.
+    cdef uint64_t limit             # Size of the file.
     cdef uint32_t seed
     cdef readonly uint64_t offset
     cdef readonly uint64_t position
@@ -66,7 +66,7 @@ cdef class FrameReader:
     cdef readonly uint64_t synced
     cdef readonly uint64_t wanted
     cdef readonly bint is_torn
-    cdef readonly bint has_ended  # True once `touching` has read a `next` frame.
+    cdef readonly bint has_ended    # True once `touching` has read a `next` frame.
 
     cdef const uint8_t* look(self) noexcept nogil
     cdef void step(self, const uint8_t* header) noexcept nogil

@@ -35,8 +35,8 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
 
 cdef enum:
-    FIRST_BYTES = 256  # Initial memory of a batch; most have one small record.
-    KEPT_BYTES = 4194304  # Memory that frames keep for the next ones.
+    FIRST_BYTES = 256               # Initial memory of a batch; most have one small record.
+    KEPT_BYTES = 4194304            # Memory that frames keep for the next ones.
 
 # Names for Python.
 BATCH = BATCH_FRAME
@@ -243,7 +243,7 @@ cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only
     cdef const uint8_t* end = at + size
     cdef list found = []
     cdef bint is_wanted = spaces is None
-    cdef uint64_t last = 1 << 32  # Space of the last operation, since most batches touch one space.
+    cdef uint64_t last = 1 << 32    # Space of the last operation, since most batches touch one space.
     while at != end:
         at = next_operation(at, end, &operation)
         if at == NULL:

@@ -6,8 +6,8 @@ from gossipkv.storage._storage cimport Slice, bit, bucket_of, load32, prefetch
 cdef enum:
     LEAF_RECORDS = 64
     RECORD_HEADER_BYTES = 6
-    FILTER_LINE_BITS = 512  # One cache line.
-    AHEAD_RECORDS = 4  # Prefetch distance of a cursor.
+    FILTER_LINE_BITS = 512          # One cache line.
+    AHEAD_RECORDS = 4               # Prefetch distance of a cursor.
 
 # A record in the arena; it never moves while the memtable exists:
 #
@@ -20,12 +20,12 @@ cdef enum:
 
 cdef struct Leaf:
     int count
-    int appended  # Number of its last new records that came at its end.
-    uint32_t depth  # All keys that belong here have a common prefix of this length.
+    int appended                    # Number of its last new records that came at its end.
+    uint32_t depth                  # All keys that belong here have a common prefix of this length.
     Leaf* before
     Leaf* after
-    uint64_t size_bytes  # Size of its records.
-    uint64_t words[LEAF_RECORDS]  # Eight bytes of each key, from `depth` on.
+    uint64_t size_bytes             # Size of its records.
+    uint64_t words[LEAF_RECORDS]    # Eight bytes of each key, from `depth` on.
     const uint8_t* records[LEAF_RECORDS]
 
 
@@ -49,14 +49,14 @@ cdef struct Extent:
 cdef class Memtable:
     cdef Chunk* chunks
     cdef Py_ssize_t chunk_count, chunk_capacity
-    cdef uint8_t* free_bytes  # Rest of the chunk that is being filled.
+    cdef uint8_t* free_bytes        # Rest of the chunk that is being filled.
     cdef uint64_t free_size, chunk_bytes
     cdef uint64_t used
     cdef readonly uint64_t most_bytes
     cdef readonly uint64_t records
-    cdef readonly uint64_t tombstones  # Counts all tombstones ever put, including replaced ones.
+    cdef readonly uint64_t tombstones   # Counts all tombstones ever put, including replaced ones.
     cdef void* root
-    cdef int levels  # Levels of inner nodes above the leaves.
+    cdef int levels                 # Levels of inner nodes above the leaves.
     cdef uint8_t* filter
     cdef uint64_t filter_lines
 

@@ -37,25 +37,25 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 cdef enum:
     INNER_CHILDREN = 64
     LEAST_CHUNK_BYTES = 1 << 20
-    MOST_CHUNK_BYTES = 1 << 26  # Address space only; memory is allocated when it is written, by pages.
+    MOST_CHUNK_BYTES = 1 << 26              # Address space only; memory is allocated when it is written, by pages.
     LARGE_PAGE_BYTES = 1 << 21  # Without large pages, every miss in the tree would also miss the page table.
-    OWN_CHUNK_BYTES = 1 << 18  # A record of this size or more has its own chunk.
+    OWN_CHUNK_BYTES = 1 << 18               # A record of this size or more has its own chunk.
     MEMORY_PAGE_BYTES = 4096
     LINE = 64
     WORDS_LINES = LEAF_RECORDS * 8 // LINE + 1
     LEAST_FILTER_BYTES = 4096
-    FILTER_SHARE = 32  # The filter takes this fraction of `most_bytes`.
+    FILTER_SHARE = 32                       # The filter takes this fraction of `most_bytes`.
     MOST_FILTER_BYTES = 1 << 30
-    MOST_LEVELS = 16  # Each level has at least 32 times as many nodes as the one above.
+    MOST_LEVELS = 16                        # Each level has at least 32 times as many nodes as the one above.
     NO_MEMORY = -1
     NO_OPERATION = -2
 
 
 cdef struct Inner:
-    int count  # Number of children; there is one separator less.
+    int count                       # Number of children; there is one separator less.
     uint32_t depth
     uint64_t words[INNER_CHILDREN]
-    const uint8_t* separators[INNER_CHILDREN]  # Records; keys from a separator on lie behind it.
+    const uint8_t* separators[INNER_CHILDREN]       # Records; keys from a separator on lie behind it.
     void* children[INNER_CHILDREN]
 
 
@@ -152,7 +152,7 @@ cdef uint8_t* add_chunk(Memtable self, uint64_t size) noexcept nogil:
         self.chunk_capacity = capacity
     size = (size + MEMORY_PAGE_BYTES - 1) // MEMORY_PAGE_BYTES * MEMORY_PAGE_BYTES
     if size >= LARGE_PAGE_BYTES:
-        size += LARGE_PAGE_BYTES  # Room to begin at a whole large page.
+        size += LARGE_PAGE_BYTES    # Room to begin at a whole large page.
     data = <uint8_t*> region_resize(NULL, 0, size)
     if data == NULL:
         return NULL
@@ -193,7 +193,7 @@ cdef uint8_t* take_node(Memtable self, uint64_t size) noexcept nogil:
         self.free_bytes += gap
         self.free_size -= gap
         self.used += gap
-    return take_bytes(self, size)  # A new chunk begins at a cache line.
+    return take_bytes(self, size)      # A new chunk begins at a cache line.
 
 
 cdef const uint8_t* write_record(
@@ -241,7 +241,7 @@ cdef const uint8_t* split_leaf(
     for at in range(right.count):
         moved += record_size_of(right.records[at])
     left.count = keep
-    left.appended = 0  # Otherwise descending keys from here on would get one leaf each.
+    left.appended = 0       # Otherwise descending keys from here on would get one leaf each.
     left.size_bytes -= moved
     right.size_bytes = moved
     right.depth = left.depth
@@ -294,7 +294,7 @@ cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* 
     cdef const uint8_t* separator
     cdef const uint8_t* lower = NULL
     cdef const uint8_t* upper = NULL
-    for i in range(depth):  # The nearest bounds are lowest in the tree.
+    for i in range(depth):      # The nearest bounds are lowest in the tree.
         if path[i].at > 0:
             lower = path[i].inner.separators[path[i].at - 1]
         if path[i].at < path[i].inner.count - 1:

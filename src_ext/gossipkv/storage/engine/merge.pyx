@@ -20,7 +20,7 @@ cdef extern from "gossipkv/storage/region.h" nogil:
     void forget_pages "gkv_forget_pages"(const void* region, size_t size)
 
 cdef enum:
-    FORGET_SIZE = 2097152  # Maximum of a map's bytes that stay in memory behind the walk.
+    FORGET_SIZE = 2097152       # Maximum of a map's bytes that stay in memory behind the walk.
 
 
 cdef inline uint32_t space_of(const uint8_t* key) noexcept nogil:
@@ -71,9 +71,9 @@ cdef class FilesSource(Source):
     cdef list paths
     cdef bytes start
     cdef Py_ssize_t next_path
-    cdef SortedFile file  # The current file; None between two files.
+    cdef SortedFile file              # The current file; None between two files.
     cdef Walk walk
-    cdef uint64_t forgotten  # Bytes that were reported, and released from the map.
+    cdef uint64_t forgotten           # Bytes that were reported, and released from the map.
 
     def __cinit__(self, open_file not None, paths not None, bytes start not None, on_read not None):
         self.open_file = open_file
@@ -159,7 +159,7 @@ cdef class StoreMerge(Merge):
 
     cdef frozenset spaces
     cdef bint drops_tombstones, purges
-    cdef uint32_t space  # The space looked up last.
+    cdef uint32_t space               # The space looked up last.
     cdef bint has_space, is_live
     cdef readonly uint64_t records, tombstones
     cdef uint8_t* written_key

@@ -6,16 +6,16 @@ from libc.stdint cimport uint8_t, uint64_t
 from gossipkv.storage._storage cimport Record, Slice, Walk
 
 cdef enum:
-    MOST_MEMTABLES = 4  # Two, and one of each that a merge has taken over and not finished.
-    MOST_RUNS = 32  # Twice as many young runs as a store takes, so a store over its limits still opens.
+    MOST_MEMTABLES = 4      # Two, and one of each that a merge has taken over and not finished.
+    MOST_RUNS = 32          # Twice as many young runs as a store takes, so a store over its limits still opens.
     MOST_SOURCES = MOST_MEMTABLES + MOST_RUNS
-    MOST_PASSED = 4096  # Tombstones and replaced records in one page, some 100 ns each.
+    MOST_PASSED = 4096      # Tombstones and replaced records in one page, some 100 ns each.
 
 cdef enum StepResult:
     STEP_DAMAGED = -1
     STEP_ENDED = 0
     STEP_RECORD = 1
-    STEP_UNFINISHED = 2  # The limit of skipped records was reached.
+    STEP_UNFINISHED = 2     # The limit of skipped records was reached.
 
 cdef struct RunFiles:
     # One run: its files in key order, and the first key of each.
@@ -38,27 +38,27 @@ cdef struct Bounds:
     bint reverse
 
 cdef struct Head:
-    uint64_t word  # Word of the key behind the space, inverted for scans backwards.
+    uint64_t word           # Word of the key behind the space, inverted for scans backwards.
     Slice key
     Slice value
-    int age  # 0 for the newest source.
-    # For a memtable, if `run` is NULL.
+    int age                 # 0 for the newest source.
+    # A memtable uses `cursor`, a run the fields below it; `run` is NULL for a memtable.
     Cursor cursor
     const RunFiles* run
-    Py_ssize_t at  # Index in the run's files.
-    Py_ssize_t first_at  # First index of the scan in the run.
+    Py_ssize_t at           # Index in the run's files.
+    Py_ssize_t first_at     # First index of the scan in the run.
     Walk walk
 
 cdef struct MergedScan:
     Bounds bounds
     const Sources* sources
     Head heads[MOST_SOURCES]
-    int order[MOST_SOURCES]  # Heads with a record left, the next one first.
+    int order[MOST_SOURCES]     # Heads with a record left, the next one first.
     int count
     int passed
-    bint used  # The first head's record was handed out.
-    PyObject* damaged  # A file; borrowed.
-    const uint8_t* bad_record  # A value with an unknown flag; NULL: the file knows its damage.
+    bint used                   # The first head's record was handed out.
+    PyObject* damaged           # A file; borrowed.
+    const uint8_t* bad_record   # A value with an unknown flag; NULL: the file knows its damage.
 
 
 cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil

@@ -43,7 +43,7 @@ cdef inline bint is_within(const MergedScan* scan, const Slice* key) noexcept no
     """Return True if the scan's key is still within its bounds."""
     cdef const Slice* bound = &scan.bounds.start
     if key.size < SPACE_BYTES or memcmp(key.data, bound.data, SPACE_BYTES) != 0:
-        return False  # Every bound begins with the scanned space.
+        return False    # Every bound begins with the scanned space.
     if scan.bounds.reverse:
         return bound.size == SPACE_BYTES or compare_keys(key.data, key.size, bound.data, bound.size) >= 0
     bound = &scan.bounds.end
@@ -97,7 +97,7 @@ cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
     else:
         head.at += 1
     if head.at < 0 or head.at >= head.run.count:
-        head.at = max(<Py_ssize_t> 0, min(head.at, head.run.count - 1))  # Stay at the last file that was read.
+        head.at = max(<Py_ssize_t> 0, min(head.at, head.run.count - 1))     # Stay at the last file that was read.
         return False
     walk_begin(
         <SortedFile> head.run.files[head.at], &head.walk, 0, (<SortedFile> head.run.files[head.at]).position_end,

@@ -21,13 +21,13 @@ cdef enum:
     DROPPED_SPACE = 4
     SPACE_BYTES = 4
     OPERATION_HEADER_BYTES = 7
-    MOST_KEY_BYTES = 65531  # Limit of a user's key; with its space it is as long as a sorted file allows.
+    MOST_KEY_BYTES = 65531          # Limit of a user's key; with its space it is as long as a sorted file allows.
     MOST_VALUE_BYTES = 16777216
 
 
 cdef struct Operation:
     uint8_t kind
-    const uint8_t* key  # Begins with its space.
+    const uint8_t* key              # Begins with its space.
     uint32_t key_size
     const uint8_t* value
     uint32_t value_size

@@ -33,26 +33,26 @@ cdef extern from "Python.h":
     object PySequence_Fast(object sequence, const char* message)
 
 cdef enum:
-    STAGGER = 4  # Lookups between two stages of a batch, each with a cache miss for every run.
+    STAGGER = 4                 # Lookups between two stages of a batch, each with a cache miss for every run.
     WINDOW = 16                 # At least 2 * STAGGER + 1.
     MOST_SPACE = 0xFFFFFFFF
-    SHORT_KEY_BYTES = 256  # An internal key up to this size needs no memory of its own.
+    SHORT_KEY_BYTES = 256       # An internal key up to this size needs no memory of its own.
 
 
 cdef struct Probe:
     # A candidate place of a key in one run.
-    PyObject* file  # NULL: the key is below all of the run.
+    PyObject* file          # NULL: the key is below all of the run.
     uint64_t hash
     uint32_t place
 
 
 cdef struct Lookup:
-    const uint8_t* key  # The internal key.
+    const uint8_t* key      # The internal key.
     Py_ssize_t size
     uint64_t hash
-    int found  # In a memtable: 1, or 0 for a tombstone; -1: the runs must be asked.
+    int found               # 1: in a memtable; 0: a tombstone there; -1: the runs must be asked.
     Slice value
-    int asked  # Number of runs asked.
+    int asked               # Number of runs asked.
     PyObject* damaged
     const uint8_t* bad_record
     Probe probes[MOST_RUNS]
@@ -65,7 +65,7 @@ cdef struct Span:
     Py_ssize_t last
 
 
-PAGE_BYTES = 1 << 16  # A longer page would have left the cache when Python reads it.
+PAGE_BYTES = 1 << 16      # A longer page would have left the cache when Python reads it.
 
 
 cdef struct Pending:
@@ -127,7 +127,7 @@ cdef class View:
 
     cdef Sources sources
     cdef tuple memtables
-    cdef tuple files  # Files of all runs.
+    cdef tuple files        # Files of all runs.
     cdef list first_keys
     cdef bint open
 
@@ -140,7 +140,7 @@ cdef class View:
         if len(self.memtables) > MOST_MEMTABLES:
             raise ValueError(f"at most {MOST_MEMTABLES} memtables are read as one, got {len(self.memtables)}")
         for memtable in self.memtables:
-            if memtable is None:  # A typed variable accepts None, too.
+            if memtable is None:    # A typed variable accepts None, too.
                 raise TypeError("a memtable must not be None")
             self.sources.memtables[self.sources.memtable_count] = <PyObject*> memtable
             self.sources.memtable_count += 1
@@ -423,7 +423,7 @@ cdef class View:
             limit -= limit > 0
         if result == STEP_UNFINISHED or (result == STEP_RECORD and limit == 0):
             result = scan_peek(&scan, &key)
-        if result == STEP_RECORD:  # The next record, or the one without room.
+        if result == STEP_RECORD:   # The next record, or the one without room.
             next_key = PyBytes_FromStringAndSize(<const char*> key.data + SPACE_BYTES, key.size - SPACE_BYTES)
             if reverse:
                 next_key += b"\0"
@@ -553,7 +553,7 @@ cdef class View:
         cdef bytes found = None
         if scan_begin(&scan, &self.sources, &bounds) < 0:
             raise self.damage(scan.damaged, scan.bad_record)
-        if scan_peek(&scan, &key) > 0:  # Nothing was handed out yet, so this reads nothing that could be damaged.
+        if scan_peek(&scan, &key) > 0:      # Nothing was handed out yet, so this reads nothing that could be damaged.
             found = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
         scan.damaged = scan_loss(&scan)
         if scan.damaged != NULL:

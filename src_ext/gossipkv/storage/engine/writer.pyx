@@ -107,13 +107,13 @@ cdef class Writer:
     cdef public uint64_t cost
     cdef public Memtable memtable
     cdef public set spaces
-    cdef uint64_t open_until  # Plain batches that end before this offset are accepted.
+    cdef uint64_t open_until        # Plain batches that end before this offset are accepted.
     cdef uint64_t life
-    cdef uint64_t offset  # Offset of the next frame to plan.
-    cdef uint64_t limit  # End of the room for batches in that segment.
-    cdef uint64_t claimed  # The highest position that a written frame calls synced.
-    cdef uint64_t last_batch  # Position of the last batch written in this life.
-    cdef object planned  # A deque.
+    cdef uint64_t offset            # Offset of the next frame to plan.
+    cdef uint64_t limit             # End of the room for batches in that segment.
+    cdef uint64_t claimed           # The highest position that a written frame calls synced.
+    cdef uint64_t last_batch        # Position of the last batch written in this life.
+    cdef object planned             # A deque.
     cdef list flying
     cdef Frames frames
     cdef object data
@@ -265,7 +265,7 @@ cdef class Writer:
         one = <Planned> flying[len(flying) - 1]
         assert one.position == position, (one.position, position)
         self.flying = []
-        self.data.release()  # The next group reuses its memory.
+        self.data.release()     # The next group reuses its memory.
         self.data = None
         told.batches = []
         told.size_bytes = <uint64_t> self.frames.used
