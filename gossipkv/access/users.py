@@ -251,8 +251,8 @@ _IPV6_PREFIX: Final = 64
 class Throttle:
     """Limits wrong tokens per address. Times are seconds of a monotonic clock.
 
-    Five wrong tokens are answered at once, and one more each second: a token bucket, stored as the moment at which it
-    is full again (GCRA).
+    Five wrong tokens are refused without delay, and one more each second: a token bucket, stored as the moment at which
+    it is full again (GCRA).
 
     A right token is never delayed, even beside constant failures of its address. Otherwise a client with an old token
     would lock out all others behind the same balancer or network address. The delay slows clients that retry in a loop,

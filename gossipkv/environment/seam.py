@@ -102,7 +102,7 @@ class Files(Protocol):
         ...
 
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        """Reserve a range of the file: unwritten parts are zeros, and the file reaches at least to its end.
+        """Reserve a range of the file: unwritten parts are zeros, and the file reaches at least to the range's end.
 
         Raises ENOSPC if there is no room for all of it; later writes into it need no room. Systems without support
         refuse.

@@ -82,7 +82,7 @@ def is_cut(worn: int) -> bool:
 
 
 def run_apart(work: Callable[[], int]) -> int:
-    """Run `work` in a fork of this process, which must have one thread, and wait for its end.
+    """Run `work` in a fork of this process, which has one thread and its modules loaded; wait for its end.
 
     Returns the result of `work` as the fork's exit status: 1 if it raised; below zero, the signal that killed it. The
     fork leads a session, so its priority is its own, and dies with this process.

@@ -55,7 +55,7 @@ class LifeEnd(NamedTuple):
     life: int
     number: int  # The cut segment.
     offset: int  # End of its last frame that counts.
-    position: int  # Position of that frame; all frames up to it are also in the continued segment.
+    position: int  # Position of that frame; the continued segment has all frames of the cut one up to it.
     continued: SegmentName  # Begins with all valid frames of the cut segment, written anew.
 
 

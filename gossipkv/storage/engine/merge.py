@@ -4,8 +4,8 @@ A flush merges segments of the log into a run. A compaction merges runs that are
 them, the target. The newest record of a key stays; records of dropped spaces vanish. A tombstone vanishes only in the
 oldest run of the store, since it can hide nothing below that.
 
-A merge writes one stretch of the target, so it is short and needs room for its inputs and a file or two only. A stretch
-is a range of keys: files of the target, and newer records in their range.
+A merge writes one stretch of the target, so it is short, and besides its result needs no more space than its inputs and
+a file or two. A stretch is a range of keys: files of the target, and newer records in their range.
 
     target   [a .. f]     [g .. k]     [l .. p]     [q .. z]      nothing newer lies in [l .. p], so it stays
     newer       b  d  e  f-h  i                        r  s

@@ -366,7 +366,7 @@ class Store(Reading):
                 await self._environment.threads.run(works.remove, self.files, self.engine.leftovers())
 
     async def _maintain(self, nursery: trio.Nursery) -> None:
-        """Do background work one after the other; merges run beside it."""
+        """Perform background work, one piece after the other; merges run beside it."""
         while True:
             self._more = trio.Event()
             with contextlib.suppress(OSError):  # The last measurement stays valid then.
@@ -385,7 +385,7 @@ class Store(Reading):
                 await self._more.wait()
 
     async def _perform(self, work: Short) -> bool:
-        """Do one work in a worker thread, and tell the core; returns True if it was done."""
+        """Perform one `Work` in a worker thread, and tell the core; returns True if it was done."""
         engine = self.engine
         try:
             with trio.CancelScope(shield=True):  # Disk and core must agree.

@@ -1,7 +1,7 @@
 """Work besides writing the log, as values, and its execution on a disk.
 
-The core returns works and is told when they end; a shell performs them, in worker threads or at once. They block, and
-raise the system's OSError.
+The core returns each `Work` and is told of its end; a shell performs it, in a worker thread or at once. All of them
+block, and raise the system's OSError.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Done = int | dict[str, SortedFile] | None
 
 
 def perform(files: Files, directory: PurePath, work: Short) -> Done:
-    """Do one work; returns its result for the core. Raises as each of them."""
+    """Perform one `Work`; returns its result for the core. Raises as its function."""
     match work:
         case MakeSegment():
             return make(files, directory, work)
