@@ -46,7 +46,8 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 # In every answer, values included: a stored value is never a page of this origin, whatever its claimed type.
 _NO_SNIFFING: Final = b"X-Content-Type-Options: nosniff\r\n"
 _POLICY: Final = b"Content-Security-Policy"
-_USUAL_POLICY: Final = b"%b: default-src 'none'; sandbox\r\n" % _POLICY  # The status page has its own policy.
+# The status page has its own policy.  Browsers show an image by a style of their own.
+_USUAL_POLICY: Final = b"%b: default-src 'none'; style-src 'unsafe-inline'; sandbox\r\n" % _POLICY
 
 _LINE_SLACK: Final = 64  # A method and a version around the longest target.
 _FOLD: Final = re.compile(rb"\n[ \t]")

@@ -143,7 +143,10 @@ def demand(holds: bool) -> None:
         raise StrangeError
 
 
-GUARDS = ("X-Content-Type-Options: nosniff", "Content-Security-Policy: default-src 'none'; sandbox")
+GUARDS = (
+    "X-Content-Type-Options: nosniff",
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; sandbox",
+)
 
 
 def answer(request: Plain, result: Found | Failed, *, date: str) -> bytes:

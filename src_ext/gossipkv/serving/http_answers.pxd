@@ -7,7 +7,7 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    DATED_BYTES = 124  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`.
+    DATED_BYTES = 151  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`.
 
 cdef enum Wanted:  # `Owed.form`
     WHOLE = 0  # the value

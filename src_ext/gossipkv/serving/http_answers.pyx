@@ -439,7 +439,7 @@ cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept 
 
 # Behind the date of each answer, as the gateway has them (`gossipkv.http.exchange`): nothing that is stored is a page.
 cdef const char* GUARDS = (
-    b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; sandbox\r\n"
+    b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; sandbox\r\n"
 )
 cdef const char* DAYS = b"SunMonTueWedThuFriSat"
 cdef const char* MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"

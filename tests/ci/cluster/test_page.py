@@ -124,3 +124,29 @@ def test_the_page_goes_along_with_an_upgrade_and_kills(tmp_path, browser):
 
         assert browser.execute_script("return window.violations") == []
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+STORED = (
+    b"<title>stored</title><style>h1 { color: red }</style><h1>x</h1><img src=/ onerror=\"document.title = 'ran'\">"
+)
+STORED += b"<script>document.title = 'ran'</script>"
+
+
+def test_a_stored_page_has_its_style_and_runs_nothing(tmp_path, browser):
+    """So it cannot act for who looks at the page of the node."""
+    settings = {**SETTINGS, "content_type": "text/html"}
+    with Cluster(tmp_path / "cluster", nodes=1, settings=settings, http=True) as cluster:
+        node = cluster.node(1)
+        with blocking.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+            client.call("create_table", "pages", {"kind": "hash", "partitions": 1})
+            client.call("put", "pages", b"k", STORED)
+        browser.get(f"http://{node.http}/pages/k")
+        log = []
+
+        def is_refused() -> bool:
+            log.extend(entry["message"] for entry in browser.get_log("browser"))
+            return any("Blocked script execution" in message for message in log)
+
+        until(is_refused, lambda: log)
+        assert browser.title == "stored"
+        assert not any("inline style" in message for message in log)
