@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import socket
+import ssl
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from gossipkv import cli
 from gossipkv.dataset.build.job import SPACE_FACTOR, SPACE_PER_PARTITION_BYTES
@@ -14,11 +19,11 @@ from gossipkv.storage.engine.options import Options
 from gossipkv.table.stores import memory_bytes
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
 from tests.ci.cluster.pages import blocks_of, checked
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.conftest import ROOT
+from tests.unit.serving.secured import Authority
 
 MIB = 1 << 20
+TLS_CONNECTIONS = 1000
 BLOCKS = [block.text for block in blocks_of("docs/operators/sizing.md")]
 
 
@@ -74,6 +79,42 @@ def held(node: NodeProcess) -> tuple[int, int, int]:
 def sizes(tables: Path) -> list[int]:
     """What the log and the reserve of a store take, the shortest first."""
     return sorted(path.stat().st_size for path in (*(tables / "log").glob("*"), *tables.glob("RESERVE")))
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_connection_by_tls_takes_what_the_page_says(tmp_path, is_idle) -> None:
+    """When it is idle, or while its handshake is waited for; a quarter more on another machine."""
+    authority = Authority(tmp_path)
+    pair, trusted = authority.pair("node", "127.0.0.1"), authority.trusting()
+    options = ("--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key), "--frame-timeout", "1h")
+    row = re.search(r"by TLS \| ([0-9.]+) KiB, and ([0-9.]+) KiB", (ROOT / "docs/operators/sizing.md").read_text())
+    with NodeProcess(tmp_path, *options) as node, contextlib.ExitStack() as stack:
+        node.ready()
+        host, _, port = node.address.partition(":")
+        before_kib = resident_kib(node)
+        for _ in range(TLS_CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            if is_idle:
+                stack.enter_context(trusted.wrap_socket(connection, server_hostname=host))
+            else:
+                connection.sendall(hello_of(trusted, host))
+                assert connection.recv(65_536)
+        took_kib = (resident_kib(node) - before_kib) / TLS_CONNECTIONS
+    assert took_kib <= 1.25 * float(row[1 if is_idle else 2])
+
+
+def hello_of(trusted: ssl.SSLContext, host: str) -> bytes:
+    """The first message of a handshake."""
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        trusted.wrap_bio(ssl.MemoryBIO(), said, server_hostname=host).do_handshake()
+    return said.read()
+
+
+def resident_kib(node: NodeProcess) -> int:
+    """The memory that the node has right now."""
+    pages = int(Path(f"/proc/{node.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def test_a_node_takes_descriptors_and_disk_as_the_page_says(tmp_path) -> None:
