@@ -8,26 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.errors import GossipKVError
+from tests.simulation.test_full_disks import does
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import simulated
 
 if TYPE_CHECKING:
-    from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 READING = {"open", "pread", "stat", "list_directory", "map"}
 BACK_S = 75.0  # A store that fails again and again is opened once a minute.
-
-
-async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: object) -> bool:
-    """Whether a node does it."""
-    try:
-        await cluster.ask(machine, method, *params)
-    except GossipKVError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(("after_s", "reads"), [(0.0, True), (0.6, False), (0.9, True)])

@@ -41,7 +41,7 @@ async def put_all(cluster: SimulatedCluster) -> int:
     return number
 
 
-async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: bytes | str) -> bool:
+async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: object) -> bool:
     """Whether a node does it."""
     try:
         await cluster.ask(machine, method, *params)

@@ -30,51 +30,12 @@ SAID_S = 90.0
 MARK = b"the end of an answer"
 MARKED = b"$%d\r\n%s\r\n" % (len(MARK), MARK)
 
-NUMBERS = [
-    0,
-    1,
-    2,
-    3,
-    10,
-    255,
-    1 << 16,
-    (1 << 31) - 1,
-    1 << 31,
-    1 << 32,
-    1 << 40,
-    (1 << 53) + 1,
-    (1 << 63) - 1,
-    1 << 63,
-]
-NUMBERS += [(1 << 64) - 1, *(-number for number in (1, 2, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63))]
+NUMBERS = [0, 1, 2, 3, 10, 255, *(1 << bits for bits in (16, 31, 32, 40, 63)), (1 << 31) - 1, (1 << 53) + 1]
+NUMBERS += [(1 << 63) - 1, (1 << 64) - 1, *(-number for number in (1, 2, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63))]
 ATOMS = [None, True, False, 1.5, float("nan"), float("inf"), -0.0, *NUMBERS]
-TEXTS = [
-    b"",
-    b"geo",
-    b"shop",
-    b"days",
-    b"key1",
-    b"\xff\xfe",
-    b"a\0b",
-    b"x" * 255,
-    b"x" * 256,
-    b"y" * 65_522,
-    b"y" * 70_000,
-]
-TEXTS += [b"1", b"n1", b"*", b"geo:*", b"geo:key1", b"one", b"majority", b"all", b"127.0.0.1:1", bytes(8), bytes(16)]
-TEXTS += [
-    b"9" * 20,
-    b"9" * 40,
-    b"18446744073709551616",
-    b"-1",
-    b"1.5",
-    b"count",
-    b"match",
-    b"type",
-    b"auth",
-    b"setname",
-]
-TEXTS += [b"setinfo", b"getname", b"docs", b"info", b"id", b"lib-name", b"3"]
+TEXTS = [b"", b"\xff\xfe", b"a\0b", b"x" * 255, b"x" * 256, b"y" * 65_522, b"y" * 70_000, b"9" * 20, b"9" * 40]
+TEXTS += [bytes(8), bytes(16), *b"geo shop days key1 1 n1 * geo:* geo:key1 one majority all 127.0.0.1:1 -1 1.5".split()]
+TEXTS += b"18446744073709551616 count match type auth setname setinfo getname docs info id lib-name 3".split()
 
 
 class Arguments:

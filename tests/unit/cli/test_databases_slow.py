@@ -28,46 +28,26 @@ def ask(run):
     return command
 
 
-@pytest.mark.parametrize(
-    ("arguments", "methods", "asked", "said"),
-    [
-        (
-            ["databases", "hold", "geo", "2"],
-            {"hold": told("2", "1")},
-            ("hold", ["geo", "2", {"local": False}]),
-            "geo: all nodes hold 2 until it is released; before it was 1\n",
-        ),
-        (
-            ["databases", "hold", "geo", "2", "--local"],
-            {"hold": told("2")},
-            ("hold", ["geo", "2", {"local": True}]),
-            "geo: this node holds 2 until it is released\n",
-        ),
-        (
-            ["databases", "release", "geo"],
-            {"release": told(None, "2")},
-            ("release", ["geo", {"local": False}]),
-            "geo: no version is held; before it was 2\n",
-        ),
-        (
-            ["rollback", "geo"],
-            {"hold": told("2"), "status": lambda *_: STATUS, "refresh": lambda *_: {"geo": ["1", "2", "3", "4"]}},
-            ("hold", ["geo", "2", {"local": False}]),
-            "geo: all nodes hold 2 until it is released\n",
-        ),
-        (
-            ["rollback", "geo", "1"],
-            {"hold": told("1")},
-            ("hold", ["geo", "1", {"local": False}]),
-            "geo: all nodes hold 1 until it is released\n",
-        ),
-    ],
-)
-def test_an_order_is_given(ask, arguments, methods, asked, said):
+SOURCE = {"status": lambda *_: STATUS, "refresh": lambda *_: {"geo": ["1", "2", "3", "4"]}}
+
+
+@pytest.mark.parametrize(("line", "methods", "asked", "said"), [
+    ("databases hold geo 2", {"hold": told("2", "1")}, ("hold", ["geo", "2", {"local": False}]),
+     "all nodes hold 2 until it is released; before it was 1"),
+    ("databases hold geo 2 --local", {"hold": told("2")}, ("hold", ["geo", "2", {"local": True}]),
+     "this node holds 2 until it is released"),
+    ("databases release geo", {"release": told(None, "2")}, ("release", ["geo", {"local": False}]),
+     "no version is held; before it was 2"),
+    ("rollback geo", {"hold": told("2"), **SOURCE}, ("hold", ["geo", "2", {"local": False}]),
+     "all nodes hold 2 until it is released"),
+    ("rollback geo 1", {"hold": told("1")}, ("hold", ["geo", "1", {"local": False}]),
+     "all nodes hold 1 until it is released"),
+])  # fmt: skip
+def test_an_order_is_given(ask, line, methods, asked, said):
     """`rollback` without a version takes the newest before the one that serves, here or at the source."""
-    done, all_asked = ask(*arguments, **methods)
-    assert (done.status, done.out, done.err, all_asked[-1]) == (0, said, "", asked)
-    done, _ = ask(*arguments, "--json", **methods)
+    done, all_asked = ask(*line.split(), **methods)
+    assert (done.status, done.out, done.err, all_asked[-1]) == (0, f"geo: {said}\n", "", asked)
+    done, _ = ask(*line.split(), "--json", **methods)
     assert json.loads(done.out)["database"] == "geo"
 
 
@@ -80,17 +60,11 @@ def refuse(error):
     return method
 
 
-@pytest.mark.parametrize(
-    ("methods", "status", "said"),
-    [
-        ({"hold": refuse(UnknownVersion("version 2 of geo is nowhere"))}, 1, "version 2 of geo is nowhere"),
-        ({"hold": refuse(Conflict("the settings file holds it"))}, 3, "the settings file holds it"),
-    ],
-)
-def test_an_order_is_refused(ask, methods, status, said):
+@pytest.mark.parametrize(("error", "status"), [(UnknownVersion("it is nowhere"), 1), (Conflict("settings hold it"), 3)])
+def test_an_order_is_refused(ask, error, status):
     """One line, and the status of the interface."""
-    done, _ = ask("databases", "hold", "geo", "2", **methods)
-    assert (done.status, done.out, done.err) == (status, "", f"gossipkv: {said}\n")
+    done, _ = ask("databases", "hold", "geo", "2", hold=refuse(error))
+    assert (done.status, done.out, done.err) == (status, "", f"gossipkv: {error.message}\n")
 
 
 def test_there_is_nothing_to_go_back_to(ask):

@@ -91,24 +91,11 @@ def test_what_people_write():
     assert time_key_of([MOST_END - 8, 8, "ns"]).end == MOST_END == MOST_KEY
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "2",
-        "2:4",
-        "2:4:h",
-        "-1:4:s",
-        "2:0:s",
-        "2:9:s",
-        "65515:8:s",
-        "0:8:iso",
-        "0:20:iso",
-        "2:4:s:",
-        "a:4:s",
-        "٢:4:s",
-    ],
-)
+BAD = ["", "2", "2:4", "2:4:h", "-1:4:s", "2:0:s", "2:9:s", "65515:8:s", "0:8:iso", "0:20:iso", "2:4:s:", "a:4:s"]
+BAD += ["٢:4:s"]
+
+
+@pytest.mark.parametrize("text", BAD)
 def test_what_people_write_wrongly(text):
     """One error that says how it is to be."""
     with pytest.raises(ProtocolError, match="a time key is"):

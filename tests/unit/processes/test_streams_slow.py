@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -52,33 +51,6 @@ def test_readers_that_never_read_hold_up_nothing(end, status):
     finally:
         os.close(reader)
         os.close(writer)
-
-
-def test_what_was_lost_is_told_once_there_is_room():
-    """A reader that was away finds the first lines and how many it has missed, and misses none of those to come."""
-    reader, writer = full_pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM % (LITTLE, "sys.stdin.read(1)\nLog('gossipkv.node').info('the last')")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writer,
-    )  # fmt: skip
-    os.close(writer)
-    with process:
-        assert process.stdout.read(4) == b"out "
-        said = b""
-        while b'"log_lost"' not in said:
-            said += os.read(reader, 1 << 16)
-        process.stdin.write(b".")
-        process.stdin.close()
-        while part := os.read(reader, 1 << 16):
-            said += part
-    os.close(reader)
-    lines = [line for line in said.decode().lstrip("x").splitlines() if line]
-    assert process.returncode == 0
-    kept = sum('"a line"' in line for line in lines)
-    lost = [json.loads(line)["lines"] for line in lines if '"log_lost"' in line]
-    assert kept + sum(lost) == 400
-    assert kept
-    assert sum('"the last"' in line for line in lines) == 1
 
 
 def test_the_last_lines_are_written():

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.verdict import ATTENTION, WELL, verdict_of
-from tests.unit.status.reports import AWAY, LEFT, TABLE, UNDECIDED, of_two, said, without_n3
+from tests.unit.status.reports import AWAY, TABLE, UNDECIDED, said
 
 MOVES = [
     # What each says of the table, and what is told.
@@ -74,17 +74,11 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     ("told", "texts"),
     [
         (
-            without_n3(n1={"carts": AWAY}, n2={"carts": LEFT}),
-            ["n3 is not heard of by any node, and to hold partitions of tables",
-             "carts: 8 of 8 partitions lack their replica on n3"],
-        ),
-        (
             said(members={"n2": "dead", "n3": "dead"}, databases={"carts": UNDECIDED}),
             ["n1 hears 1 of 3 members: it may be cut off",
              "carts: 1 of the 3 nodes that decide on its partitions answers: none can move or divide",
              "n2 and n3 are dead"],
         ),
-        (of_two(n1={"isolated": True}), ["n2 is dead"]),
         # An end of a cut link takes the other one for alive, since a third node reaches it.
         (
             said(silent={"n2": "x"}, n1={"unreached": {"n2": "reset"}, "acceptors": ["n2"]},
