@@ -55,7 +55,7 @@ ROWS = (
     ("a covered record is merged again", f"{IN_COPY}.merge",
      "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.",
      "if not clock.covers(after, dot):", REPLICAS),
-    ("a place is beyond an entry that is not covered", f"{IN_FEED}._advance",
+    ("a place is beyond an entry that is not covered", f"{IN_FEED}._move_place",
      "self._place = self._first_open(self._shared)", "self._place = self._shared.at", FEED),
     # -- replication.md, "Loading" --
     ("one host that can feed keeps a copy from loading what that host lacks", f"{IN_LOADING}._may_begin",
