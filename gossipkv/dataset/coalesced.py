@@ -22,8 +22,8 @@ class Coalesced:
     def __init__(self, action: Callable[[], Awaitable[None]]) -> None:
         self._action = action
         self._waiting = trio.lowlevel.ParkingLot()
-        self._begun = 0  # Number of runs begun.
-        self._done = 0  # Number of the last run that succeeded.
+        self._begun = 0  # The number of runs begun.
+        self._done = 0  # The number of the last run that succeeded.
         self.running = False
 
     async def run(self) -> None:

@@ -50,7 +50,7 @@ SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
 # Nodes that hear of a newer version spread their looks at the common source over this time.
 MOST_JITTER_S = 0.5
-MOST_NAMED = 8  # Versions named in an error: the newest.
+MOST_NAMED = 8  # An error names this many versions, the newest.
 
 
 def _now_ms() -> int:
@@ -67,7 +67,7 @@ class Database:
         self.name = name
         self.settings = settings
         self.lives: dict[str, Life] = {}
-        self.source_trouble: str | None = None  # Affects the database as a whole.
+        self.source_trouble: str | None = None  # The trouble affects the database as a whole.
         self.defect_trouble: str | None = None  # Set once a defect of ours has ended `run`.
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
         self.looked = False  # True once a look has ended.

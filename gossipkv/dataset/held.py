@@ -19,7 +19,7 @@ class Held:
     """A version that this node answers, at one moment; its identity is known."""
 
     identity: Identity
-    files: Sequence[SortedFile | None]  # By partition; None if the file is not here.
+    files: Sequence[SortedFile | None]  # The index is the partition; None if the file is not here.
     here: PartitionSet  # The partitions that are here.
     building: PartitionSet  # The partitions that are being built.
     passed: bool  # Clients may get the version, also by its name; peers may get any local file.

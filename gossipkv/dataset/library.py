@@ -54,7 +54,7 @@ FIRST_SCAN_S = 30.0
 # Each database costs tasks and attention to gossip, and a gossiping node can name any number.
 MOST_HEARD = 2_000
 
-# For a node alone, which probes nobody.
+# A node alone uses these; it probes no other node.
 PROBE_INTERVAL_MS = 1000
 REASSIGN_AFTER_MS = 60_000
 

@@ -65,10 +65,10 @@ class SharedResources:
     build: Build
     threads: Threads
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that were served from the version.
-    may_write: Callable[[], bool]  # If false, nothing is built, switched to or removed.
+    may_write: Callable[[], bool]  # While it returns False, nothing is built, switched to or removed.
     is_table: Callable[[str], bool]  # True if a table has the name.
     on_change: Callable[[], None]
-    note_ring: Callable[[], None]  # Write down the ids of which the ring consists.
+    note_ring: Callable[[], None]  # The callback writes down the ids of which the ring consists.
     cluster: Cluster
     builds: BuildCounts
     log: Log

@@ -31,7 +31,7 @@ from gossipkv.log import Log
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-BACKLOG: Final = 4096  # New connections of one burst; the kernel caps it at net.core.somaxconn.
+BACKLOG: Final = 4096  # A burst may bring this many connections; the kernel caps it at net.core.somaxconn.
 
 
 @final

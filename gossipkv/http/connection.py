@@ -37,7 +37,7 @@ SMALL_BYTES: Final = 32 << 10  # Smaller amounts held by a connection are not wo
 # A refused client may still be sending: a reset by the kernel would discard the answer.
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 1 << 20
-LAST_WORD_S: Final = 1.0  # For the answer to a request that came too slowly.
+LAST_WORD_S: Final = 1.0  # The answer to a request that came too slowly may take this long.
 
 
 class State(enum.Enum):
@@ -98,7 +98,7 @@ class Connection:
         self._surroundings = surroundings
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._received_bytes = 0  # Bytes of an incomplete request.
+        self._received_bytes = 0  # The bytes of an incomplete request.
         self._is_late = False
         self._now = trio.lowlevel.current_clock().current_time
         self._scope = trio.CancelScope()

@@ -8,7 +8,7 @@ h11 judges each request with a fresh machine, which takes a third less time than
 Headers that h11 has accepted behind a plain request line are not judged again.  Refused before h11: heads over
 `max_head` or `max_fields`, bare CR or LF, folded headers, two lengths, and no HTTP at all.  Chunk sizes are read here,
 as h11 reports none before a chunk is complete.  A body of a method without one stays unread, and its request is the
-last. Requests may be taken ahead; their answers follow in order.  The caller receives only on NEED_DATA, to bound
+last.  Requests may be taken ahead; their answers follow in order.  The caller receives only on NEED_DATA, to bound
 memory.
 """
 
@@ -63,7 +63,7 @@ _MOST_KNOWN_BYTES: Final = 2048  # The most bytes of headers that a connection r
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 _FIRST_SHOWN: Final = 0x21
-_LAST_SHOWN: Final = 0x7E  # Printable ASCII; a method consists of nothing else.
+_LAST_SHOWN: Final = 0x7E  # A method consists of printable ASCII.
 _TLS_HANDSHAKE: Final = 0x16
 _MESSAGEPACK_ARRAYS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _HERE: Final = "this port speaks HTTP/1.1 without TLS"
@@ -113,7 +113,7 @@ class _Owed(NamedTuple):
     """The properties of a request that its answer depends on."""
 
     request: Request | None
-    is_old: bool  # HTTP/1.0, which knows no chunks.
+    is_old: bool  # HTTP/1.0 knows no chunks.
     is_last: bool
 
 

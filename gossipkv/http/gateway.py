@@ -40,7 +40,7 @@ LOOKS_A_TIMEOUT: Final = 4  # The least number of checks in the shortest time li
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 ACCEPT_PAUSE_S: Final = 0.1
 
-REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each kind of trouble.
+REPORT_PERIOD_S: Final = 60.0  # The log gets at most one line in this time for each kind of trouble.
 
 
 def times_of(limits: Limits) -> Times:

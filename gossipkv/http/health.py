@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 # Kubernetes' probes wait 1 s by default, and a probe must report its reason before that.
 PROBE_TIMEOUT_MS: Final = 900
-VERDICT_TIMEOUT_MS: Final = 5000  # For people: the first verdict asks all members.
+VERDICT_TIMEOUT_MS: Final = 5000  # People wait longer: the first verdict asks all members.
 
 ACTIVE: Final = "ACTIVE"
 
-# Flags of `info` under `ready`: the required value, and the texts for success and failure.
+# The flags of `info` under `ready`: the required value, and the texts for success and failure.
 READY: Final = (
     ("joined", True, "has joined its cluster", "has not joined its cluster yet"),
     ("opened", True, "has opened what it holds", "has not opened yet all that it holds"),

@@ -37,8 +37,8 @@ class Limits:
 
     max_connections: int = 4096
     held_bytes: int = 256 << 20  # Requests and answers of all connections; above, the largest holder is closed.
-    request_timeout_ms: int = 10_000  # For a request to arrive completely.
-    output_timeout_ms: int = 10_000  # For a client to take a piece of its answer.
+    request_timeout_ms: int = 10_000  # A request must arrive completely in this time.
+    output_timeout_ms: int = 10_000  # A client must take a piece of its answer in this time.
     idle_timeout_ms: int = 3_600_000
 
 
@@ -87,7 +87,7 @@ class Peer(NamedTuple):
     """The client of a connection; it is sent as a line before the bytes already read."""
 
     address: str
-    user: str  # By its certificate; or `anonymous`.
+    user: str  # The certificate names the user; without one it is `anonymous`.
 
     def before(self, begun: bytes) -> bytes:
         """Encode the peer and the bytes already read."""

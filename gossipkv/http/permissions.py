@@ -33,7 +33,7 @@ COOKIE: Final = "gossipkv-token"
 KEPT_S: Final = 1.0
 MOST_KEPT: Final = 1024
 MAX_FORM_BYTES: Final = 4096  # A token has 43 characters; anybody may send a form.
-TIMEOUT_MS: Final = 5000  # For the node's statement, which is delayed for a wrong token.
+TIMEOUT_MS: Final = 5000  # The node delays its statement about a wrong token.
 
 _BEARER: Final = b"bearer "
 _FORM: Final = b"""<!doctype html>
@@ -61,7 +61,7 @@ class Permissions:
         self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.http")
         self._is_secured = is_secured
-        self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # By token, or by name.
+        self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # The key is a token, or a name.
 
     async def check(self, request: Request, *needed: tuple[Right, str | None]) -> None:
         """Check that the request may proceed: for each pair, one of the rights on that database.

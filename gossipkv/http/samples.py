@@ -42,7 +42,8 @@ class _Node:
     metric: Metric | None = None
     labels: Labels = ()
     exact: dict[str, _Node] = field(default_factory=dict)
-    starred: list[tuple[str, _Node]] = field(default_factory=list)  # By the text before the star, the longest first.
+    # The key is the text before the star; the longest is first.
+    starred: list[tuple[str, _Node]] = field(default_factory=list)
 
     def child(self, name: str) -> _Node:
         """Return the node for a key of a place, made if necessary."""

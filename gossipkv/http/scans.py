@@ -46,7 +46,7 @@ _IN_HEADERS: Final = {
 class _Page(NamedTuple):
     records: list[tuple[bytes, bytes]]
     cursor: bytes | None
-    origin: str | bytes  # Its version, or a table's token.
+    origin: str | bytes  # The version of a dataset, or a table's token.
 
 
 async def scan(context: ReadContext, request: Request, target: Target) -> Answer:

@@ -5,8 +5,8 @@ For each measure both runs have one value per round.  If every round of one is a
 no real difference, a rounds of one and b of the other separate in 2 of (a + b)! / (a! b!) cases: in 10 % with 3 rounds
 each, in 3 % with 4, in 0.8 % with 5.  Above 5 % the result is *cannot tell*, whatever the numbers.
 
-Only ranks count, so no distribution is assumed, and one disturbed round widens a range without making a difference. The
-rule cannot see a machine's state shared by the rounds of a run, and among many measures a few differ by chance.
+Only ranks count, so no distribution is assumed, and one disturbed round widens a range without making a difference.
+The rule cannot see a machine's state shared by the rounds of a run, and among many measures a few differ by chance.
 Rejected: a bound in percent, and a t-test (tails are not normal).  Percentiles are those of single rounds.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CHANCE: Final = 0.05  # The highest rate of differences reported where there is none.
 MISSING: Final = "(not said)"
-PASSING: Final = {"load_average"}  # Facts about a machine that change from moment to moment.
+PASSING: Final = {"load_average"}  # These facts about a machine change from moment to moment.
 
 RULE: Final = (
     "The runs differ where every round of one is above every round of the other, and that happens by chance in less "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gossipkv.loadtest.result import Json
 
-SHOWN: Final = 40  # Characters of a value in a message.
+SHOWN: Final = 40  # A message shows this many characters of a value.
 SCALARS: Final = (str, int, bool)
 NAMES: Final[dict[object, str]] = {
     str: "text",

@@ -16,18 +16,18 @@ from gossipkv.loadtest.plot import LEAST, Linear, Logarithmic, Tick, highest, pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-FORMS: Final = {"wide": 920, "narrow": 360}  # Name in the style sheet, and width.
-LEFT_PX: Final = 62  # Enough for "1.23 ms" and a gap.
+FORMS: Final = {"wide": 920, "narrow": 360}  # The keys are names in the style sheet, the values are widths.
+LEFT_PX: Final = 62  # This has room for "1.23 ms" and a gap.
 RIGHT_PX: Final = 16
-TOP_PX: Final = 22  # For the flags of marks.
-BOTTOM_PX: Final = 24  # For one row of labels.
+TOP_PX: Final = 22  # The flags of marks stand here.
+BOTTOM_PX: Final = 24  # One row of labels stands here.
 LABEL_PX: Final = {"wide": 74, "narrow": 62}  # The least distance between two labels below an axis.
 POINT_PX: Final = 2  # Narrower steps of a line are invisible.
 HINT_PX: Final = 6  # The least width that a pointer can hit.
 FLAG_PX: Final = 18
 RARITY_PX: Final = 74  # One and a half labels: "99.99 %" at the edge stands to the left of its place.
 SHORTEST_US: Final = 1.0  # Shorter values, as of lateness, get no decade of their own.
-ROWS: Final = 4  # Named values beside a linear axis, except 0.
+ROWS: Final = 4  # A linear axis names this many values, except 0.
 
 
 @final
@@ -37,7 +37,7 @@ class Curve:
 
     name: str
     style: str
-    points: tuple[tuple[float, float], ...]  # (1 of how many took longer, us), both growing.
+    points: tuple[tuple[float, float], ...]  # The points are (1 of how many took longer, us), both growing.
 
 
 @final

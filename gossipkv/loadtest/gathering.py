@@ -152,13 +152,13 @@ class Gathering:
     def __init__(self, plan: Plan, begun_ns: int) -> None:
         self._plan = plan
         self._begun_ns = begun_ns
-        self._latency: dict[tuple[int, int, int], Counts] = defaultdict(Counts)  # By stage, target, kind.
-        self._late: dict[int, Counts] = defaultdict(Counts)  # By stage.
+        self._latency: dict[tuple[int, int, int], Counts] = defaultdict(Counts)  # The key is stage, target and kind.
+        self._late: dict[int, Counts] = defaultdict(Counts)  # The key is the stage.
         self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # The latest counters, by process, stage, target.
-        self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # By process and target.
+        self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # The key is process and target.
         self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
-        self._ended: dict[int, float] = {}  # By run: seconds to its last answer.
-        self._heard_ns: dict[int, int] = {}  # By process: the time that its last news covered.
+        self._ended: dict[int, float] = {}  # Seconds to the last answer of each run.
+        self._heard_ns: dict[int, int] = {}  # The time that the last news of each process covered.
         self._answered_ns = begun_ns  # The latest time of an answer.
         slowest = min((step.rate or LEAST_DUE * SECOND_NS for step in plan.steps), default=0.0)
         self._frozen_ns = max(FROZEN_NS, round(LEAST_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS

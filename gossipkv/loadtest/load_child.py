@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.truth import Truth
     from gossipkv.serving.loop import TlsClient
 
-Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and their start.
+Order: TypeAlias = tuple[list[tuple[float, int]], int]  # An order has stages, and their start.
 Wrong: TypeAlias = "tuple[bytes | None, bytes | EllipsisType | None, bytes | None, int]"
 
 NEWS_NS: Final = 250_000_000
@@ -49,7 +49,7 @@ SLICE_NS: Final = 50_000_000  # Time without the GIL; a signal waits this long.
 AWAIT_NS: Final = 2_000_000_000  # After Ctrl-C, requests in flight may still be answered while the user waits.
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
-SHOWN_BYTES: Final = 64  # Bytes shown of an expected value.
+SHOWN_BYTES: Final = 64  # A message shows this many bytes of an expected value.
 
 
 def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> Dialect:

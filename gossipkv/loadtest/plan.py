@@ -1,7 +1,7 @@
 """The plan of a load test, checked before anything is sent.  Two runs of one plan ask for the same keys.
 
 A rate is a list of consecutive steps.  A step without a rate is a closed loop: the next request is sent after an
-answer. A ramp consists of steps of a second.  Each target has its own `connections`; all share the rate.
+answer.  A ramp consists of steps of a second.  Each target has its own `connections`; all share the rate.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.limits import Verdict
     from gossipkv.loadtest.result import Event, Json, Latency, OfStep, Result, Totals
 
-Cell: TypeAlias = tuple[str, str]  # Text, and its class in the style sheet.
+Cell: TypeAlias = tuple[str, str]  # A cell has a text, and its class in the style sheet.
 Row: TypeAlias = tuple[str, list[Cell]]
 
 PAGE: Final = "report.html"
 SHOWN: Final = ("p50", "p99", "p99.9", "max")
-ANECDOTE: Final = " *"  # Follows a percentile of too few requests.
+ANECDOTE: Final = " *"  # The mark follows a percentile of too few requests.
 FOLDED: Final = 12  # Longer tables and lists are folded away.
 EVENTS: Final = {
     "member": "Member {who}: {detail}",

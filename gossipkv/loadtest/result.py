@@ -106,7 +106,7 @@ class Second:
 
     t: int
     requests: int = 0
-    errors: int = 0  # Refused and lost requests.
+    errors: int = 0  # Both refused and lost requests count.
     wrong: int = 0
     p50_us: float = 0.0
     p99_us: float = 0.0
@@ -156,7 +156,7 @@ class Result:
     is the processor time of our own processes.  `ended` is "done", "interrupted", or a sentence about the early end.
     """
 
-    began: str  # ISO 8601, UTC.
+    began: str  # The time is ISO 8601, in UTC.
     command: list[str]
     plan: dict[str, Json]
     machine: dict[str, Json]
@@ -197,9 +197,9 @@ class Progress:
     """
 
     phase: str
-    round: int  # Counted from 1.
+    round: int  # Rounds count from 1.
     rounds: int
-    elapsed_s: float  # Elapsed in this phase.
+    elapsed_s: float  # The time elapsed in this phase.
     planned_s: float
     rate_asked: float | None
     second: Second | None

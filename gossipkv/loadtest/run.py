@@ -119,7 +119,7 @@ class Conductor:
         self._fleet = fleet
         self._on_progress = on_progress
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
-        self._zero_ns = monotonic_ns()  # Time 0 of the seconds and events of the result.
+        self._zero_ns = monotonic_ns()  # The seconds and events of the result count from this time.
         self._events: list[tuple[int, str, str, str]] = []
         self._told_events = 0
         self._told_s = 0  # Seconds of this run that were reported.

@@ -40,8 +40,8 @@ Expected: TypeAlias = "bytes | EllipsisType | None"
 
 MOST_VERSIONS: Final = 64  # The extension holds values of this many versions.
 NEWEST_VERSIONS: Final = 60  # Versions read from a source: some more may come during the load.
-KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # One key a line.
-ABSENT_KEYS: Final = 65_536  # Enough that a cache of pages does not hold all of them for long.
+KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # The file has one key a line.
+ABSENT_KEYS: Final = 65_536  # A cache of pages does not hold this many for long.
 ABSENT_MARK: Final = b"~absent~"
 
 

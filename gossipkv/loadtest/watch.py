@@ -37,11 +37,11 @@ class View:
         self._database = database
         self._tell = tell
         self._targets = len(targets)
-        self._watched = [*map(str, targets)]  # Addresses by number.
+        self._watched = [*map(str, targets)]  # The index is the number of the node.
         self._members: dict[str, str] = {}
         self._versions: dict[int, str | None] = {}
         self._names: dict[int, str] = {}
-        self._addresses: dict[str, str] = {}  # Addresses of the live members.
+        self._addresses: dict[str, str] = {}  # The addresses of live members only.
         self._answers: dict[int, bool] = {}
 
     def name(self, number: int, fallback: str) -> str:

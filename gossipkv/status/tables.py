@@ -25,7 +25,7 @@ class Holder(NamedTuple):
     partitions: int
     lag_records: int  # Records of the asked node that this one lacks.
     lag_s: float
-    coming: int = 0  # Partitions that move to this node.
+    coming: int = 0  # These partitions move to this node.
     leaving: int = 0  # Partitions whose copy here goes once other nodes have all of it.
 
     @property

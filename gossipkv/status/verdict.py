@@ -33,8 +33,8 @@ class Said(NamedTuple):
     """The members' reports, as one of them heard them."""
 
     node: str  # The node that asked the others, and was asked itself.
-    members: Mapping[str, str]  # By name, the state of each member that has not left, as known to that node.
-    reports: Mapping[str, Mapping[str, Value]]  # By name, each member's report about itself (`report` on the wire).
+    members: Mapping[str, str]  # The state of each member that has not left, as known to that node.
+    reports: Mapping[str, Mapping[str, Value]]  # Each member's report about itself (`report` on the wire).
     silent: Mapping[str, str]  # Asked members that did not answer, and the cause.
 
 
@@ -52,12 +52,12 @@ class Coming(NamedTuple):
     """A version that should serve and does not yet at every member."""
 
     version: str  # Empty: the version is not known yet.
-    state: str  # COMES or STUCK.
-    done: float | None = None  # Progress of the slowest builder.
+    state: str  # The state is COMES or STUCK.
+    done: float | None = None  # The progress of the slowest builder.
     remaining_s: float | None = None
     builders: int = 0
-    waits: tuple[str, ...] = ()  # Wait conditions, a sentence each.
-    is_first: bool = False  # Until then no data of the database can be read.
+    waits: tuple[str, ...] = ()  # Each wait condition is a sentence.
+    is_first: bool = False  # No data of the database can be read until then.
 
     @property
     def name(self) -> str:
@@ -81,12 +81,13 @@ class Verdict:
     level: str
     text: str  # One line that changes only with the facts, since it is read aloud.
     reasons: tuple[Reason, ...]  # The most urgent first.
-    coming: dict[str, Coming] = field(default_factory=dict)  # By database.
+    coming: dict[str, Coming] = field(default_factory=dict)  # The keys are databases.
     databases: int = 0  # The number of databases, including tables.
     silent: dict[str, str] = field(default_factory=dict)
     # The acceptors of the catalogue, with True for each that answers.
     acceptors: dict[str, bool] = field(default_factory=dict)
-    certificates: dict[str, int] = field(default_factory=dict)  # Expiry of nodes' certificates, in seconds since 1970.
+    # The expiry of nodes' certificates, in seconds since 1970.
+    certificates: dict[str, int] = field(default_factory=dict)
 
     @property
     def advice(self) -> list[str]:

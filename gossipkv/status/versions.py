@@ -36,7 +36,7 @@ class VersionStatus:
     functions: tuple[str, ...]  # The grouping function, and those that no key tells apart from it.
     duplicates: int | None
     scrub: str | None
-    kept_for: tuple[str, ...]  # For a retiring version, the nodes that may still need it.
+    kept_for: tuple[str, ...]  # The nodes that may still need a retiring version.
 
 
 def versions(told: Mapping[str, Value]) -> Iterator[VersionStatus]:

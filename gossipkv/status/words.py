@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-MOST_NAMED: Final = 8  # Nodes in a sentence for people.
+MOST_NAMED: Final = 8  # A sentence for people names this many nodes.
 FOUR_DIGITS: Final = 1000  # From this number on the next unit is easier to read.
 
 

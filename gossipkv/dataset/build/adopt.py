@@ -65,7 +65,7 @@ class Plan:
     """Files that fit together: `files[i]` holds partition i."""
 
     function: str
-    compression: str  # "mixed" if the files differ.
+    compression: str  # The value is "mixed" if the files differ.
     files: tuple[tuple[SourceFile, Label], ...]
 
     @property

@@ -36,7 +36,7 @@ class Shortage:
     """The disk space that a build needs and does not have."""
 
     needed_bytes: int
-    free_bytes: int  # Less the space that running builds will still take.
+    free_bytes: int  # The space that running builds will still take is subtracted.
     reason: str | None = None  # The system's error, if the disk filled up during the build.
 
     def __str__(self) -> str:

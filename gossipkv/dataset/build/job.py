@@ -45,13 +45,13 @@ class BuildJob:
     directory: str  # The directory exists and is empty.
     partitions: int
     function: str | None = None  # None: the function that made the files, if it can be recognised.
-    refuted: tuple[str, ...] = ()  # Functions refuted by a stray for this digest; the build relies on none of them.
+    refuted: tuple[str, ...] = ()  # A stray refuted these functions for this digest; the build relies on none of them.
     follow: Identity | None = None  # The identity that other nodes, or earlier builds here, gave these files.
     compression: str = DatasetSettings.compression
     format: str | None = None  # None: detect the format from the files.
     reading: Reading = field(default_factory=Reading)
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
-    # Rule for skipping a file of an unwanted partition: probe, declared, never.
+    # The rule for skipping a file of an unwanted partition is probe, declared or never.
     presharded: str = DatasetSettings.presharded
     declaration: SourceFile | None = None  # The file in which the source's job declares the partitions of each file.
     declared: Declared | None = None  # The content of the declaration, once read.
@@ -173,8 +173,8 @@ class Order:
     """The order that the node sends to its child."""
 
     job: BuildJob
-    memory_bytes: int  # For the whole process.
-    bytes_per_second: int  # 0: unlimited.
+    memory_bytes: int  # The limit covers the whole process.
+    bytes_per_second: int  # The value 0 means no limit.
     leash: int  # The program's descriptor of the leash.
     most_lanes: int = 1
 

@@ -47,10 +47,10 @@ class LaneTask:
     """The common task of all lanes of a build."""
 
     directory: str
-    names: Sequence[str]  # Names of the sorted files.
-    memory_bytes: int  # For all builders together.
+    names: Sequence[str]  # The sorted files get these names.
+    memory_bytes: int  # All builders share this.
     compression: str
-    metadata: Sequence[bytes]  # One entry for each sorted file.
+    metadata: Sequence[bytes]  # Each sorted file has an entry.
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 READER_BYTES = 4 << 20
 # pyarrow's allocator keeps this much beside pages; the package itself is loaded when memory is measured.
 PARQUET_BYTES = 51 << 20
-# For the allocator itself, and the manifest.
+# The allocator itself and the manifest need this much.
 SLACK_BYTES = 4 << 20
 # A block that claims to expand to more than a thousand times its file is refused.  The longest value may still be
 # uniform bytes that compress to some hundred bytes, so the limit is at least `LEAST_BLOCK_BYTES`.
@@ -33,7 +33,7 @@ class Share:
     """The memory that a number of lanes use."""
 
     lanes: int
-    builders_bytes: int  # For all lanes together.
+    builders_bytes: int  # All lanes share this.
     reading: Reading
 
 

@@ -60,9 +60,9 @@ class Rule:
 class ReadingResult:
     """The counts of a reading; the results of several lanes add up."""
 
-    records: int = 0  # Records kept.
+    records: int = 0  # Only kept records count.
     strays: tuple[int, ...] = ()  # One count for each claim of the rule.
-    first_stray: Stray | None = None  # From the first claim of a rule that does not rely on it.
+    first_stray: Stray | None = None  # The first stray from a claim that the rule does not rely on.
 
     def __add__(self, later: ReadingResult) -> ReadingResult:
         """Add `later`, the result for files after these."""

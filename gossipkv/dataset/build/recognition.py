@@ -4,7 +4,7 @@ A function fits if all keys of a file are in one partition, no two files share o
 partitions.  Every key read later is verified against each fitting function: `string` and `spark` differ in few keys.
 Functions are tried in the order of `FUNCTIONS` (seed 001; `docs/users/keyspace.md`), and the first that fits is taken.
 A later one is preferred if only it puts every file at the place of its partition, as Hadoop jobs do.  `cascading`
-(`sequins` moved on by 31) is never preferred for places, since Sequins reads such files by its own function. A stray
+(`sequins` moved on by 31) is never preferred for places, since Sequins reads such files by its own function.  A stray
 refutes a function, and the choice ignores refuted functions.  The node that found the stray and the nodes that were
 told of it therefore choose alike.  A node whose source declares less follows an identity published by others.
 """

@@ -52,7 +52,7 @@ class Lanes:
     """The threads that share a build, and their memory."""
 
     count: int
-    memory_bytes: int  # For all their builders together.
+    memory_bytes: int  # All their builders share this.
     reading: Reading  # The limits of a lane may be below those of a build in one lane.
 
 
@@ -60,7 +60,7 @@ class Lanes:
 class BuildResources:
     """The memory, threads, pace and progress callback of a build."""
 
-    memory_bytes: int  # For the builder of one lane alone.
+    memory_bytes: int  # The builder of a single lane gets this.
     lanes: Lanes | None = None
     on_progress: Callable[[Progress], None] = lambda _: None
     pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before its use, and may sleep.

@@ -20,7 +20,8 @@ class Trouble:
     """The reason why a copy is in ERROR."""
 
     message: str
-    details: dict[str, str | int] = field(default_factory=dict)  # `file`, `line`, `offset`, where known.
+    # The details are `file`, `line` and `offset`, where known.
+    details: dict[str, str | int] = field(default_factory=dict)
     lasting: bool = True  # Only another source can help; otherwise the build is retried after a pause.
 
     def told(self, *, to_readers: bool) -> dict[str, Detail]:

@@ -25,7 +25,7 @@ class Known(NamedTuple):
     identity: Identity
     is_covered: bool = False  # Each partition has enough live owners, by their statements.
     is_here: bool = False
-    is_active: bool = False  # Active at a member.
+    is_active: bool = False  # A member has it active.
 
 
 def choose(known: Collection[Known]) -> Identity | None:

@@ -7,7 +7,7 @@ claims are kept on disk for the next start.  Later an id enters the ring after i
 leaves it after the same absence.  (Seed 001 waits for a stable list each time.)
 
 A shorter absence is none.  An isolated node makes no list until it was alone for `retire_max`.  A node that knows no
-other waits for none.  A member without an id delays the list like any change; this node waits for its own id. A
+other waits for none.  A member without an id delays the list like any change; this node waits for its own id.  A
 version's share is computed from the ring once, and kept.
 """
 
@@ -53,13 +53,13 @@ class Convergence:
         self._claims = dict(kept or {})
         self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None
         self._listed = Listed(frozenset(), frozenset())
-        self._since_ms = now_ms  # Since when the list is unchanged.
+        self._since_ms = now_ms  # The list is unchanged since then.
         self._lived_ms: dict[str, int] = {}  # When a member was last seen alive, by name.
-        self._differs_ms: dict[str, int] = {}  # By id, since when it should enter or leave the ring.
+        self._differs_ms: dict[str, int] = {}  # The time since when each id should enter or leave the ring.
         self._due_ms: list[int] = []  # The times of those ids in `_differs_ms` that need only time.
         self._is_firm = False
         self._waits = True
-        self.waits_since_ms = now_ms  # Since when there has been no ring.
+        self.waits_since_ms = now_ms  # There has been no ring since then.
         self._kept = self.claims
         self.has_settled = False  # True once the members are known since this node started.
 

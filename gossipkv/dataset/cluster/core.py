@@ -2,7 +2,7 @@
 
     tell_member, isolate        go to the `Membership` that all databases share, followed by `step` of each
     hear                        a member's statements about this database, after each change in the tree
-    tell_copy, drop_copy        the local copy of a version; `opened` when all copies on the disk were told
+    tell_copy, drop_copy        the local copy of a version; `opened` when all copies on the disk were reported
     activate, hold, remember    the active version (synced), the held version, the owners of the last run
     answered, lost, look_again  the result of an `Ask`; a lost connection; an owner that has switched
     answer                      the reply to another member's direct question
@@ -59,7 +59,8 @@ class Cluster(NamedTuple):
     membership: Membership
     convergence: Convergence
     terms: Terms
-    perform: Callable[[DatabaseCore, Sequence[Outward]], None]  # Carries out a database's requests to other nodes.
+    # The callback carries out a database's requests to other nodes.
+    perform: Callable[[DatabaseCore, Sequence[Outward]], None]
 
 
 class DatabaseCore(DatabaseView):
@@ -72,7 +73,7 @@ class DatabaseCore(DatabaseView):
         self._looked = ""  # The newest version for which a look was requested.
         self._kept: KeepActive | None = None
         self._kept_ms = 0
-        self._withdrawn_ms: dict[str, int] = {}  # By version, when the partitions to build anew were withdrawn.
+        self._withdrawn_ms: dict[str, int] = {}  # When each version's partitions to build anew were withdrawn.
         self._verdicts: object = None  # The verdicts at the last `Decide`.
         self._effects: list[Effect] = []
         self._times: list[int | None] = []
@@ -96,7 +97,7 @@ class DatabaseCore(DatabaseView):
             self._refutations.learn(digest, functions, ())
 
     def opened(self) -> None:
-        """Note that all copies on the disk at the start were told."""
+        """Note that all copies on the disk at the start were reported."""
         self._opened = True
 
     def tell_copy(self, copy: OwnCopy) -> None:

@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
     identity: Identity
     owner: Owner
-    partitions: PartitionSet  # Empty: no partition.
+    partitions: PartitionSet  # An empty set removes the route.
 
 
 class KeepActive(NamedTuple):

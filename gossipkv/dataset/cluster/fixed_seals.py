@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class _Judged(NamedTuple):
     uuid: bytes
-    epoch: int  # Epoch of the answer; 0: no answer since this node started.
+    epoch: int  # The epoch of the answer; 0 if there was no answer since this node started.
     right: PartitionSet
     wrong: PartitionSet
 

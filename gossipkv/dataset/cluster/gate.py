@@ -7,8 +7,8 @@ An owner counts for a partition if all of these are true:
 * Its file has the required checksum, or if none is required, no other owner's file of its kind has a different one.
 
 Checksums are required once fixed (`fixed_seals.py`), by this node or by a member whose clients have the identity.
-Suspects, restarted owners and owners about to drop their copy do not count; own partitions count without a question. If
-nothing is required, two owners with different files do not count for the partition, as either may be wrong.  The one
+Suspects, restarted owners and owners about to drop their copy do not count; own partitions count without a question.
+If nothing is required, two owners with different files do not count for the partition, as either may be wrong.  The one
 with the greater uuid rebuilds it once; with a requirement, the differing owner does.  Later differences need a human.
 """
 
@@ -46,7 +46,7 @@ class Dispute(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    epoch: int  # Epoch of the member in gossip.
+    epoch: int  # The member had this epoch in gossip.
     at_ms: int
 
 
@@ -69,12 +69,13 @@ class Gate:
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}
         self._asked: dict[str, _Asked] = {}  # The last question to each member.
-        self._pending: set[str] = set()  # Members with an unanswered question.
+        self._pending: set[str] = set()  # Members with an unanswered question are in this set.
         self._hurried: set[str] = set()  # Members to ask again, however fresh their answers are.
         self._disputes: dict[tuple[str, str], Dispute] = {}
         self._first_asked_ms: dict[str, int] = {}
         self._required: Seals = {}
-        self._wrong: dict[str, PartitionSet] = {}  # By owner, the partitions whose files lack the required checksum.
+        # The partitions for which each owner's files lack the required checksum.
+        self._wrong: dict[str, PartitionSet] = {}
         self.nothing = PartitionSet.empty(identity.partitions)
         self._anew = self._told = self.nothing
 

@@ -53,7 +53,7 @@ class Gates:
         self.active: Named | None = None  # The version that is active here.
         self.hold: str | None = None  # The version that is held here.
         self.passed: dict[str, Identity] = {}  # Versions that clients may have; an entry stays unless it is refuted.
-        # By version, the owners of the identity that clients get, or will get.
+        # The owners of the identity that clients get, or will get, of each version.
         self.available: dict[str, Availability] = {}
         self._membership = membership
         self._terms = terms
@@ -64,10 +64,10 @@ class Gates:
         self.counted: dict[Identity, int] = {}  # Number of records of identities for which all owners have reported.
         # Versions active at ALIVE members; True if each of them is only held there.
         self._elsewhere: dict[str, bool] = {}
-        self._fixed: dict[str, FixedSeals] = {}  # By version that clients may have.
-        self.anew: dict[str, PartitionSet] = {}  # By version, the partitions to rebuild here.
+        self._fixed: dict[str, FixedSeals] = {}  # The fixed checksums of each version that clients may have.
+        self.anew: dict[str, PartitionSet] = {}  # The partitions of each version to rebuild here.
         self._rerouted: set[str] = set()
-        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # Reported by members about their own files.
+        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # Members report this about their own files.
         # Members that have the identity active while nothing of it is fixed here.
         self._active_at: dict[Identity, frozenset[str]] = {}
 

@@ -1,6 +1,6 @@
-"""The members of the cluster as told to this node: their states, their ids in the ring, and their silences.
+"""The members of the cluster as reported to this node: their states, their ids in the ring, and their silences.
 
-One table serves all databases of a node: a member's change is told once, and costs the same whatever the member holds.
+One table serves all databases of a node: a member's change is reported once, and costs the same whatever it holds.
 The terms are our own, independent of gossip: the caller that binds a node to its cluster translates.
 """
 
@@ -38,7 +38,7 @@ class Member(NamedTuple):
     epoch: int
     address: Address
     state: State = State.ALIVE
-    shard_id: str | None = None  # Its id in the ring; None: unknown, or not claimed yet.
+    shard_id: str | None = None  # Its id in the ring is None if unknown, or not claimed yet.
     is_firm: bool = False  # Its claim is configured or confirmed.
     is_leaving: bool = False  # It is about to leave, and answers until then.
 
@@ -74,10 +74,10 @@ class Membership:
         self._lives_since_ms: dict[str, int] = {}
         self._alone_since_ms: int | None = now_ms if expects_others else None
         self._has_heard = False
-        self.met_since_ms: int | None = None  # Since when this node knows another member that lives, or once did.
+        self.met_since_ms: int | None = None  # This node knows another member that lives, or once did, since then.
         self._isolated = False
         self.leaving_since_ms: int | None = None  # When this node began to leave.
-        self.revision = 0  # Grows with every change of a member.
+        self.revision = 0  # The number grows with every change of a member.
 
     # Inputs
 

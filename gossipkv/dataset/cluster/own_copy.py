@@ -20,7 +20,7 @@ class OwnCopy:
     """A version that is here, is being built, or is seen at the source."""
 
     version: str
-    digest: str | None = None  # Digest of the files at the source; None: the source shows none.
+    digest: str | None = None  # The digest of the files at the source is None if the source shows none.
     partitions: int | None = None  # The number of partitions, by the source or the manifest.
     identity: Identity | None = None  # Identity of the copy or of its build; None until the function is recognised.
     source_ms: int = 0
@@ -28,10 +28,10 @@ class OwnCopy:
     share: PartitionSet | None = None  # The wanted partitions, by the manifest; None: not computed yet.
     # Partitions that are open, and whose build read every file it relied on to the end: only these may be published.
     ready: PartitionSet | None = None
-    building: PartitionSet | None = None  # Partitions being built, or waiting only for their turn.
+    building: PartitionSet | None = None  # These partitions are being built, or wait only for their turn.
     going: PartitionSet | None = None  # The part of `ready` that will be dropped or rebuilt.
     seals: Seals = field(default_factory=dict)
-    records: Mapping[int, int] = field(default_factory=dict)  # By partition, of the open files.
+    records: Mapping[int, int] = field(default_factory=dict)  # The number of records of each open partition.
     # Local partitions whose files differ from those that clients have; None: none.
     differing: PartitionSet | None = None
     asked_ms: int | None = None  # When an old version was last requested, in any way; None: the version is not old.

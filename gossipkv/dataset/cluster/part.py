@@ -38,18 +38,18 @@ class PartInCluster:
     def __init__(self, database: str, lives: dict[str, Life], copies: Copies, shared: SharedResources) -> None:
         cluster = shared.cluster
         self.core = DatabaseCore(database, cluster.membership, cluster.convergence, cluster.terms)
-        self._now_ms = 0  # Time of the last step.
+        self._now_ms = 0  # The time of the last step.
         self._newer: str | None = None  # A version that was heard of, to be looked for at the source.
         self._lives = lives
         self._copies = copies
         self._shared = shared
         self._log = shared.log.bind(database=database)
-        # By version: the listing, its digest, and its newest time.
+        # The listing of each version, its digest, and its newest time.
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}
-        # By version: the open files, their checksums, and the records of each partition.
+        # The open files of each version, their checksums, and the records of each partition.
         self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}
         self._offered: dict[str, Identity] = {}  # The offered identities at the last step.
-        self._wrong: dict[str, PartitionSet] = {}  # At the last step, the local partitions that are not answered from.
+        self._wrong: dict[str, PartitionSet] = {}  # The local partitions that answered no read at the last step.
         self._disputes: set[tuple[str, Dispute]] = set()  # The disputes at the last step.
         self._activated: Identity | None = None
         self._switching: Switching | None = None

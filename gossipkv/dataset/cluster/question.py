@@ -41,7 +41,8 @@ class Answer(NamedTuple):
     seals: Seals
     dropping: bool = False
     fixed: Seals | None = None  # Checksums on which its clients have the identity; None: they do not.
-    records: Mapping[int, int] = MappingProxyType({})  # By partition; empty: not reported.
+    # The number of records of each partition; it is empty if not reported.
+    records: Mapping[int, int] = MappingProxyType({})
 
 
 def encode(answer: Answer) -> dict[str, Packed]:

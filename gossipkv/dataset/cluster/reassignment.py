@@ -28,9 +28,9 @@ class Ring(NamedTuple):
 
     own_id: str
     ids: Sequence[str]  # The ids of the present ring.
-    ready: Mapping[str, PartitionSet]  # By id, the partitions that its live members have ready.
+    ready: Mapping[str, PartitionSet]  # The partitions that the live members of each id have ready.
     replication: int
-    least: int  # `min_replication`
+    least: int  # The setting `min_replication`.
 
 
 class _Generation(NamedTuple):

@@ -50,7 +50,7 @@ class Retiring:
         """Create it; within `grace_ms` all nodes hear of a withdrawal, and earlier requests are answered."""
         self.retire_after_ms = retire_after_ms
         self._grace_ms = grace_ms
-        self._leaving: dict[str, int] = {}  # Since when each version is LEAVING.
+        self._leaving: dict[str, int] = {}  # When each version became LEAVING.
         self._noted_ms: dict[str, int] = {}  # When a member last asked about a version.
 
     def note(self, version: str, *, now_ms: int) -> None:

@@ -33,7 +33,7 @@ class Shares:
         self._membership = membership
         self._convergence = convergence
         self._terms = terms
-        self._computed: dict[tuple[str, int], PartitionSet] = {}  # By version and number of partitions.
+        self._computed: dict[tuple[str, int], PartitionSet] = {}  # The keys are a version and its number of partitions.
         self._reassigned: dict[str, PartitionSet] = {}  # Partitions that were reassigned to this node.
         self._reassignments: dict[Identity, Reassignment] = {}
 

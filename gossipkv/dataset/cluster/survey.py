@@ -54,7 +54,7 @@ class Survey:
         self._states = {
             member.name: member.standing for member in membership.others if member.state is not State.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # This holds also while the node leaves.
-        # By version, identity, and member.
+        # The keys are version, identity and member.
         self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
         said_of = {name: said.versions for name, said in others if self._is_present(name, said)}
         for name, versions in [*said_of.items(), (membership.own.name, own)]:
@@ -62,7 +62,7 @@ class Survey:
                 if said.identity.version == version and not refutations.refutes(said.identity):
                     self.published.setdefault(version, {}).setdefault(said.identity, {})[name] = said
         self._said: list[DatabaseStatement] = []
-        self._active_at: dict[Named, set[str]] = {}  # Other members.
+        self._active_at: dict[Named, set[str]] = {}  # The sets have other members only.
         for name, each in others:
             if each.database is not None and name in self._states:
                 self._said.append(each.database)

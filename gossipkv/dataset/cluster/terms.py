@@ -12,6 +12,6 @@ class Terms(NamedTuple):
     min_replication: int
     reassign_after_ms: int
     retire_after_ms: int
-    probe_interval_ms: int  # From the profile of gossip: older answers do not count in a gate.
+    probe_interval_ms: int  # The gossip profile sets this; older answers do not count in a gate.
     grace_ms: int  # Time for dissemination and a forwarded read: a withdrawn copy is still answered for this long.
     switch_patience_ms: int = 0  # The longest wait of a switch for `replication` copies.

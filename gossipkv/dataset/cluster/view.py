@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.seals import Sealed, Seals
     from gossipkv.placement.statement import Named
 
-# Time for other nodes to hear that this node leaves, and for this node to hear their reaction.
+# Other nodes hear in this time that this node leaves, and this node hears their reaction.
 PROBE_INTERVALS: Final = 2
 
 
@@ -49,7 +49,7 @@ class DatabaseView:
     def __init__(self, name: str, membership: Membership, convergence: Convergence, terms: Terms) -> None:
         self.name = name
         self.terms = terms
-        self.membership = membership  # Shared by all databases of this node.
+        self.membership = membership  # All databases of this node share it.
         self._convergence = convergence
         self._copies: dict[str, OwnCopy] = {}
         self._others = Others()
@@ -61,7 +61,7 @@ class DatabaseView:
         self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
         self.orders = Orders()  # Orders to hold a version.
-        self._now_ms = 0  # Time of the last step.
+        self._now_ms = 0  # The time of the last step.
 
     # Versions for clients
 
@@ -159,8 +159,8 @@ class DatabaseView:
         A leaving node announces its departure and goes on answering.  It counts in no gate, others ask it last, and
         staying nodes build its unique partitions at once (`shares`).  It goes when each active partition has an owner
         that stays, or when no staying node builds the missing ones after the time for hearing the news.  It goes at
-        once if no node stays. During that time, versions above the active one count too: a gate may have passed by this
-        node's answer, and the news of the switch may be on its way.
+        once if no node stays.  During that time, versions above the active one count too: a gate may have passed by
+        this node's answer, and the news of the switch may be on its way.
         """
         survey, membership = self._survey, self.membership
         own, staying, since_ms = membership.own.name, membership.staying, membership.leaving_since_ms

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.formats.reading import Readable, Reading
     from gossipkv.storage.batch import Batch
 
-# Enough of a file for a magic number, and for space before a line of JSON.
+# This suffices for a magic number, and for space before a line of JSON.
 HEAD_BYTES = 4096
 
 _MAGIC = (

@@ -39,13 +39,13 @@ MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 TAIL_BYTES = 8  # The size of the footer, and the magic.
 
-# Enough for a thousand row groups of a thousand columns; it becomes about ten times that in memory.
+# This suffices for a thousand row groups of a thousand columns; it becomes about ten times that in memory.
 MAX_FOOTER_BYTES = 16 << 20
 
 # Rows of one batch: enough that a call costs nothing, few enough to be in the cache when they are sorted.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
-SHOWN_COLUMNS = 12  # Columns of a schema named in a message.
+SHOWN_COLUMNS = 12  # A message names this many columns of a schema.
 
 BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
 WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.

@@ -79,8 +79,8 @@ class Cursor:
     def __init__(self, reader: Readable) -> None:
         self.reader = reader
         self.window = b""
-        self.start = 0  # Start of the window in the file.
-        self.at = 0  # Position in the window.
+        self.start = 0  # The start of the window in the file.
+        self.at = 0  # The position in the window.
 
     @property
     def offset(self) -> int:

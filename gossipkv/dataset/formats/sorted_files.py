@@ -108,7 +108,7 @@ def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
     """Walk units of compressed blocks; no record crosses the end of its unit."""
     batch = Batch()
     held, data = 0, b""  # A piece of the file, and its start.
-    unit_bytes = 0  # Size of the units to which the batch points.
+    unit_bytes = 0  # The size of the units to which the batch points.
     for start, end, blocks, as_it_is in _units(body, label):
         if not held <= start <= end <= held + len(data):
             held, stop = start, min(max(end, start + PIECE_BYTES), label.records_end)

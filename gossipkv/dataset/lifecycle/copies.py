@@ -55,7 +55,7 @@ class Copies:
         self.builder = VersionBuilder(database, shared, look_thread)
         # Versions that the system refused to open at the start, and that are still not open.
         self.unopened: set[str] = set()
-        self.poll_not_before_ms = 0  # Time of the next poll of the free space.
+        self.poll_not_before_ms = 0  # The time of the next poll of the free space.
         self._database = database
         self._lives = lives
         self._shared = shared
@@ -63,10 +63,10 @@ class Copies:
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
-        self._refused: set[str] = set()  # Versions in `unopened` for which `begin_work` starts a task.
+        self._refused: set[str] = set()  # `begin_work` starts a task for each of these versions of `unopened`.
         self._removals: dict[str, trio.Event] = {}  # Versions that are being closed and deleted.
         self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions to delete, of versions that stay.
-        # For each version, events that end drops; later builds of the version wait for them.
+        # Each version's events that end drops; later builds of the version wait for them.
         self._drops: dict[str, list[trio.Event]] = {}
 
     def check(self) -> None:

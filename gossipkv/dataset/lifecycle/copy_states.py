@@ -30,7 +30,7 @@ LAST_RETRY_MS = 60_000
 # The second build after damage waits `FIRST_RETRY_MS`, and later pauses double up to this.  A build is much work, and a
 # bad disk stays bad.
 LAST_DAMAGE_PAUSE_MS = 3_600_000
-# After being whole for this long, a copy's pauses start from the first again.
+# A copy that was whole for this long starts its pauses from the first again.
 DAMAGE_FORGOTTEN_MS = 4 * LAST_DAMAGE_PAUSE_MS
 # A refusal gives only a guess of the disk space that a build needs; the guess is used for this long.
 SHORTAGE_RETRY_MS = 600_000
@@ -90,10 +90,10 @@ class Copy:
     state: CopyState = CopyState.WANTED
     trouble: Trouble | None = None
     tried: str | None = None  # The fingerprint of the source at the start of the last build.
-    failures: int = 0  # Consecutive failures.
+    failures: int = 0  # Only consecutive failures count.
     not_before_ms: int = 0  # The end of the pause after a failure.
     shortage: Shortage | None = None  # The lack of disk space that the copy waits for.
-    shortage_until_ms: int = 0  # Until then a refusal's estimate counts; afterwards the build is retried.
+    shortage_until_ms: int = 0  # A refusal's estimate counts until then; afterwards the build is retried.
     needed_bytes: int = 0  # The disk space that earlier attempts showed to be necessary.
     share: PartitionSet | None = None  # The partitions that should be here; None: not known yet.
     # Identity of the open files, which are served in ERROR and during a rebuild as well.

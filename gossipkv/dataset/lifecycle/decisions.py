@@ -76,7 +76,7 @@ class Decision:
     """The next steps of a database; if all fields are empty, there are none."""
 
     want: tuple[tuple[str, PartitionSet], ...] = ()  # Shares that are newly known, or have grown.
-    refute: tuple[str, ...] = ()  # Copies grouped by a refuted function.
+    refute: tuple[str, ...] = ()  # A refuted function groups these copies.
     skip: tuple[str, ...] = ()
     supersede: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ class Reopening:
         self._wake = wake
         self._tell_whole = tell_whole
         self._log = shared.log.bind(database=database)
-        self._lost: dict[Version, dict[int, int]] = {}  # By version: the lost files still to reopen, as `Version.lost`.
+        self._lost: dict[Version, dict[int, int]] = {}  # Each version's lost files still to reopen, as `Version.lost`.
 
     def note(self, version: Version, error: Corrupt) -> None:
         """Note that a read met a lost map; many reads may meet it before the file is open again."""

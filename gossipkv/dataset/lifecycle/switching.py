@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.placement.ownership import Ownership
 
-# Between two attempts that the system refused to write down.
+# The pause between two attempts that the system refused to write down.
 RETRY_MS = 1_000
 
 
@@ -39,7 +39,7 @@ class Switching:
         self.active: str | None = None  # The version that was made active last, served or not.
         # The newest version that was ever active; newer than `active` only after a hold.
         self.newest: str | None = None
-        self.trouble: str | None = None  # Why the last switch could not be written down.
+        self.trouble: str | None = None  # The reason why the last switch could not be written down.
         self.not_before_ms = 0  # When the switch may be tried again.
         self.switched_ms: int | None = None  # When the last switch happened, since this node started.
         self._database = database

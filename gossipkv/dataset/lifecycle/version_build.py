@@ -53,7 +53,7 @@ class Wanted:
     refuted: tuple[str, ...]  # Functions that are not relied on.
     follow: Identity | None  # The identity to reach, if the files allow it.
     needed_bytes: int  # The least disk space required.
-    waits_since_s: float  # By Trio's clock.
+    waits_since_s: float  # A time of Trio's clock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class VersionBuilder:
     def __init__(self, database: str, shared: SharedResources, look_thread: trio.CapacityLimiter) -> None:
         self.progress: Progress | None = None
         self.began_ms = 0
-        self.changing = trio.Lock()  # Held while files enter or leave a version.
+        self.changing = trio.Lock()  # The lock is held while files enter or leave a version.
         self._database = database
         self._shared = shared
         self._look_thread = look_thread

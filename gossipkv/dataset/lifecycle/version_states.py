@@ -74,7 +74,7 @@ class Life:
     """The two states of one version: of its copy, and towards clients."""
 
     name: str
-    state: VersionState = VersionState.KNOWN  # Towards clients.
+    state: VersionState = VersionState.KNOWN  # The state towards clients.
     copy: Copy | None = None  # None: no partition is here, and none should be.
     source: SourceVersion | None = None  # The version at the source now; None: it is not there (any more).
     # The identity that other nodes have under this name; None: no node has it (any more).

@@ -37,7 +37,7 @@ class PartitionFile:
     records: int
     duplicates: int  # Records of the source whose key came again later; the later one is served.
     size_bytes: int
-    seal: int  # CRC-32 of the footer, see `storage.label.look_at_seal`.
+    seal: int  # The CRC-32 of the footer, see `storage.label.look_at_seal`.
 
     def check_size(self, path: str, size_bytes: int) -> None:
         """Raise Corrupt unless the file's size is the listed one."""
@@ -69,7 +69,7 @@ class Manifest:
     source_bytes: int
     compression: str
     files: tuple[PartitionFile | None, ...]
-    format: str = "tsv"  # Format of the source.
+    format: str = "tsv"  # The format of the source.
     # The functions that every key fits, the identity's first; a single one if it was told apart.
     alike: tuple[str, ...] = ()
     voided: str | None = None  # The function that seemed to have made the source, until keys strayed.

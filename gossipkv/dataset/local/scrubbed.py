@@ -30,7 +30,7 @@ class Scrubbed:
 
     at_ms: int  # Wall-clock time at the end.
     bypassed_cache: bool  # All bytes came from the disk itself.
-    damaged_files: int = 0  # Includes the manifest; only a result without damage is kept.
+    damaged_files: int = 0  # The manifest counts as well; only a result without damage is kept.
 
 
 def write_scrubbed(files: Files, directory: PurePath, scrubbed: Scrubbed) -> None:

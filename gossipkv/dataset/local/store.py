@@ -41,7 +41,7 @@ _REFUTED_KIND, _HELD_KIND, _RING_KIND = "REFUTED", "HELD", "RING"
 # All names that the store keeps in the data directory.
 NAMES = (_ACTIVE, _REFUTED, _HELD, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
 
-Refuted = dict[str, tuple[str, ...]]  # By digest, each sorted.
+Refuted = dict[str, tuple[str, ...]]  # The functions of each digest are sorted.
 
 
 @final

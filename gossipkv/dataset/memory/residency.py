@@ -37,8 +37,8 @@ class Level(IntEnum):
 class Mapped(NamedTuple):
     """The sizes of open files, in bytes."""
 
-    active: int  # Size of the active versions, without compressed files.
-    all: int  # Size of all versions, without compressed files.
+    active: int  # The size of the active versions, without compressed files.
+    all: int  # The size of all versions, without compressed files.
     compressed: int
 
     def of(self, level: Level) -> int:
@@ -56,7 +56,7 @@ class Residency:
         self._is_fixed = setting != "auto"
         self._chance = chance
         self._patience_ms = FIRST_PATIENCE_MS
-        self._wait_ms = 0  # Drawn from the patience at the last fall.
+        self._wait_ms = 0  # The wait is drawn from the patience at the last fall.
         # The highest level that was comfortable at every look since `_since_ms`.
         self._rising_to, self._since_ms = self.level, 0
 

@@ -45,7 +45,7 @@ class PartitionReport:
     partitions: int
     function: str
     records: int
-    duplicates: int  # Records that a later one with the same key replaced.
+    duplicates: int  # A later record with the same key replaced these records.
     size_bytes: int
 
 

@@ -39,7 +39,7 @@ class Declared:
 
     function: str
     partitions: int
-    files: Mapping[str, tuple[int, ...]]  # By the name of the file, without directories; ascending.
+    files: Mapping[str, tuple[int, ...]]  # The keys are names of files without directories; partitions ascend.
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, object]) -> Declared:

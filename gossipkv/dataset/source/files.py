@@ -34,11 +34,11 @@ class SourceFile:
     """A data file as it was listed."""
 
     name: str
-    path: str  # Without links; or a URL.
+    path: str  # A path has its links resolved; it may be a URL.
     size_bytes: int
     modified_ns: int
     tag: str = ""  # The store's own sign of the content, where there is one.
-    checksums: SourceFile | None = None  # Hadoop's checksum file beside it.
+    checksums: SourceFile | None = None  # Hadoop's checksum file stands beside it.
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> SourceFile:

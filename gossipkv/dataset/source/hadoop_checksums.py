@@ -29,7 +29,7 @@ CHECKSUM_BYTES: Final = 4
 # A piece is read whole, so this bounds memory; Hadoop's own is 512.
 MOST_BYTES_EACH: Final = 1 << 20
 
-# Number of checksums held at a time.
+# This many checksums are held at a time.
 WINDOW: Final = 16_384
 
 

@@ -39,7 +39,7 @@ class SourceReader:
     def __init__(self, files: SourceFiles, file: SourceFile, *, pace: Callable[[int], None] = lambda _: None) -> None:
         self.name = file.path
         self.size_bytes = file.size_bytes
-        self.read_bytes = 0  # Includes bytes that were read again.
+        self.read_bytes = 0  # Bytes that were read again count again.
         self._files = files
         self._file = file
         self._pace = pace

@@ -37,7 +37,7 @@ BLOCK_BYTES: Final = 4 << 20
 # The memory that remote reading takes in a build: the block, the previous one, and data still in the network.
 REMOTE_BYTES: Final = 4 * BLOCK_BYTES
 
-# Characters of a store's own words in a message.
+# A message shows this many characters of a store's own words.
 MOST_SAID: Final = 300
 
 # Fields in which stores report a sign of the content, and the time of the last change; the first one present counts.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gossipkv.http.page.history import Interval
 
-WIDTH: Final = KEPT - 1  # In units of one second; the present is on the right.
+WIDTH: Final = KEPT - 1  # A unit is one second; the present is on the right.
 HEIGHT: Final = 60
 MILLISECOND_US: Final = 1000
 SECOND_US: Final = 1_000_000

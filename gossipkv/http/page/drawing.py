@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEIGHT: Final = 8
 FEW_CELLS: Final = 64
-STEP: Final = 10  # Units from one cell to the next.
+STEP: Final = 10  # A cell begins this many units after the previous one.
 GAP: Final = 1
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-KEPT: Final = 301  # Samples: five minutes, one a second.
+KEPT: Final = 301  # The samples cover five minutes, one a second.
 LONGEST_S: Final = 5.0  # The longest interval that is shown; after longer ones no page was being viewed.
 READS: Final = ("gets", "get_manys", "scans")
 

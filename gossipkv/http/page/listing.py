@@ -34,7 +34,7 @@ class DrawnRow:
     name: str
     state: str
     shapes: tuple[Shape, ...]
-    counts: tuple[tuple[str, int], ...]  # Names of letters, and the number of their partitions.
+    counts: tuple[tuple[str, int], ...]  # The names of letters, and the number of their partitions.
     words: str
 
 
@@ -58,7 +58,7 @@ class DrawnMap:
     together: DrawnRow
     rows: tuple[DrawnRow, ...]
     rows_left_out: int
-    ticks: tuple[int, ...]  # Partition numbers shown below the map.
+    ticks: tuple[int, ...]  # These partition numbers are shown below the map.
     profiles: tuple[Profile, ...] = ()
 
 
@@ -72,7 +72,7 @@ class VersionRow:
     partitions: str  # The number of partitions, and of those with owners.
     records: str
     size: str
-    done: float | None  # Progress of the slowest builder.
+    done: float | None  # The progress of the slowest builder.
     progress: str
     remarks: str
     obstacles: tuple[str, ...]
@@ -87,7 +87,7 @@ class DatabaseRow:
     """One database."""
 
     name: str
-    level: str  # Its health: well, attention, trouble.
+    level: str  # Its health is well, attention or trouble.
     versions: tuple[VersionRow, ...]
     is_placed_elsewhere: bool  # Its map did not fit, and is on the database's own page.
 

@@ -78,7 +78,7 @@ class Pages:
         self._looked_s = 0.0
         self._looked = trio.Event()
         self._asking = trio.Lock()
-        self._surveys: dict[str | None, tuple[float, Survey]] = {}  # With the time of each survey.
+        self._surveys: dict[str | None, tuple[float, Survey]] = {}  # Each survey has the time when it was taken.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sample the node once a second while pages are viewed, until cancelled."""

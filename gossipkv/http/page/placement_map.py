@@ -25,7 +25,7 @@ FEW_RUNS: Final = 8  # The most runs of partitions in the words of a row.
 
 NOTHING: Final = "."
 READY: Final = "r"
-PART: Final = "p"  # In a band: some partitions are ready, the others are not here.
+PART: Final = "p"  # Some partitions of a band are ready, the others are not here.
 FEW: Final = "u"
 BUILDING: Final = "b"
 PROPOSED: Final = "w"
@@ -73,7 +73,7 @@ class Row:
     name: str
     state: str  # The member's state; empty in the row of all nodes.
     cells: str
-    counts: dict[str, int]  # Partitions by letter.
+    counts: dict[str, int]  # The number of partitions of each letter.
     words: str  # The content of the cells in words, for screen readers.
 
 

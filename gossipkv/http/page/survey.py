@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
-NODE_MS: Final = 3000  # Timeout of questions to the node.
-AT_ONCE: Final = 8  # Parallel questions to one node, which also serves others.
+NODE_MS: Final = 3000  # The node must answer a question in this time.
+AT_ONCE: Final = 8  # A node gets this many questions in parallel, as it also serves others.
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The reports of one moment."""
 
-    taken_s: float  # Seconds since 1970.
+    taken_s: float  # The time in seconds since 1970.
     info: dict[str, Value]
     members: list[dict[str, Value]]
-    status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
+    status: dict[str, Value]  # The keys are databases; sets of partitions are bitmaps.
     verdict: Verdict
-    assigned: list[list[Assigned]] = field(default_factory=list)  # By partition, if the survey is about one table.
+    # The hosts of each partition, if the survey is about one table.
+    assigned: list[list[Assigned]] = field(default_factory=list)
     # The entries of `partitions`, if the survey is about one range table.
     ranges: list[dict[str, Value]] = field(default_factory=list)
 

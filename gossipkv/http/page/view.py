@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.http.page.survey import Found, Survey
     from gossipkv.status.verdict import Verdict
 
-MOST_SHOWN: Final = 2048  # Bytes of a value.
+MOST_SHOWN: Final = 2048  # A page shows this many bytes of a value.
 MOST_DRAWN: Final = 128  # Rows of maps on the overview; further maps are on the databases' own pages.
 
 
@@ -61,7 +61,7 @@ class View:
     databases: tuple[DatabaseRow, ...]
     tables: tuple[TableStatus, ...]
     table_map: DrawnMap | None
-    ranges: tuple[tuple[str, ...], ...]  # One row for each of the first ranges.
+    ranges: tuple[tuple[str, ...], ...]  # Each of the first ranges has a row.
     members: tuple[MemberRow, ...]
     members_left_out: int
     charts: tuple[Chart, ...]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST_BUILDERS: Final = 8  # Builders named individually; the others are counted.
 CONTENTS: Final = frozenset(("conflicts", "disputes", "unpublished"))
-DIGEST_DIGITS: Final = 8  # Digits of a digest in a line: enough to tell two apart.
+DIGEST_DIGITS: Final = 8  # Enough digits of a digest to tell two apart.
 
 
 class Building(NamedTuple):
@@ -56,7 +56,7 @@ class Dataset:
         self._shared = shared
         self._able = able
         self._dead = dead
-        self._told: dict[str, dict[str, dict[str, Value]]] = {}  # Reports on versions: by version, then by member.
+        self._told: dict[str, dict[str, dict[str, Value]]] = {}  # The keys are a version, then a member.
         for node, entry in entries.items():
             for version, told in map_of(entry.get("versions")).items():
                 if isinstance(told, dict) and told:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FEW: Final = 2  # In a cluster of this size, a node that misses the other is not considered isolated.
 
-# Phrases about absent members, by their state.
+# Each state of absent members has a phrase.
 _AWAY: Final = {
     "dead": "dead",
     "left": "stopped, and to hold partitions of tables",

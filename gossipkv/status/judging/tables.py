@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gossipkv.status.judging.merging import Entry
     from gossipkv.wire.rpc import Value
 
-MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # States of moving copies, in their order.
+MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # A shorter lag is normal replication.
 LONG_S: Final = 60.0  # A node with a longer lag does not keep up.

@@ -46,7 +46,7 @@ cdef struct Slot:
 
 cdef struct Window:
     Slot* slots
-    uint32_t* keys  # `batch` numbers of records for each slot.
+    uint32_t* keys  # Each slot has `batch` numbers of records.
     uint32_t capacity
     uint32_t batch
     uint32_t in_flight
@@ -55,7 +55,7 @@ cdef struct Window:
     uint32_t newest
 
 cdef struct Reply:
-    Py_ssize_t size  # Bytes of the answer.
+    Py_ssize_t size  # The size of the answer in bytes.
     uint32_t slot
     bint is_error
     bint is_last  # The server announces the end of this connection behind the answer.
@@ -64,10 +64,10 @@ cdef struct Reply:
     const uint8_t* version  # The version that answered; empty if none was named.
     Py_ssize_t version_size
     uint32_t keys  # Keys that the answer covers.
-    uint32_t misses  # Keys without a value.
+    uint32_t misses  # The number of keys without a value.
     uint32_t unchecked  # Values that are unknown.
     uint32_t untold  # Unknown values because their whole version is unknown.
-    uint32_t wrong  # Wrong, missing or surplus values.
+    uint32_t wrong  # The number of wrong, missing or surplus values.
     uint32_t wrong_key  # The first wrong key, if known.
     const uint8_t* got  # The value received for it; NULL: none.
     Py_ssize_t got_size
@@ -235,7 +235,7 @@ cdef class Dialect:
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key
     cdef bint in_order  # Answers have no ids.
-    cdef list pieces  # Parts of requests; they own the bytes of `blob_of`.
+    cdef list pieces  # Requests consist of these; they own the bytes of `blob_of`.
     cdef Blob greeting  # The first message of a connection; its answer is not counted.
 
     cdef int keep(self, records) except -1

@@ -3,11 +3,11 @@
 A connection is a window of `in_flight` slots to one target.  A run is a sequence of stages: in a closed loop each
 answered slot sends the next request; in an open one requests fall due at a rate, and free slots take the oldest.  An
 open latency counts from the due time, so waiting for slots is not left out ("coordinated omission").  Of `share`
-processes at one rate, number `turn` sends each `share`-th request. Each sent request is answered, refused with an
+processes at one rate, number `turn` sends each `share`-th request.  Each sent request is answered, refused with an
 error, or lost with its connection.  A connection breaks if the server ends it unannounced, sends no valid or an unasked
 answer, or is silent for `timeout_ms`; with `redial` it is made again, after growing pauses.  It sends requests only
-after TLS and the dialect's greeting (`settle` waits for both). The loop must not distort the measurement: requests
-allocate nothing, free slots share one send, and keys are drawn ahead. `step` runs without the GIL for a slice of time;
+after TLS and the dialect's greeting (`settle` waits for both).  The loop must not distort the measurement: requests
+allocate nothing, free slots share one send, and keys are drawn ahead.  `step` runs without the GIL for a slice of time;
 `step_at` runs one turn at a given time, for tests without a clock.
 """
 
@@ -29,10 +29,10 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
-    LEAST_ROOM = 65536  # Room for one receive behind half an answer.
+    LEAST_ROOM = 65536  # A receive behind half an answer needs this room.
     EVENTS = 256
     SLICE_MS = 20  # The longest sleep within a step.
-    SWEEPS = 16  # Checks for overdue requests during one timeout.
+    SWEEPS = 16  # Overdue requests are looked for this often during one timeout.
 
 
 @cython.final
@@ -45,7 +45,7 @@ cdef class Generator:
     """
 
     cdef list dialects
-    cdef PyObject** dialect_of  # One for each target.
+    cdef PyObject** dialect_of  # Each target has one.
     cdef list secured  # The TLS clients, which this list owns.
     cdef uint32_t target_count
     cdef KeysAhead ahead
@@ -62,7 +62,7 @@ cdef class Generator:
     cdef uint64_t idle_end
     cdef uint32_t link_count
     cdef uint32_t alive
-    cdef uint32_t in_flight  # Slots of each connection.
+    cdef uint32_t in_flight  # The number of slots of each connection.
     cdef uint32_t batch
     cdef int epoll
     cdef uint8_t* inbox
@@ -75,7 +75,7 @@ cdef class Generator:
     cdef int64_t last_ns
     cdef int64_t sweep_ns
     cdef uint64_t sent
-    cdef uint64_t wanted  # Requests to be sent in this run.
+    cdef uint64_t wanted  # The number of requests to be sent in this run.
     cdef uint64_t waiting  # Sent requests that are neither answered nor lost.
     cdef bint is_open
     cdef epoll_event events[EVENTS]

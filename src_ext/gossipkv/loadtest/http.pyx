@@ -33,12 +33,12 @@ cdef enum:
     STATUS_END = 12
     OK = 200
     NOT_FOUND = 404
-    STRING_BYTES = 4  # Characters of base64, for three bytes of a key.
+    STRING_BYTES = 4  # Three bytes of a key take this many characters of base64.
 
 cdef struct Head:
-    Py_ssize_t size  # Size with the empty line.
+    Py_ssize_t size  # The size includes the empty line.
     int status
-    Py_ssize_t length  # Length of the body; -1: not given.
+    Py_ssize_t length  # The length of the body; -1 if not given.
     bint is_chunked
     bint is_last
     Blob version

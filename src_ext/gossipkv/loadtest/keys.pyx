@@ -42,19 +42,19 @@ cdef class KeyChooser:
 
     cdef int shape
     cdef uint64_t random
-    cdef uint32_t* population  # Numbers of records; NULL: the first `size` records.
+    cdef uint32_t* population  # The numbers of records; NULL stands for the first `size` records.
     cdef uint64_t size
     cdef uint64_t absent_first
     cdef uint64_t absent_count
     cdef bint always_absent
-    cdef uint64_t absent_below  # In units of 2^-64.
-    # State of the ordered shape.
+    cdef uint64_t absent_below  # The unit is 2^-64.
+    # The state of the ordered shape.
     cdef uint64_t next_place
     cdef uint64_t stride
     # The hot set.
     cdef uint64_t hot_below
     cdef uint64_t hot_size
-    # Constants of Zipf's law.
+    # The constants of Zipf's law.
     cdef double theta
     cdef double lowest
     cdef double span

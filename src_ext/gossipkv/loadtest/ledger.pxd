@@ -8,7 +8,7 @@ cdef enum:
     VERSIONS = 64
     VERSION_BYTES = 255
 
-# Reasons of broken connections, in the order of `REASON_NAMES`.
+# The reasons of broken connections, in the order of `REASON_NAMES`.
 cdef enum Reason:
     CLOSED_BY_PEER = 0
     RESET = 1
@@ -34,9 +34,9 @@ cdef struct Versions:
 
 
 cdef class Ledger:
-    cdef list tallies  # By stage, then by target; the list owns `tally_of`.
+    cdef list tallies  # Ordered by stage, then by target; the list owns `tally_of`.
     cdef PyObject** tally_of
-    cdef Versions* versions  # One for each target.
+    cdef Versions* versions  # Each target has one.
     cdef uint32_t stages
     cdef uint32_t targets
 

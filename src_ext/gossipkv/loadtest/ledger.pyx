@@ -27,7 +27,7 @@ cdef enum:
     OTHER = 1
 
 cdef struct Timing:
-    Histogram recent  # Counts since the last call of `news`.
+    Histogram recent  # The counts since the last call of `news`.
     Histogram before
 
 REASON_NAMES = ("closed", "reset", "garbage", "unasked", "timeout", "memory")
@@ -85,7 +85,7 @@ cdef class Tally:
     cdef readonly uint64_t reconnects
     cdef readonly uint64_t bytes_received
     cdef readonly uint64_t bytes_sent
-    cdef bint is_touched  # Changed since the last call of `news`.
+    cdef bint is_touched  # True if anything was counted since the last call of `news`.
     cdef uint64_t broken_links[REASONS]
     cdef char codes[CODES][CODE_BYTES]
     cdef int code_sizes[CODES]

@@ -50,7 +50,7 @@ cdef struct Link:
     int64_t since_ns  # When it began to come up.
     int64_t retry_ns  # When it is made again.
     int64_t pause_ns
-    unsigned int address_size  # 0: unknown.
+    unsigned int address_size  # The size is 0 if the address is unknown.
     sockaddr_storage address
     PyObject* secures  # A `TlsClient`; NULL: plain.
     void* tls  # OpenSSL's SSL*, while it is not down.

@@ -10,7 +10,7 @@ cdef inline int64_t real_now() noexcept nogil:
 
 
 cdef struct Stage:
-    int64_t begin_ns  # Since the run began.
+    int64_t begin_ns  # The time counts from the start of the run.
     int64_t end_ns
     double period_ns  # The time between two due requests; 0: closed.
     double offset_ns  # The offset of the first request.
@@ -21,7 +21,7 @@ cdef class Schedule:
     cdef Stage* stages
     cdef readonly uint32_t count
     cdef readonly bint is_open
-    cdef readonly uint64_t limit  # Number of requests.
+    cdef readonly uint64_t limit  # The number of requests.
     cdef readonly int64_t duration_ns
     cdef uint32_t at
 

@@ -44,7 +44,7 @@ cdef class Assigner:
     cdef Py_ssize_t expected[MAX_CLAIMS]
     cdef uint64_t misses[MAX_CLAIMS]
     cdef Py_ssize_t first[MAX_CLAIMS]
-    cdef readonly Py_ssize_t homeless  # First record of the last batch without a partition to be grouped by, or -1.
+    cdef readonly Py_ssize_t homeless  # The first record of the last batch without a partition to be grouped by, or -1.
 
     def __cinit__(self, int function, groups not None, claims=()):
         cdef Py_ssize_t place

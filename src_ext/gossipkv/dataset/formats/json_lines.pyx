@@ -13,7 +13,7 @@ from gossipkv.dataset.formats.excerpt import excerpt
 cdef enum:
     MAX_NAME_BYTES = 256
 
-# Faults in addition to those of `json_text`.
+# These faults extend those of `json_text`.
 cdef enum:
     NOTHING_WRONG = 100
     NO_OBJECT
@@ -190,7 +190,7 @@ cdef class JsonLines(Lines):
         elif is_key:
             self.wrong = KEY_KIND
             return False
-        elif field.kind == 110:  # null
+        elif field.kind == 110:  # The letter n begins null.
             self.wrong = VALUE_NULL
             return False
         elif field.text.changed:

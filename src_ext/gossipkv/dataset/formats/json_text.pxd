@@ -18,13 +18,13 @@ cdef enum Fault:
 
 
 cdef struct Cursor:
-    const uint8_t* at  # After a fault: its place.
+    const uint8_t* at  # It stands at the fault, if there was one.
     const uint8_t* end
     Fault fault
 
 
 cdef struct Span:
-    const uint8_t* at  # For a string, without its quotes.
+    const uint8_t* at  # A string begins without its quote.
     Py_ssize_t size
     bint changed  # A string has escapes, or another value has space between its parts.
 

@@ -22,7 +22,7 @@ cdef extern from * nogil:
     int trailing_zeros "__builtin_ctzll"(unsigned long long word)
 
 cdef enum:
-    DEPTH_WORDS = 16  # One bit for each level of MAX_DEPTH.
+    DEPTH_WORDS = 16  # Each level of MAX_DEPTH has one bit.
     QUOTE = 34
     PLUS = 43
     COMMA = 44
@@ -260,7 +260,7 @@ cdef bint take_digits(Cursor* cursor) noexcept nogil:
 cdef bint take_number(Cursor* cursor) noexcept nogil:
     if cursor.at[0] == MINUS:
         cursor.at += 1
-        if cursor.at < cursor.end and cursor.at[0] == 73:  # -I(nfinity)
+        if cursor.at < cursor.end and cursor.at[0] == 73:  # The letter I begins -Infinity.
             return wrong(cursor, NOT_FINITE)
     if cursor.at < cursor.end and cursor.at[0] == ZERO:
         cursor.at += 1
@@ -270,7 +270,7 @@ cdef bint take_number(Cursor* cursor) noexcept nogil:
         cursor.at += 1
         if not take_digits(cursor):
             return False
-    if cursor.at < cursor.end and cursor.at[0] | 32 == 101:  # e, E
+    if cursor.at < cursor.end and cursor.at[0] | 32 == 101:  # An exponent begins with e or E.
         cursor.at += 1
         if cursor.at < cursor.end and (cursor.at[0] == PLUS or cursor.at[0] == MINUS):
             cursor.at += 1
@@ -301,7 +301,7 @@ cdef bint take_scalar(Cursor* cursor) noexcept nogil:
         return take_word(cursor, b"false", 5)
     if byte == 110:
         return take_word(cursor, b"null", 4)
-    if byte == 78 or byte == 73:  # N(aN), I(nfinity)
+    if byte == 78 or byte == 73:  # The letters begin NaN and Infinity.
         return wrong(cursor, NOT_FINITE)
     return wrong(cursor, SYNTAX)
 
@@ -317,7 +317,7 @@ cdef inline bint take_name(Cursor* cursor) noexcept nogil:
 
 cdef bint take_value(Cursor* cursor, Span* span) noexcept nogil:
     """Take any value; a string keeps its quotes."""
-    cdef uint64_t objects[DEPTH_WORDS]  # One bit per level: an object, or a list.
+    cdef uint64_t objects[DEPTH_WORDS]  # Each level has a bit: it is an object, or a list.
     cdef int depth = 0
     cdef const uint8_t* before
     cdef uint8_t byte
