@@ -1,7 +1,7 @@
 """Users of HTTP and their rights: the gateway asks its node for a token's user, and judges requests by the answer.
 
 A token comes in `Authorization: Bearer`, or in the page's cookie, which `POST /login` sets.  No script can read the
-cookie (HttpOnly) and no other site's page sends it (SameSite=Strict); if it came by TLS, it is sent only by TLS
+cookie (HttpOnly) and no other site's page sends it (SameSite=Strict).  If it came by TLS, it is sent only by TLS
 (Secure).  Forms from another `Origin` than their host are refused, so no foreign page can log a user in.  Without a
 token, the user is that of the certificate, as the node reports for each connection.  The gateway itself may read
 everything, so every request is judged first.  The node's statement about a user is valid for a second.

@@ -1,7 +1,7 @@
 """Partial values: parsing of `Range`, and the encoding of several parts (RFC 9110, 14).
 
-A header is ignored, and the whole value sent, if it is malformed, names another unit, or asks for more than
-`MAX_RANGES` parts or more bytes than the value has.  So no header makes an answer larger than the value by more than
+A header is ignored, and the whole value sent, if it is malformed or names another unit.  The same holds for more than
+`MAX_RANGES` parts, or more bytes than the value has.  So no header makes an answer larger than the value by more than
 the heads of `MAX_RANGES` parts.
 """
 

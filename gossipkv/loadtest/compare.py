@@ -1,9 +1,9 @@
 """Comparison of two results: they differ if they differ by more than their own rounds do.
 
 For each measure both runs have one value per round.  If every round of one is above every round of the other, the runs
-*differ*, provided that chance makes this unlikely; if the ranges overlap, the difference is *within the noise*.  With
+*differ*, provided that chance makes this unlikely.  If the ranges overlap, the difference is *within the noise*. With
 no real difference, a rounds of one and b of the other separate in 2 of (a + b)! / (a! b!) cases: in 10 % with 3 rounds
-each, in 3 % with 4, in 0.8 % with 5.  Above 5 % the result is *cannot tell*, whatever the numbers.
+each, in 3 % with 4, in 0.8 % with 5. Above 5 % the result is *cannot tell*, whatever the numbers.
 
 Only ranks count, so no distribution is assumed, and one disturbed round widens a range without making a difference.
 The rule cannot see a machine's state shared by the rounds of a run, and among many measures a few differ by chance.

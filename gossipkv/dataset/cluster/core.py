@@ -9,8 +9,8 @@
     step                        after each of these, and at `wakes_at_ms`: returns the effects
 
 The core does no I/O and knows no clock or chance.  A change costs a few bitmap operations per version and member.
-Promises depend on the order: a copy is withdrawn before it is dropped (`is_withdrawn`, `may_retire`), clients get
-nothing before its gate (`passed`), and a gate counts answers, never mere statements.
+Promises depend on the order: a copy is withdrawn before it is dropped (`is_withdrawn`, `may_retire`), and clients get
+nothing before its gate (`passed`).  A gate counts answers, never mere statements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The gates of one database's versions: whom they ask, which have passed, and which version may become active.
+"""The gates of one database's versions: their questions, their outcomes, and the version that may become active.
 
-A gate opens for a version whose partitions all have owners, by their statements, if this node may switch to the version
-or its gate has never passed.  Clients may have a passed version even if its gate no longer holds, and its checksums are
-fixed.  A later owner must first show that its files match.  A version active at other members is offered here as well.
+A gate opens for a version if all its partitions have owners, by their statements.  This node must be able to switch to
+the version, or its gate must never have passed.  Clients may have a passed version even if its gate no longer holds,
+and its checksums are fixed.  A later owner must first show that its files match.  A version active at other members is
+offered here as well.
 
 A switch waits up to `switch_patience` for `replication` copies, or one per remaining member.  A first switch, a hold
 and a repair do not wait.  A version below `MinimumSettings` is not switched to, unless it is held, or an ALIVE member

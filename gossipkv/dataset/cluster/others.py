@@ -5,8 +5,8 @@ withdrawal: a restarted node still has its files, and has not reported them yet.
 routing until the new incarnation says that it has reported all copies.  They count in no gate: gates count answers
 given in the present epoch.
 
-Owners remembered over a restart of this node (`ACTIVE`) are former statements too, also of members not heard of yet: a
-node that hears no other still knows whom to ask (promise P1).
+Owners remembered over a restart of this node (`ACTIVE`) are former statements too, even of unknown members.  A node
+that hears no other thus still has owners to ask (promise P1).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The statements that this node publishes of its versions, and their timing.
 
-The first statement of a version goes out at once, and so does the one that ends a build, since this node counts on it
-and may switch.  Other changes go out once a second, and mere progress every ten seconds, as each change reaches every
-node.  Withdrawals go out at once: a copy is dropped only when it is no longer published.
+The first statement of a version goes out at once.  So does the one that ends a build, since this node counts on it and
+may switch.  Other changes go out once a second, and mere progress every ten seconds, as each change reaches every node.
+Withdrawals go out at once: a copy is dropped only when it is no longer published.
 
 A branch of the tree has limited room.  The least important versions are left out: the active version comes first, then
 the next one, then newer before older.

@@ -1,10 +1,10 @@
 """Reassignment of partitions that no node has and no node builds.
 
 Shares are computed once, from each node's view at that time.  If views differed ({A, B}, {A, B, C}, {A, C}), or all
-owners of a partition are gone, no node builds the partition and a gate would never pass.  If a partition of an active
-or awaited version has had fewer than `min_replication` live owners and no builder for `reassign_after`, the next ids of
-the present ring take it, as many as are missing.  These nodes may be unable to build (no source, no room).  After each
-further `reassign_after`, as many more ids have their turn.
+owners of a partition are gone, no node builds the partition and a gate would never pass.  A partition of an active or
+awaited version is reassigned if it had fewer than `min_replication` live owners and no builder for `reassign_after`.
+The next ids of the present ring take it, as many as are missing.  These nodes may be unable to build (no source, no
+room).  After each further `reassign_after`, as many more ids have their turn.
 
 The work is done on whole bitmaps, for any number of partitions: partitions with equal remainders by the number of ids
 share one order in the ring.

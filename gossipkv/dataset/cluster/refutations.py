@@ -1,7 +1,7 @@
 """Partition functions that are refuted for a source, as found here, heard of, or kept since the last run.
 
 A function is recognised by the first keys of each file.  A later key that it would place elsewhere refutes it for the
-digest of those files: a node that relied on it and skipped that file lacks the key, and would answer *absent*.  So the
+digest of those files.  A node that relied on it and skipped that file lacks the key, and would answer *absent*. So the
 finder publishes the refutation, and each node that hears it keeps and publishes it too.  From then on no version that
 relied on the function is counted, asked for or answered.  A version regrouped by that function read all files, and
 stays valid.

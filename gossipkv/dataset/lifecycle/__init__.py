@@ -1,8 +1,9 @@
 """The life cycle of a version on a node: two state tables, one pure decision function, and the shells that obey it.
 
 A version has a *copy* here, or none: its partitions are wanted, built, whole, or damaged.  It also has a state *towards
-clients*.  Neither follows from the other: a node may answer from a version whose partitions other nodes hold, and hold
-a whole copy of a version that no client may have yet.  `Verdicts` gives the answers that one node cannot know alone.
+clients*. Neither follows from the other.  A node may answer from a version whose partitions other nodes hold.  It may
+hold a whole copy of a version that no client may have yet.  `Verdicts` gives the answers that one node cannot know
+alone.
 
     copy_states.py      states of the copy (read in this order)
     version_states.py   states towards clients; both state machines together

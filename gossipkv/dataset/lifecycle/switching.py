@@ -1,7 +1,7 @@
 """The active version of a database, which clients get: read at the start, and switched durably.
 
-The order that keeps promise P2: the copy is open, or others hold it; the ACTIVE document is written and synced; only
-then the served version changes, in one step, and the node is told.
+This order keeps promise P2: the copy is open, or others hold it; then the ACTIVE document is written and synced.  Only
+then the served version changes, in one step, and the node is notified.
 """
 
 from __future__ import annotations

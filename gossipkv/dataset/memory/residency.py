@@ -7,8 +7,8 @@ room.
 
 A level that no longer fits falls at once.  It rises again after it has taken `COMFORTABLE` of the room or less at every
 look for a while.  That wait is random and doubles with each fall: otherwise two nodes on one machine could rise and
-fall together for ever, reading the disk each time.  Rejected: a level for each file (half of many would be read at
-random), and always paging inactive versions (their readers would wait for the disk at each switch).
+fall together for ever, reading the disk each time.  Rejected: a level for each file, since half of many would be read
+at random.  Rejected: always paging inactive versions, since their readers would wait for the disk at each switch.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 Each task writes the sorted file of one partition, `part-00003.gkv`; a node that finds only such files copies and checks
 them instead of sorting everything again.
 
-Invariant: `part-NNNNN.gkv` is complete or absent, and every key in it belongs to partition NNNNN.  Engines repeat a
-task after a lost machine, or run it twice: each attempt uses a name of its own, and the last to finish stays, with the
-same records.  Writes after `finish_version` are refused.
+Invariant: `part-NNNNN.gkv` is complete or absent, and every key in it belongs to partition NNNNN. Engines repeat a task
+after a lost machine, or run it twice.  Each attempt uses a name of its own, and the last to finish stays, with the same
+records.  Writes after `finish_version` are refused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A page in the system's cache and its place on the disk can be damaged independently, so the scrub has two halves:
 
-* The check of a page's first read is forgotten, a slice of every file at a time; the next read checks the page again,
+* The check of a page's first read is forgotten, a slice of every file at a time.  The next read checks the page again,
   in the cache from which it is served.
 * A low-priority child process slowly reads every file back from the disk, past the cache (`read_back.py`; `parent.py`
   is the node's side; `scrub.py` schedules both halves).

@@ -5,7 +5,7 @@
 * A version is complete if it has a data file and, where required, a file `_SUCCESS`.  `.NAME.crc` is Hadoop's checksum
   file of NAME.
 * Links are followed below the root.  A link out of the root, a socket, a fifo, a device or a directory among the data
-  files is an error of that version: skipping it silently would lose records.
+  files is an error of that version.  Skipping it silently would lose records.
 
 The root is a path, or an fsspec URL (`remote`).  The source may change, vanish or stall at any moment: these plain
 functions run in worker threads, and every refusal is an error that names the path.

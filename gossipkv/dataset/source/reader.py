@@ -1,9 +1,9 @@
 """The reader of one listed file of a source, with suspicion.
 
 A build must read exactly the listed content.  The file's size, time and tag are compared when it is opened and after
-all was read, so that a version is never built from two states of a file.  If Hadoop left a checksum file beside the
-data (`hadoop_checksums`), every byte is checked before it is returned.  All results are bounded: a chunk, and the
-pieces that a checksum covers.
+all was read.  So a version is never built from two states of a file.  If Hadoop left a checksum file beside the data
+(`hadoop_checksums`), every byte is checked before it is returned.  All results are bounded: a chunk, and the pieces
+that a checksum covers.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ sockets) are invisible to Trio.  fsspec and a store's package are imported at fi
 
 * Paths are the root's URL without users, passwords and queries, with names appended: these may appear in messages.
 * fsspec's cache of directories is off, and cleared before every look: a new version must be seen.
-* A store's tag of an object (an ETag, a checksum, a generation) helps to detect changes; times are then compared by the
-  second, since a list and a look at one object differ below that.
+* A store's tag of an object (an ETag, a checksum, a generation) helps to detect changes.  Times are then compared by
+  the second, since a list and a look at one object differ below that.
 * Errors of a store's package become an `OSError` in words, without the secrets of URL or options.
 """
 

@@ -7,7 +7,7 @@ is kept as evidence.  `news` returns the counts since the last call; the sum of 
 A request counts in the stage in which it was due.  A connection's bytes and its end count in the current stage.
 
 Versions are ordered as strings.  An answer is a step back if its version is older than the newest one that the server
-had answered with when the request was sent: concurrent answers may come in any order.  Answers without a version have
+had answered with when the request was sent.  Concurrent answers may come in any order.  Answers without a version have
 the empty name, and are no steps.  Versions beyond 64, and too long names, count as "other", and are no steps either.
 """
 

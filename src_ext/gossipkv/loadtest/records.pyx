@@ -1,7 +1,7 @@
 """The records of a load, copied once into memory that every dialect shares; `records.pxd` has the rules.
 
-A key and its value are adjacent in one block of memory, so that a value is mostly in the cache when it is checked: its
-lines were fetched when the key was requested.
+A key and its value are adjacent in one block of memory.  A value is therefore mostly in the cache when it is checked,
+since its lines were fetched when the key was requested.
 """
 
 from bisect import bisect_left

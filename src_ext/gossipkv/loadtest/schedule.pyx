@@ -1,8 +1,8 @@
 """The due times of a run's requests: consecutive stages, all of them closed, or each with its own rate.
 
 Request number n of a stage is due `n / rate` after its beginning, whatever happened to earlier ones.  Of several
-processes that share the rate, number `turn` sends the requests `turn`, `turn + share`, `turn + 2 * share` and so on, so
-all of them together send exactly the requests of one process.
+processes that share the rate, number `turn` sends the requests `turn`, `turn + share`, `turn + 2 * share` and so on.
+All of them together send exactly the requests of one process.
 """
 
 from fractions import Fraction

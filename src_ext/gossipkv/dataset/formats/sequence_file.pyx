@@ -1,6 +1,6 @@
 """The records of SequenceFiles, found in buffers and put into batches without copying.
 
-The length of each field (a key or a value) is stated outside it; a Text or a BytesWritable states its length again
+The length of each field (a key or a value) is stated outside it.  A Text or a BytesWritable states its length again
 inside, and the two must agree.  Sizes are checked before arithmetic; every pointer comes from stepping through a region
 with a known end.  The GIL is released around whole batches.  A vint of Hadoop's WritableUtils, by its first byte:
 

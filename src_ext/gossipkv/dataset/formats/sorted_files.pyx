@@ -1,7 +1,7 @@
 """Records of a sorted file that arrives piece by piece, and the check that each belongs to the file's partition.
 
 The reader of served files (`storage`) maps a whole file.  A source may be on another machine, or be truncated by its
-owner at any moment (SIGBUS under a map), so here records are parsed from pieces that were read and checked before.
+owner at any moment (SIGBUS under a map).  So here records are parsed from pieces that were read and checked before.
 """
 
 cimport cython
