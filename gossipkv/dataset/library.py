@@ -156,7 +156,7 @@ class Library:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the built versions, look at the source once, report the start; then keep serving and looking.
 
-        It ends by cancellation and leaves no child process; the caller then closes the versions (`close`).
+        The library ends by cancellation and leaves no child process; the caller then closes the versions (`close`).
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class BuildCounts:
     """Counts of the builds of a node.
 
-    A build that was begun is done, failed, stopped or under way.  It was stopped if it ended without an error: another
-    version is held, the disk has no room, or other nodes gave these files another identity.
+    A build that was begun is done, failed, stopped or under way.  A build was stopped if it ended without an error:
+    another version is held, the disk has no room, or other nodes gave these files another identity.
     """
 
     begun: int = 0

@@ -1,8 +1,8 @@
 """A gateway without a node of its own: in front of any cluster, in any number of processes.
 
-It asks the first of its nodes that answers, and the next one when that node is gone.  Nodes switch to a new version one
-after the other, so the gateway keeps a session: no answer is of an older version than an earlier one.  After a
-roll-back (`hold`) the older version is wanted, and SIGHUP clears the session.
+The gateway asks the first of its nodes that answers, and the next one when that node is gone.  Nodes switch to a new
+version one after the other, so the gateway keeps a session: no answer is of an older version than an earlier one.
+After a roll-back (`hold`) the older version is wanted, and SIGHUP clears the session.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     standard output   one line for each line of the log: ["info", "http", {...}]
     the leash         a pipe without data; only the node holds its other end
 
-The gateway asks only its own node, so the answers of one address never step back.  It ends when it is drained, when its
-standard input ends, or when it loses the connection to the node.  It ends at once when the node is gone for any reason
-(`processes.leash`).
+The gateway asks only its own node, so the answers of one address never step back.  The gateway ends when it is drained,
+when its standard input ends, or when it loses the connection to the node.  If the node is gone for any reason, the
+gateway ends at once (`processes.leash`).
 """
 
 from __future__ import annotations

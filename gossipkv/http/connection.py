@@ -6,7 +6,7 @@
                                     the connection is closed
 
 A connection is one task: pipelined requests are answered in order anyway, and a task costs more than a read.  Answers
-are gathered until no complete request is left, or `GATHERED_BYTES` are reached.  There is no timer: `due` is the time
+are gathered until no complete request is left, or `GATHERED_BYTES` are reached.  Instead of a timer, `due` is the time
 at which the state has lasted too long, and the gateway checks it periodically.
 """
 

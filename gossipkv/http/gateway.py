@@ -1,6 +1,6 @@
 """The Trio shell of the gateway: accepts connections, limits their resources, and ends them.
 
-A connection is a task (`connection.py`).  Their common limits are here:
+A connection is a task (`connection.py`).  This module has the limits of all connections together:
 
     connections      above `max_connections` the longest idle one is closed; if all are busy, the new one is refused
     times            one task periodically closes overdue connections

@@ -346,7 +346,7 @@ IDENTITY_NAME: Final = "gossipkv_node"
 IDENTITY_HELP: Final = "Who answers; 1 always, the rest is in the labels."
 IDENTITY: Final = ("node", "cluster", "version", "protocol", "shard_id")
 
-# Parts of `info` without a metric, with everything below them.  They are written like places.
+# Parts of `info` without a metric, with everything below them.  Such a part is written like a place.
 LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
     ("memory", "residency"): "a setting",

@@ -1,7 +1,7 @@
 """The plots of a report: latency by percentile, and values over time, drawn for a wide and a narrow page.
 
-A drawing holds the parts that the template writes as SVG: lines as paths, ticks, marks.  Its text has one size whatever
-the page's width, so each plot is drawn for two widths and the style sheet shows one.
+A drawing holds the parts that the template writes as SVG: lines as paths, ticks, marks.  The text of a drawing has one
+size whatever the page's width, so each plot is drawn for two widths and the style sheet shows one.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def by_rate(title: str, lines: Sequence[tuple[str, str, Sequence[tuple[float, fl
 def curve(name: str, style: str, buckets: Sequence[tuple[float, int]], most_us: float | None) -> Curve:
     """Return the curve of a histogram of (upper bound in us, cumulative count); the slowest took `most_us`.
 
-    A bucket stands for its upper bound, so the curve says "took at most".  It ends at the rarity of a single request;
-    rarer latencies were not observed.
+    A bucket stands for its upper bound, so the curve says "took at most". The curve ends at the rarity of a single
+    request; rarer latencies were not observed.
     """
     whole = buckets[-1][1] if buckets else 0
     points = []

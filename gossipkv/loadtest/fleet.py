@@ -1,6 +1,6 @@
 """The load processes as their parent sees them: started, instructed, heard, ended.
 
-They die with their parent, however it ends.  An earlier death is reported, and the others continue.
+The processes die with their parent, however it ends.  An earlier death is reported, and the others continue.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The truth of versions that appear during a load, if the truth was given as a source.
 
 Answers of a version that was unknown at the beginning cannot be compared.  At the first such answer, a low-priority
-process (`truth.main`) reads the version at the source, where it is complete, since a node built it.  It writes the
-records in key order, so that the load processes can merge them during their work.  Earlier answers stay unchecked, and
-the result counts them.
+process (`truth.main`) reads the version at the source, where it is complete, since a node built it.  The process writes
+the records in key order, so that the load processes can merge them during their work.  Earlier answers stay unchecked,
+and the result counts them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
               | "rate"                                                          answers a second, no unit
               | "errors" | "wrong" | "lost" | "unsent" | "steps_back"           a count, or % of all requests
 
-A limit is passed if its condition holds: `rate<1000` if there were fewer.  It is passed as well if its metric is
+A limit is passed if its condition holds: `rate<1000` if there were fewer.  A limit is passed as well if its metric is
 unknown: a run without an answer has no p99, and must not succeed under a limit.
 """
 

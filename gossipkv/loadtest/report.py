@@ -1,8 +1,8 @@
 """The report of a load test: one HTML file for readers who did not see the run.
 
 The file is self-contained, without scripts, fonts or external parts (its own policy forbids them), and made only from
-the result's document.  Its order is that of questions: correctness, the requests, speed, rare latencies, events,
-targets, reproduction.
+the result's document.  The order of the report is that of questions: correctness, the requests, speed, rare latencies,
+events, targets, reproduction.
 
 Any text may come from outside (a database, a file, a node's name, an error).  The templates escape all of it, and
 unprintable characters are written as Python escapes.

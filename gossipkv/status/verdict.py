@@ -1,7 +1,8 @@
 """The verdict: all members' reports about themselves, merged and judged to a level, reasons, and advice.
 
-It is one function of the reports (`judging.judge`), so every node that hears the same members reaches the same verdict.
-The page, `status` and its `--wait`, `/readyz?verbose` and the metric show the verdict, and judge nothing themselves.
+The verdict is one function of the reports (`judging.judge`), so every node that hears the same members reaches the same
+verdict.  The page, `status` and its `--wait`, `/readyz?verbose` and the metric show the verdict, and judge nothing
+themselves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One build job: source files in, a directory with sorted files and a manifest out.
 
-The plain function `steps.perform` executes the job without Trio.  It runs the same in a node's child process
+The plain function `steps.perform` executes the job without Trio.  The job runs the same in a node's child process
 (`build_child`), in `gossipkv build`, and under the fault-injecting files of the tests.
 
 Invariant: the manifest is written last, after every sorted file is durable.  A build that ends earlier leaves a

@@ -1,9 +1,9 @@
 """The choice between several identities that share one version's name.
 
-There are several while news of a stray spreads, when sources differ, or when a source was overwritten.  Each node
-answers its clients from one identity, never from two, and `status` shows all of them.  An identity that is active or
-has passed its gate stays.  Otherwise this order decides: all partitions have live owners, it is here, it is active at a
-member, its wire id is the smallest.
+Several exist while news of a stray spreads, when sources differ, or when a source was overwritten.  Each node answers
+its clients from one identity, never from two, and `status` shows all of them.  An identity that is active or has passed
+its gate stays.  Otherwise this order decides: all partitions have live owners, it is here, it is active at a member,
+its wire id is the smallest.
 
 A build follows the identity that other nodes published for its files: an active one first, else the smallest wire id.
 Nodes with the same source thus agree on one identity.

@@ -77,7 +77,8 @@ class Convergence:
     def has_met_others(self, now_ms: int) -> bool:
         """True if this node must know by now what others have, even if it needs no ring.
 
-        That is `time_to_converge` after it met the first other node, or after it has waited long enough to be heard.
+        This node must know `time_to_converge` after it met the first other node, or after a long enough wait to be
+        heard.
         """
         since_ms = self._membership.met_since_ms
         if since_ms is None:

@@ -7,7 +7,7 @@ offered here as well.
 
 A switch waits up to `switch_patience` for `replication` copies, or one per remaining member.  A first switch, a hold
 and a repair do not wait.  A version below `MinimumSettings` is not switched to, unless it is held, or an ALIVE member
-has it active without a hold.  It is compared with the newest older version active here or at such a member.
+has it active without a hold.  The version is compared with the newest older one active here or at such a member.
 
 A node without an active version waits a grace for the newest version that is active at an ALIVE member.
 """

@@ -2,8 +2,8 @@
 
 The tree shows the statements of a member's present incarnation, and a newer epoch empties it.  An emptied tree is no
 withdrawal: a restarted node still has its files, and has not reported them yet.  So the former statements stay for
-routing until the new incarnation says that it has reported all copies.  They count in no gate: gates count answers
-given in the present epoch.
+routing until the new incarnation says that it has reported all copies.  Former statements count in no gate: gates count
+answers given in the present epoch.
 
 Owners remembered over a restart of this node (`ACTIVE`) are former statements too, even of unknown members.  A node
 that hears no other thus still has owners to ask (promise P1).

@@ -2,8 +2,8 @@
 
 No client here has asked for it for `retire_after`, and no other node can come to need it.  Every member that has not
 left has stated its active version, and none has this one active, held or next.  Dead members, and members silent about
-the database, are waited for up to `retire_max`.  A member that is not ALIVE may have switched unheard.  It may need any
-version from its active one to the newest that it published or asked about.
+the database, are waited for up to `retire_max`.  A member that is not ALIVE may have switched unheard.  Such a member
+may need any version from its active one to the newest that it published or asked about.
 
     KEPT ──quiet, and no member needs it──► LEAVING ──a grace later──► FREE
       ▲                                        │

@@ -156,11 +156,11 @@ class DatabaseView:
     def is_missed(self, *, now_ms: int) -> bool:
         """True if this leaving node alone has active partitions, and a node that stays may still get them.
 
-        A leaving node announces its departure and goes on answering.  It counts in no gate, others ask it last, and
-        staying nodes build its unique partitions at once (`shares`).  It goes when each active partition has an owner
-        that stays, or when no staying node builds the missing ones after the time for hearing the news.  It goes at
-        once if no node stays.  During that time, versions above the active one count too: a gate may have passed by
-        this node's answer, and the news of the switch may be on its way.
+        A leaving node announces its departure and goes on answering.  The node counts in no gate, others ask it last,
+        and staying nodes build its unique partitions at once (`shares`).  The node ends when each active partition has
+        an owner that stays, or when no staying node builds the missing ones after the time for hearing the news.  The
+        node ends at once if no other stays.  During that time, versions above the active one count too: a gate may have
+        passed by this node's answer, and the news of the switch may be on its way.
         """
         survey, membership = self._survey, self.membership
         own, staying, since_ms = membership.own.name, membership.staying, membership.leaving_since_ms

@@ -51,8 +51,8 @@ _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize
 def memory_bytes(options: Reading) -> int:
     """Return the most memory that reading takes, given that malloc maps buffers of a mebibyte separately (`build`).
 
-    It covers a block, or a separately compressed value: compressed, in a window; decompressed; and the output that zstd
-    keeps as reference, which a frame may extend to all of it.  Some windows are added for the rest.
+    The memory covers a block, or a separately compressed value: compressed, in a window; decompressed; and the output
+    that zstd keeps as reference, which a frame may extend to all of it.  A few windows are added for the rest.
     """
     return 5 * WINDOW_BYTES + max(options.max_block_bytes, options.max_value_bytes) * 13 // 4
 

@@ -44,7 +44,7 @@ FIRST_PIECE_BYTES = 4 << 10
 LAST_PIECE_BYTES = 64 << 10
 
 LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
-# First bytes that no text has, with the bytes that must follow.  They precede the name, which a job may omit.
+# First bytes that no text has, with the bytes that must follow.  First bytes precede names, which a job may omit.
 _MAGIC: Final = (
     (re.compile(rb"\x1f\x8b\x08[\0-\x1f]", re.DOTALL), ".gz"),
     (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), ".bz2"),

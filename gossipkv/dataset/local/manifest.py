@@ -1,7 +1,7 @@
 """The manifest of a built version: its source and its files.
 
 The manifest is written last, into the directory of the build, and says that the build is complete: a directory without
-one is a leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
+one is a leftover.  The manifest is a document (`gossipkv.storage.document`) of kind MANIFEST.
 
 A node may hold only some partitions of a version: the others have no entry.  The share, computed once and kept here,
 lists the partitions that the node should have; some may be lacking for a while.

@@ -1,8 +1,8 @@
 """The claim in a sorted file's metadata: one partition of a number of partitions, by a function.
 
 A build also says if it regrouped all records or relied on the source's files.  Suppose one build met a stray and
-regrouped, and another relied on the same function: the latter lacks that record.  Their files do not form one version,
-although function and number agree.  Files without this statement count as having relied, such as those of
+regrouped, and another relied on the same function: the latter lacks that record.  The files of both do not form one
+version, although function and number agree.  Files without this statement count as having relied, such as those of
 `write_partition`, whose records a job has grouped.
 """
 

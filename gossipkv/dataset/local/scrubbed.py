@@ -2,8 +2,8 @@
 
     _SCRUBBED     kind SCRUBBED, format 1: `at_ms` (wall clock), `bypassed_cache`
 
-The document is written after the whole version was read without damage; a rebuilt version begins without it.  It
-decides only the time of the next reading, so a damaged or missing one does no harm.
+The document is written after the whole version was read without damage; a rebuilt version begins without it.  The
+document decides only the time of the next reading, so a damaged or missing one does no harm.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 A look, every few seconds and after changes of versions, measures the room, decides, and advises each file whose state
 differs.  A second task warms: it reads resident files into memory, active versions first, then the indexes of paged
-ones, as far as there is room.  It pauses after each piece for as long as the piece took, so that reads get at least
-half of the disk.  Each look replaces the list, so no outdated warming continues, and a file is pinned for one piece.
+ones, as far as there is room.  The task pauses after each piece for as long as the piece took, so that reads get at
+least half of the disk.  Each look replaces the list, so no outdated warming continues, and a file is pinned for one
+piece.
 
 Blocking work runs in worker threads on pinned files; closing a pinned file must be retried.
 """

@@ -5,10 +5,11 @@ counted.  The highest level that fits into the room for mapped files is taken: A
 each database (others are paged), or NONE.  ACTIVE serves the switch of a database that fills more than half of the
 room.
 
-A level that no longer fits falls at once.  It rises again after it has taken `COMFORTABLE` of the room or less at every
-look for a while.  That wait is random and doubles with each fall: otherwise two nodes on one machine could rise and
-fall together for ever, reading the disk each time.  Rejected: a level for each file, since half of many would be read
-at random.  Rejected: always paging inactive versions, since their readers would wait for the disk at each switch.
+A level that no longer fits falls at once.  A higher level returns after it would have taken `COMFORTABLE` of the room
+or less at every look for a while.  This wait is random and doubles with each fall: otherwise two nodes on one machine
+could rise and fall together for ever, reading the disk each time.  Rejected: a level for each file, since half of many
+would be read at random.  Rejected: always paging inactive versions, since their readers would wait for the disk at each
+switch.
 """
 
 from __future__ import annotations

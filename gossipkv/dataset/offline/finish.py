@@ -49,8 +49,8 @@ def finish_version(
 ) -> VersionReport:
     """Declare a version complete after all tasks: write `_PARTITIONS.json`, then `_SUCCESS`.
 
-    It reads footers, not records: the writer of a file has checked its keys, and each node checks them again.  It may
-    be repeated.
+    The function reads footers, not records: the writer of a file has checked its keys, and each node checks them again.
+    The call may be repeated.
 
     Args:
         directory: as given to `write_partition`.

@@ -1,7 +1,7 @@
 """The program that reads a version back and compares each byte with a checksum, in a process of its own.
 
-It is `python -m gossipkv.dataset.scrub.read_back`: in the serving process the checksums would delay reads.  It imports
-no Trio, so that it starts quickly.
+The program is `python -m gossipkv.dataset.scrub.read_back`: in the serving process the checksums would delay reads.
+This module imports no Trio, so that the program starts quickly.
 
     standard input   one line, the order: [directory, database, version, bytes a second, descriptor of the leash]
     standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each damaged file, then

@@ -60,8 +60,6 @@ class _Reading(Protocol):
 
 
 class _FileSystem(Protocol):
-    """The used part of fsspec's file system."""
-
     def ls(self, path: str, *, detail: bool) -> list[Info]: ...
 
     def info(self, path: str) -> Info: ...

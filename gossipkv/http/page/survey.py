@@ -102,7 +102,7 @@ async def partitions_of(
 ) -> tuple[list[list[Assigned]], list[dict[str, Value]]]:
     """Return the assignments of each partition of a table, in order, and for range tables their entries.
 
-    Both are empty if the map is not known yet.
+    Both lists are empty if the map is not known yet.
     """
     method, hosts = ("partitions", "hosts") if is_range else ("partition_map", "assignments")
     assigned: list[list[Assigned]] = []

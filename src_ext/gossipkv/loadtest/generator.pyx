@@ -5,10 +5,10 @@ answered slot sends the next request.  In an open one requests fall due at a rat
 open latency counts from the due time, so waiting for slots is not left out ("coordinated omission").  Of `share`
 processes at one rate, number `turn` sends each `share`-th request.  Each sent request is answered, refused with an
 error, or lost with its connection.  A connection breaks if the server ends it unannounced, sends no valid or an unasked
-answer, or is silent for `timeout_ms`.  With `redial` it is made again, after growing pauses.  It sends requests only
-after TLS and the dialect's greeting (`settle` waits for both).  The loop must not distort the measurement: requests
-allocate nothing, free slots share one send, and keys are drawn ahead.  `step` runs without the GIL for a slice of time;
-`step_at` runs one turn at a given time, for tests without a clock.
+answer, or is silent for `timeout_ms`.  With `redial` it is made again, after growing pauses.  A connection sends
+requests only after TLS and the dialect's greeting (`settle` waits for both).  The loop must not distort the
+measurement: requests allocate nothing, free slots share one send, and keys are drawn ahead.  `step` runs without the
+GIL for a slice of time; `step_at` runs one turn at a given time, for tests without a clock.
 """
 
 cimport cython

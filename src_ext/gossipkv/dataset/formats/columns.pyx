@@ -158,7 +158,8 @@ def fill_columns(
 ):
     """Put rows from `row` on into a batch; return the row at which it ended.
 
-    It ends behind the last row, when the batch is full, or at a row without key or value or with one over its limit.
+    Filling ends behind the last row, when the batch is full, or at a row without key or value or with one over its
+    limit.
     """
     cdef const uint8_t* key
     cdef const uint8_t* value
