@@ -1,9 +1,9 @@
 """The catalogue of tables: its founding and growth, and the creation and dropping of tables.
 
 The catalogue is a map like a table's, in a register whose id all nodes of a cluster know. The first `create_table`
-founds it with one acceptor, on the node that drew the cluster's id and on no other: so two sides of a partition cannot
-each found one. As nodes join, the catalogue and every table that has fewer grow to 3 and 5 acceptors. A dead acceptor
-is replaced by command only.
+founds it with one acceptor, on the node that drew the cluster's id and on no other: so two sides of a network partition
+cannot each found one. As nodes join, the catalogue and every table that has fewer grow to 3 and 5 acceptors. A dead
+acceptor is replaced by command only.
 
 All servers hold a table's first map and ballot 0 before the catalogue names the table; a failure in between leaves
 pages without a name, which are deleted in time (`tend`). A table is dropped first in its own register, for good, and
@@ -91,7 +91,7 @@ class Wanted(NamedTuple):
 
     name: str
     kind: str
-    replication: int  # 0: `REPLICATION`, or as many as there are nodes.
+    replication: int  # 0: `REPLICATION`, or fewer with fewer nodes.
     keys: Sequence[bytes]  # The first key of each partition, in order.
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
