@@ -2,13 +2,32 @@
 
 A version's statement is under `partitions/<database>/<version>/`, in pieces of 8,192 partitions; the first is named
 after the node. Each piece is independent: a missing piece says nothing of its partitions. A database's statement is one
-entry under `databases/<database>/`. `encode` and `encode_database` show the formats. Unknown fields are ignored, so
-later versions may add some. Malformed data, too large data and other formats decode to None: decoding never raises, and
-counts bytes and partitions before it allocates.
+entry under `databases/<database>/`. Unknown fields are ignored, so later versions may add some. Malformed data, too
+large data and other formats decode to None: decoding never raises, and counts bytes and partitions before it allocates.
+A piece takes at most 2,930 bytes, and with the longest path (676) it fits the 4,096 bytes of an entry. 65,536
+partitions are 8 pieces, at most 30 KiB of a branch's 256. A piece is a map in MessagePack:
 
-A piece takes at most 2,930 bytes, with two full bitmaps and the longest names. With the longest path (676) it fits the
-4,096 bytes of an entry. 65,536 partitions are 8 pieces, at most 30 KiB of a branch's 256. A node's share by the ring is
-mostly a bitmap, and all partitions are one run.
+    format      1; of another one nothing is read
+    database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
+    source_ms   the newest time among the source's files, since 1970; 0: not known
+    progress    of the build, in percent
+    uuid        the node's (16 bytes)
+    first       the first partition of this piece, a multiple of 8,192
+    ready, building  partitions, counted from `first`: the shorter one of
+                     a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
+                     runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
+    differing   likewise, the first 32 runs of what the node has and does not serve, since its clients have it from
+                other files; not there: nothing
+
+The entry of a database is a map, too:
+
+    format          1
+    active, next    null, or [version, wire id (16 bytes)]
+    newest, hold    null, or the name of a version
+    refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
+    told            true or false
+    order           [stamp, version or null]: the latest order to hold a version, or to release it, that is known
+                    there, which all nodes obey; not there: none
 """
 
 from __future__ import annotations
@@ -94,22 +113,7 @@ class DatabaseStatement:
 
 
 def encode(statement: Statement) -> list[bytes]:
-    """Return a version's statement in pieces of 8,192 partitions.
-
-    A piece is a map in MessagePack:
-
-        format      1; other formats are not read
-        database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
-        source_ms   the newest time among the source's files, since 1970; 0: not known
-        progress    of the build, in percent
-        uuid        the node's (16 bytes)
-        first       the first partition of this piece, a multiple of 8,192
-        ready, building  partitions, counted from `first`: the shorter one of
-                         a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
-                         runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
-        differing   as above, the first 32 runs of partitions that the node has and does not serve, since its clients
-                    get them from other files; missing for none
-    """
+    """Return a version's statement in pieces of 8,192 partitions."""
     return [_encode_piece(statement, first) for first in range(0, statement.identity.partitions, PIECE_PARTITIONS)]
 
 
@@ -142,18 +146,7 @@ def _both(some: PartitionSet | None, others: PartitionSet | None) -> PartitionSe
 
 
 def encode_database(statement: DatabaseStatement) -> bytes:
-    """Return a database's statement as one entry, with the refuted functions of the latest `MAX_REFUTED` digests.
-
-    An entry is a map in MessagePack:
-
-        format          1
-        active, next    null, or [version, wire id (16 bytes)]
-        newest, hold    null, or the name of a version
-        refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
-        told            true or false
-        order           [stamp, version or null]: the latest known order to pin or release a version, which all nodes
-                        obey; missing if there is none
-    """
+    """Return a database's statement as one entry, with the refuted functions of the latest `MAX_REFUTED` digests."""
     refuted = list(statement.refuted.items())[-MAX_REFUTED:]
     order: dict[str, Packed] = {} if statement.order is None else {"order": [*statement.order]}
     return _pack({

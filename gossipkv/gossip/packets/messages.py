@@ -12,7 +12,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
                 sender if cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it
                 was told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
     WHO         4 sequence, 16 uuid, number epoch, number age in ms: asks for the node at the address
-    ME          as WHO: the answer
+    ME          as WHO: I am
     REFUSAL     text cluster's name: the asker is of another cluster (over TCP, in an envelope of this cluster)
 
     part        1 kind, 2 length, body

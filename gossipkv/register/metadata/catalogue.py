@@ -71,8 +71,7 @@ if TYPE_CHECKING:
 FIRST_CONFIG: Final = config_id(0, 1)  # The config id of the first map of a register.
 WHOLE_S: Final = 10.0  # Default time for the creation of a table.
 ASK_S: Final = 5.0
-# A first map up to this size goes along with the question to hold it; a larger one is fetched.
-SMALL_BYTES: Final = 1 << 20
+SMALL_BYTES: Final = 1 << 20  # A first map of this size goes along with the hold request; a larger one is fetched.
 FEW_PARTITIONS: Final = 1024  # Up to this many partitions are placed in the loop, more in a thread.
 GROWN_S: Final = 10.0  # Time until all registers are checked again without a change of members or tables.
 MOST_GROWN: Final = 16  # Registers that grow before other work has its turn.
@@ -119,8 +118,7 @@ class Catalogue:
         self._most_copies = most_copies
         self.nodes = Nodes(metadata, members, self.tables)
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # The last read root, and its tables.
-        # The number of maps and the live nodes for which nothing had to grow.
-        self._grown_for: tuple[int, Sequence[bytes]] | None = None
+        self._grown_for: tuple[int, Sequence[bytes]] | None = None  # Maps and live nodes for which nothing grows.
         self._grown_until_s = 0.0  # The time until which `_grown_for` is valid.
 
     @property
@@ -347,8 +345,7 @@ class Catalogue:
         if made is None:
             words = "which table was made is not known yet: ask again by that id"
             raise Unknown(words, {"operation": operation.hex()})
-        # The table is created, whatever is known of its map here.
-        with deadline.rest(), contextlib.suppress(GossipKVError):
+        with deadline.rest(), contextlib.suppress(GossipKVError):  # The table is created in any case.
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
 
@@ -416,8 +413,7 @@ class Catalogue:
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
             await self._decide(remove, name, deadline)
-        # The register is ended for good, and a node that finds the name finishes the drop.
-        except GossipKVError as error:
+        except GossipKVError as error:  # The register is ended for good; a node that finds the name finishes the drop.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
         return Dropped(named, before)
 
@@ -462,8 +458,7 @@ class Catalogue:
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
-            # The server has judged nothing.
-            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:
+            except (RequestError, NotReady, Overloaded, TimedOut, Unavailable) as error:  # The server judged nothing.
                 why = error.message
             except GossipKVError as error:
                 why, is_sent = error.message, True
@@ -475,8 +470,7 @@ class Catalogue:
         """Run one operation on the catalogue, which reads that name alone. Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], deadline.left_s())
         if answer.outcome is Outcome.DONE or answer.code == ID_USED:
-            # The operation is done, whatever is known of it here.
-            with deadline.rest(), contextlib.suppress(GossipKVError):
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # The operation is done in any case.
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
