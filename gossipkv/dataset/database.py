@@ -179,7 +179,7 @@ class Database:
                     await nursery.start(self._work)
                     task_status.started()
                     started = True
-        except* Exception as defects:  # noqa: BLE001  # Whatever it was, the other databases have no part in it.
+        except* Exception as defects:  # noqa: BLE001  # Other databases are not affected.
             self._end(defects)
         if not started:
             task_status.started()
@@ -227,7 +227,7 @@ class Database:
             return
         try:
             await self._looks.run()
-        except Exception as defect:  # noqa: BLE001  # As in `run`.
+        except Exception as defect:  # noqa: BLE001  # See `run`.
             self._end(defect)
 
     def vanish(self) -> None:

@@ -43,7 +43,7 @@ STATUS_BY_CODE: Final = {
     "UNKNOWN": 504,
 }
 
-NOBODY: Final = Peer("0.0.0.0", "anonymous")  # noqa: S104  # Where no node says who it is.
+NOBODY: Final = Peer("0.0.0.0", "anonymous")  # noqa: S104  # The peer of a request without a node's word on it.
 
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 JSON: Final = (b"Content-Type", b"application/json")

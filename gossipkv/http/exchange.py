@@ -325,7 +325,7 @@ class Exchange:
             raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
 
     def _judge_head(self, head: bytes) -> None:
-        """Refuse a complete head that h11 would accept, or be slow on."""
+        """Refuse a complete head that is slow to judge, or that h11 accepts while other parsers read it differently."""
         _judge_first(head[0])
         if head.find(b"\r\n") > MAX_TARGET_BYTES + _LINE_SLACK:
             raise _Refused(too_long())

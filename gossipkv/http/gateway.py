@@ -111,7 +111,7 @@ class Gateway:
     async def _serve(self, connection: Connection) -> None:
         try:
             await connection.run()
-        except Exception as error:  # noqa: BLE001  # As in `answer`: it costs this connection alone.
+        except Exception as error:  # noqa: BLE001  # A defect costs only this connection.
             self._defect(error)
         finally:
             self._connections.discard(connection)
@@ -122,7 +122,7 @@ class Gateway:
         """Answer a request; a defect costs only this request."""
         try:
             return await self._site.answer(request)
-        except Exception as error:  # noqa: BLE001  # Whatever it is, it is logged, and others are served.
+        except Exception as error:  # noqa: BLE001  # The defect is logged, and serving goes on.
             return text(500, f"a defect of the gateway, which it has logged as {self._defect(error)}", "INTERNAL")
 
     def broke(self, error: Exception) -> None:

@@ -8,7 +8,7 @@ from gossipkv import garbage
 
 garbage.leave()
 
-from gossipkv.http.beside import main  # noqa: E402  # Loading is what makes no garbage.
+from gossipkv.http.beside import main  # noqa: E402  # No garbage is collected while modules load.
 
 if __name__ == "__main__":
     garbage.keep()

@@ -156,7 +156,7 @@ def token_of(request: Request) -> bytes | None:
 
 def form(status: int) -> Answer:
     """Return the form that asks for a token."""
-    challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []  # noqa: PLR2004  # The protocol's number.
+    challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []  # noqa: PLR2004  # HTTP defines the number.
     return Answer(status, [*_HEADERS, *challenge], _FORM)
 
 

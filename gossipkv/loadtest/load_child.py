@@ -65,7 +65,7 @@ def secured(plan: Plan) -> list[TlsClient] | None:
     """Return the TLS clients of the targets; None without TLS."""
     if plan.tls is None:
         return None
-    from gossipkv.serving.loop import TlsClient  # noqa: PLC0415  # It knows the whole of serving.
+    from gossipkv.serving.loop import TlsClient  # noqa: PLC0415  # The module imports all of serving.
 
     files = [None if file is None else Path(file) for file in (plan.tls.ca, plan.tls.certificate, plan.tls.key)]
     return [TlsClient(target.address.host, *files) for target in plan.targets]

@@ -35,7 +35,7 @@ def start(module: str, stack: ExitStack) -> Worker:
     worn, started = stack.enter_context(leash.held())
     # The token comes by the pipe.
     environ = {name: value for name, value in environment().items() if name != TOKEN_VARIABLE}
-    process = subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
+    process = subprocess.Popen(  # noqa: S603  # This interpreter runs our own program.
         command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

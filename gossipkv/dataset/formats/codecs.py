@@ -5,10 +5,10 @@
     ZStandardCodec (zstd frames), SnappyCodec, Lz4Codec (Hadoop's blocks)     cramjam
     block stream = (u32 raw size, (u32 compressed size, chunk) until that size)...; big-endian
 
-Streams may follow each other, as Hadoop's readers accept; empty input gives empty output.  Invariant: memory is bounded
-by `limit`, whatever the data claim.  Output comes in steps, at most one byte beyond the limit.  Input is fed in pieces,
-as a stream returns its unused input, which a million tiny streams would otherwise copy repeatedly.  ISA-L gives zlib's
-results in half the time.  Rejected: `cramjam` for zlib, which ignores trailing data and is not faster.
+Streams may follow each other; empty input gives empty output.  Invariant: `limit` bounds memory, whatever the data
+claim.  Output comes in steps, at most one byte beyond it.  Input is fed in pieces, as a stream returns unused input,
+which a million tiny streams would otherwise copy repeatedly.  ISA-L gives zlib's results in half the time, and also
+accepts reserved flags and unused codes.  Rejected: `cramjam` for zlib, which ignores trailing data and is not faster.
 """
 
 from __future__ import annotations

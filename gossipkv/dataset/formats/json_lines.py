@@ -3,8 +3,8 @@
     {"key": "paris", "value": "48.9 2.4"}
 
 * Key: a string, served as UTF-8, or `{"base64": "..."}`, the form in which our own `--json` writes other bytes.
-* Value: the same forms; anything else but null is served as its JSON text without the space between its parts.
-  Numbers, escapes, the order of members and repeated members are served as written.
+* Value: the same forms; anything else but null is served as its JSON text without the space between its parts.  Numbers
+  (`1.0`, `1e400`), escapes, the order of members and repeated members are served as written.
 * Other fields are checked and ignored.  Blank lines are skipped, and so is a byte order mark at the start of the file.
 
 Anything else is an error: a missing, null or repeated field, invalid UTF-8 or JSON, half a surrogate pair, NaN.  Our

@@ -69,7 +69,7 @@ class _Compact:
         for shift in range(0, 70, 7):
             byte = self.byte()
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004  # The bit that says that more follows.
+            if byte < 0x80:  # noqa: PLR2004  # The top bit announces another byte.
                 return value
         raise ValueError("a varint of more than 10 bytes")
 
@@ -90,7 +90,7 @@ class _Compact:
             fields[last] = self.value(header & 15, depth)
         return fields
 
-    def value(self, kind: int, depth: int) -> int | Struct:  # noqa: PLR0911  # The table above, row by row.
+    def value(self, kind: int, depth: int) -> int | Struct:  # noqa: PLR0911  # This follows the rows of the module's table.
         if depth > MAX_NESTING:
             raise ValueError(f"nested deeper than {MAX_NESTING}")
         match kind:
@@ -108,7 +108,7 @@ class _Compact:
                 return 0
             case 9 | 10:
                 header = self.byte()
-                for _ in range(self.varint() if header >> 4 == 15 else header >> 4):  # noqa: PLR2004  # As above.
+                for _ in range(self.varint() if header >> 4 == 15 else header >> 4):  # noqa: PLR2004  # See the table.
                     # In a list, true and false have a byte each.
                     self.value(max(3, header & 15), depth + 1)
                 return 0
@@ -156,7 +156,7 @@ def _page(reader: Readable, at: int, end: int) -> tuple[Page, int]:
     details = next((fields[number] for number in (5, 7, 8) if number in fields), {})
     if not (isinstance(kind, int) and isinstance(raw, int) and isinstance(stored, int) and isinstance(details, dict)):
         raise refusal(reader.name, at, "a page header without a size")
-    count, encoding = details.get(1, 0), details.get(4 if 8 in fields else 2, 0)  # noqa: PLR2004  # Ids as above.
+    count, encoding = details.get(1, 0), details.get(4 if 8 in fields else 2, 0)  # noqa: PLR2004  # See the table.
     if raw < 0 or stored < 0 or not isinstance(count, int) or not isinstance(encoding, int) or count < 0:
         raise refusal(reader.name, at, f"a page of {raw:,} bytes, {stored:,} compressed, and {count} values")
     return Page(at, kind, max(raw, stored), count, encoding), at + header.at + stored

@@ -49,7 +49,7 @@ _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize
 
 
 def memory_bytes(options: Reading) -> int:
-    """Return the most memory that reading takes, given that malloc maps buffers of a mebibyte separately (`build`).
+    """Return the most memory that reading takes, given that malloc maps buffers of 1 MiB apart (`processes.child`).
 
     The memory covers a block, or a separately compressed value: compressed, in a window; decompressed; and the output
     that zstd keeps as reference, which a frame may extend to all of it.  A few windows are added for the rest.
@@ -126,10 +126,10 @@ class Cursor:
         """Read a number of WritableUtils that must not be negative."""
         offset = self.offset
         first = int.from_bytes(self.take(1, what), "big", signed=True)
-        if first >= -112:  # noqa: PLR2004  The numbers of the format are drawn in `_sequence_file`.
+        if first >= -112:  # noqa: PLR2004  # `sequence_file.pyx` draws the numbers.
             number = first
         else:
-            negative = first < -120  # noqa: PLR2004  As above.
+            negative = first < -120  # noqa: PLR2004  # See above.
             size = -120 - first if negative else -112 - first
             if size >= MAX_VINT_BYTES:
                 raise refusal(self.reader.name, offset, f"{what}: no number of 32 bits")

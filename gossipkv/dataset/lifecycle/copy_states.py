@@ -233,7 +233,11 @@ class Copy:
         return self.state is CopyState.ERROR and not self.open
 
     def buildable(self, source: SourceVersion, now_ms: int) -> bool:
-        """True if a build should be started, were this the only version."""
+        """True if a build should be started, were this the only version.
+
+        A copy in ERROR is retried once its source has changed.  If the trouble was ours (a killed child, a refusing
+        disk), the copy is also retried after a pause.
+        """
         if source.waiting_for is not None or now_ms < self.ready_ms:
             return False
         if self.state is CopyState.WANTED:

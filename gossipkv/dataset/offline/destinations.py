@@ -294,7 +294,7 @@ class RemoteDestination:
             yield
         except GossipKVError:
             raise
-        except Exception as error:  # noqa: BLE001  # Packages of stores raise classes of their own, of no common base.
+        except Exception as error:  # noqa: BLE001  # Stores' packages raise unrelated classes.
             reason = scrub(" ".join(f"{error}".split()) or type(error).__name__, self._url, self._options)
             raise StorageError(
                 f"{self.name}: cannot write a version: {reason}", {"file": self.name, "reason": reason}

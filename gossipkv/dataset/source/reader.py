@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
 
 # Threads that build together exchange the interpreter's lock a few times per chunk, so a third of this size costs a
-# tenth of their time.  The size stays below 1 MiB, from which on glibc maps each buffer anew (`build.parent`).
+# tenth of their time.  The size stays below 1 MiB, from which on glibc maps each buffer anew (`processes.child`).
 CHUNK_BYTES = 768 << 10
 
 # Never wait for a fifo's writer, and never follow a link that was put there after the look.

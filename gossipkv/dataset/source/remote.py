@@ -188,7 +188,7 @@ class RemoteFiles:
             raise self._refusal(errno.ENOENT, error, path) from None
         except OSError as error:
             raise self._refusal(error.errno or errno.EIO, error, path) from None
-        except Exception as error:  # noqa: BLE001  # Packages of stores raise classes of their own, of no common base.
+        except Exception as error:  # noqa: BLE001  # Stores' packages raise unrelated classes.
             self._opened = None  # A session may have ended; the next look begins another.
             raise self._refusal(errno.EIO, error, path) from None
 
