@@ -1,7 +1,8 @@
 """A partition of a table: its assignments, with their slots and states.
 
 A slot is the place of one replica. An assignment goes PROPOSED, INITIALIZING, AVAILABLE; when it becomes AVAILABLE, the
-previous one of its slot becomes LEAVING. Invariants of every partition (`fault_of`):
+previous one of its slot becomes LEAVING. If the new one is removed by force first, the previous one becomes AVAILABLE
+again. Invariants of every partition (`fault_of`):
 
 * Ids are unique, a node is assigned once, and slots are below the replication.
 * A slot has at most two assignments, at most one of them AVAILABLE; some slot has an AVAILABLE one.
@@ -42,10 +43,11 @@ class State(IntEnum):
     LEAVING = 4
 
 
-# The states that a slot may have, in order. LEAVING stands alone if the other end of the move was removed by force,
-# until other nodes have all its records.
+# The states that a slot may have, in order.
 _OF_SLOT: Final = frozenset({
-    *((state,) for state in State),
+    (State.PROPOSED,),
+    (State.INITIALIZING,),
+    (State.AVAILABLE,),
     (State.PROPOSED, State.AVAILABLE),
     (State.INITIALIZING, State.AVAILABLE),
     (State.AVAILABLE, State.LEAVING),

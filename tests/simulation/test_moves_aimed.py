@@ -193,3 +193,21 @@ def test_one_of_two_replicas_is_replaced_by_force():
     witness = staged(play, slots=2, spare=1)
     assert witness.moves.forced
     assert sum(not one.by_one for one in witness.acknowledged) >= 8
+
+
+def test_who_replaced_another_is_lost_before_that_has_gone():
+    """The other one stays in its slot: it is AVAILABLE again, and takes writes, with all that it has."""
+
+    async def play(cluster):
+        source = cluster.nodes[0]
+        await begun(cluster, State.LEAVING)
+        await answered(cluster, put(cluster, 3, b"handed over", MAJORITY))
+        cluster.register.withholds = lambda operation: (operation.name, operation.version) == ("unassign", 1)
+        lose(cluster, 3)
+        assert await cluster.operator.replace(cluster.nodes[3], source, is_gone=True)
+        await cluster.until(lambda: states(cluster, 0) == [State.AVAILABLE], 20.0)
+        cluster.register.withholds = lambda _: False
+        await cluster.until(lambda: source.life.replication.replicas.copies[cluster.table, FIRST].originates)
+        await answered(cluster, put(cluster, 0, b"after", ALL))
+
+    assert staged(play, slots=3, spare=1).moves.forced

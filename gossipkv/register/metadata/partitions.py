@@ -338,7 +338,13 @@ def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edit
     former = found.former
     if gone.state in _ORIGINATED:
         former = tuple(sorted((*former, gone.id)))
-    return _changed(view, key, found._replace(former=former), [one for one in found.assignments if one is not gone])
+    replaced = (gone.slot, State.LEAVING) if gone.state is State.AVAILABLE else None
+    rest = [
+        one._replace(state=State.AVAILABLE) if (one.slot, one.state) == replaced else one
+        for one in found.assignments
+        if one is not gone
+    ]
+    return _changed(view, key, found._replace(former=former), rest)
 
 
 def _end(view: View, argument: object) -> Edits:

@@ -22,6 +22,7 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
         ("no move leaves in it", hosted(7, (1, 0, P), (2, 0, INIT), (3, 1, A))),
         ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, P), (3, 1, A))),
         ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, INIT), (3, 1, A))),
+        ("no move leaves in it", hosted(7, (1, 0, L), (2, 1, A))),
         ("is negative", hosted(7, (1, -1, A), (2, 0, A))),
         ("two ends", hosted(7, (1, 0, A))._replace(ends=(End(5, 1), End(5, 2)))),
         ("has an end", hosted(7, (1, 0, A))._replace(ends=(End(1, 1),))),
@@ -52,10 +53,10 @@ def test_what_breaks_no_invariant():
     ("source", "target", "moving"),
     [
         (None, None, [(3, 2, A)]), (3, 4, [(3, 2, A), (4, 2, P)]), (3, 4, [(3, 2, A), (4, 2, INIT)]),
-        (3, 4, [(3, 2, L), (4, 2, A)]), (4, 3, [(3, 2, A), (4, 2, L)]), (None, 4, [(4, 2, P)]), (3, None, [(3, 2, L)]),
+        (3, 4, [(3, 2, L), (4, 2, A)]), (4, 3, [(3, 2, A), (4, 2, L)]), (None, 4, [(4, 2, P)]),
     ],
 )  # fmt: skip
 def test_the_ends_of_a_move(source, target, moving):
-    """In each of its states; where a source or a target was taken by force, there is none."""
+    """In each of its states; where the source was taken by force, or there was none, it has one end."""
     ends = tuple(one and node(one) for one in (source, target))
     assert ends_of_move(hosted(7, (1, 0, A), (2, 1, A), *moving)) == ends

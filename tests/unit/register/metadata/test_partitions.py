@@ -340,6 +340,7 @@ STEPS = {
     "advance of another in its slot to AVAILABLE": REPLACED,
     "unassign": ("unassign", b"", 7, 9),
     "unassign by force": ("unassign", b"", 7, 9),
+    "unassign of another in its slot by force": ("unassign", b"", 7, 10),
 }
 
 
