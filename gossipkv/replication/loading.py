@@ -322,11 +322,14 @@ class Loading:
     def _at_end(self, load: Load) -> None:
         """The new space has all that the source has; it may lack what was originated here."""
         copy, now = load.copy, self._outside.now()
+        own = clock.counter(load.clock, copy.assignment)
         if decode_state(load.state)[1] != copy.synced_config:
             self._tear(load, "the source has another config")
         elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
             self._tear(load, "the source has sent another partition")
-        elif clock.counter(load.clock, copy.assignment) < load.own and now < load.began + self._stall_s:
+        elif own > clock.counter(copy.appended, copy.assignment) and copy.aside is None:
+            self._tear(load, "the source has more of this copy's own records than it gave out")
+        elif own < load.own and now < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:
             load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]

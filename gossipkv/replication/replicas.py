@@ -39,7 +39,7 @@ from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
 from gossipkv.replication.taking import Intake, entries_of
-from gossipkv.replication.time import MOST_TIME, Skew
+from gossipkv.replication.time import MAX_MS, MOST_TIME, Skew
 from gossipkv.replication.upkeep import Upkeep
 from gossipkv.storage.engine.shell import Batch
 
@@ -412,10 +412,11 @@ class Replicas:
                         peer.stands[number] = stand._replace(
                             assignment=copy.id_here(stand.assignment), config=shared(stand.config)
                         )
-                case int(time_ms):
+                case int(time_ms) if 0 <= time_ms < MAX_MS:
                     self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
-                    raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
+                    words = "a row of an answer is [number, counters, assignment, config, can take], or a time of day"
+                    raise ProtocolError(words)
         return heard
 
     def _hear_none(self, peer: Peer, copy: Copy, config: int) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Overloaded, ProtocolError, StorageError
+from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Merged
 from gossipkv.replication.messages import clock_of, ends_of, records_of
 from gossipkv.replication.peer import Kept
@@ -50,6 +51,10 @@ def entries_of(
         if begins is None:
             raise ProtocolError("the first entry of a copy in a message has the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
+        given = clock.counter(copy.appended, copy.assignment)
+        # An older copy of the store takes back what it had written: it has heard of that before, and writes no more.
+        if clock.counter(ends, copy.assignment) > given and copy.aside is None:
+            raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
         config = peer.newer.get(number, 0)
         yield number, Entry(copy, records, begins, ends, is_own=False, source=row.assignment, config=config)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COUNT_BITS = 16
 MOST_TIME: Final = (1 << 64) - (1 << 32)  # Behind it no time is given: what follows in one request must fit.
+MAX_MS: Final = 1 << 47  # What is computed from a peer's time of day fits behind it: it is the year 6429.
 LATELY_S: Final = 60.0
 MAX_SKEW_S: Final = 60.0  # Unless `max_clock_skew` says otherwise.
 SLOW_S: Final = 0.005  # An answer that took so much longer than the one before tells less of a clock.

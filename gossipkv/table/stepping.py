@@ -24,6 +24,7 @@ from gossipkv.placement.partition import State
 from gossipkv.register.metadata.operations import Operation, is_dead
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.replication import clock
 from gossipkv.replication.messages import unpacked
 from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
 from gossipkv.table.holding import FEW, parts_of
@@ -151,9 +152,10 @@ class Stepping:
                 rows = unpacked(await self._ask(node, "replica_report", params, ASK_S))
                 for row in rows if isinstance(rows, list) else ():
                     match row:
-                        case [int(partition), int(assignment), int(config), bytes(clock), bool(is_whole)]:
+                        case [int(partition), int(assignment), int(config), bytes(had), bool(is_whole)]:
+                            clock.check(had)
                             if partition in wanted:
-                                told[table, partition][node] = Report(assignment, config, clock, is_whole)
+                                told[table, partition][node] = Report(assignment, config, had, is_whole)
 
         async with trio.open_nursery() as nursery:
             for (node, table), partitions in asked.items():

@@ -10,6 +10,8 @@ from gossipkv.replication.keys import RECORD, STATE, Identity, decode_state, enc
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster
 
+ALL = (1 << 64) - 1
+
 
 @pytest.fixture(autouse=True)
 def _pages_are_small(monkeypatch):
@@ -406,18 +408,25 @@ def test_what_has_ended_is_not_merged_over():
     assert three.live == one.live
 
 
-def test_a_source_that_sends_another_partition():
-    """Its clock names other assignments: nothing of it becomes the copy."""
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        (lambda origin, count, _: (origin + 10, count), "another partition"),
+        (lambda origin, count, own: (origin, ALL if origin == own else count), "more of this copy's own records"),
+    ],
+)
+def test_a_source_that_lies(lie, why):
+    """Its clock names other assignments, or says more than can be of the loader: nothing of it becomes the copy."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     left_behind(cluster, three)
     for node in (one, two):
         state = node.spaces[node.copy.space][STATE]
-        named = clock.of((origin + 10, count) for origin, count in clock.entries(node.copy.synced))
-        node.spaces[node.copy.space][STATE] = encode_state(1, decode_state(state)[1], named, named)
+        told = clock.of(lie(*had, three.copy.assignment) for had in clock.entries(node.copy.synced))
+        node.spaces[node.copy.space][STATE] = encode_state(1, decode_state(state)[1], told, told)
     before = three.copy.space
     cluster.connect(three)
-    cluster.until(lambda: any("another partition" in str(told) for told in three.told))
+    cluster.until(lambda: any(why in str(told) for told in three.told))
     assert three.copy.space == before
     assert three.live == {}
 

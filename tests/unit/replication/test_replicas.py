@@ -253,6 +253,26 @@ def test_a_confirmation_of_what_was_never_sent(talker):
     assert (talker.clock, talker.value()) == ([2, 0, 0], b"of mine")
 
 
+@pytest.mark.parametrize("counter", [2, (1 << 64) - 1])
+@pytest.mark.parametrize("records", [[], made(2, origin=MINE)])
+def test_records_of_its_own_that_it_never_gave_out(talker, counter, records):
+    """Another feeds them and has not told of them: that is refused, and the next record has the next number."""
+    talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})
+    with pytest.raises(ProtocolError, match="than the 1 that it gave out"):
+        talker.feed([0, [1, 0, 0], [counter, 0, 0], records])
+    assert talker.replicas.originate({talker.copy: [Write(b"k", b"w")]}) == {MINE: 2}
+
+
+@pytest.mark.parametrize("time_ms", [-1, 1 << 47, (1 << 64) - 1])
+def test_a_time_of_day_that_cannot_be(talker, time_ms):
+    """A deadline that is computed from it would be no number of 64 bits; the link is begun anew."""
+    talker.replicas.connected(talker.peer.uuid)
+    (_, _, on_reply) = talker.asked.pop()
+    on_reply(msgpack.packb([time_ms]))
+    assert not talker.replicas.reaches(talker.peer.uuid)
+    assert talker.replicas.skew.deadline(talker.peer.uuid, 600.0) < 1 << 64
+
+
 def test_who_leaves_originates_nothing(talker):
     """It goes on taking what comes, and feeds what it has."""
     own, *others = talker.copy.hosts

@@ -135,6 +135,21 @@ def loaded(target):
     return target
 
 
+def test_a_report_without_a_clock_is_none(loaded):
+    """A peer may send anything; the other hosts are asked all the same."""
+    loaded.say(OLD)
+    ask = loaded.stepping._ask
+
+    async def lie(node, *question):
+        rows = msgpack.unpackb(await ask(node, *question))
+        return msgpack.packb([[*row[:3], b"no clock", True] for row in rows])
+
+    loaded.stepping._ask = lie
+    assert loaded.steps() == []
+    loaded.stepping._ask = ask
+    assert loaded.steps() == [("advance", (TARGET, 3))]
+
+
 def test_a_report_from_before_it_was_whole_is_none(loaded):
     """Who has reported may have acknowledged something since, and the target has loaded before that."""
     (copy,) = loaded.replication.replicas.copies.values()
