@@ -20,7 +20,7 @@ from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.smearing import FIRST, MOST_SENT, put_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.replication.shell import Replication
@@ -80,17 +80,27 @@ class Accepting:
     # -- what comes --------------------------------------------------------------------------------------------------
 
     def accept(
-        self, table: bytes, row: tuple[bytes, bytes], deadline: float, on_result: OnResult, or_else: Callable[[], None]
+        self,
+        table: bytes,
+        row: tuple[bytes, bytes],
+        deadline: float,
+        on_result: OnResult,
+        or_else: Callable[[], None],
+        *,
+        hosts: Iterable[bytes],
     ) -> None:
-        """Keep a put, and answer once it is synced; `or_else` is called if it cannot be kept.
+        """Keep a put of a range of these hosts, and answer once it is synced; `or_else` is called if it cannot be kept.
+
+        Its time is by the fastest of their clocks, as are those of what they write themselves.
 
         Raises:
             TimedOut, Overloaded: it is not kept.
         """
         replication, smearing = self._replication, self._smearing
-        now, wall_ms, size_bytes = replication.now(), replication.now_ms(), sum(map(len, row))
+        skew, now, size_bytes = replication.replicas.skew, replication.now(), sum(map(len, row))
+        wall_ms = replication.now_ms() + skew.ahead_ms(hosts)
         check_left(deadline - now)
-        if not smearing.admits(size_bytes, wall_ms, replication.replicas.skew.most_ms):
+        if not smearing.admits(size_bytes, wall_ms, skew.most_ms):
             or_else()
             return
         put = smearing.accept(table, *row, now, wall_ms)

@@ -147,7 +147,8 @@ class Writes:
                     together.begun()
 
                 if may_smear and (accepting := self._smears(route, batches[0][0])) is not None:
-                    accepting.accept(route.table.id, _only(rows), deadline, on_result, partial(_told, write, on_result))
+                    or_else, hosts = partial(_told, write, on_result), batches[0][0].hosts
+                    accepting.accept(route.table.id, _only(rows), deadline, on_result, or_else, hosts=hosts)
                 else:
                     write()
 

@@ -112,6 +112,20 @@ def test_where_nothing_is_smeared():
     assert smeared.put(b"v", smear=True) == TOKEN
 
 
+@pytest.mark.parametrize("ahead_s", [0, 40])
+def test_what_is_later_stays_by_the_clock_of_a_host_that_is_ahead(smeared, ahead_s):
+    """A put that is accepted after a delete, and a delete after such a put."""
+    smeared.host.skew_s, late = ahead_s, SHORT + b"late"
+    smeared.smearer.replicas.skew.hears(smeared.host.uuid, smeared.host.now_ms(), smeared.now)
+    smeared.host.call("delete", "t", KEY)
+    smeared.pass_s(1)
+    assert [smeared.put(b"v"), smeared.put(b"v", late)] == [ACCEPTED] * 2
+    smeared.pass_s(1)
+    smeared.host.call("delete", "t", late)
+    smeared.pass_s(WAIT_S)
+    assert (smeared.value(), smeared.value(late)) == (b"v", None)
+
+
 @pytest.mark.parametrize("method", ["put", "put_many"])
 def test_a_key_without_time_is_refused(smeared, method):
     """It is said where the time stands; a delete of such a key is none."""
