@@ -338,6 +338,7 @@ def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edit
     former = found.former
     if gone.state in _ORIGINATED:
         former = tuple(sorted((*former, gone.id)))
+    # The replica that it replaced still has the records.
     replaced = (gone.slot, State.LEAVING) if gone.state is State.AVAILABLE else None
     rest = [
         one._replace(state=State.AVAILABLE) if (one.slot, one.state) == replaced else one
