@@ -119,7 +119,7 @@ class DatabaseView:
         return self._gates.sealed
 
     def share(self, version: str) -> PartitionSet | None:
-        """Return the partitions of a version wanted here; None: not known yet, or no copy is wanted."""
+        """Return the partitions of a version wanted here; None: not known yet, or this node has no copy of it."""
         copy = self._copies.get(version)
         return None if copy is None else self._shares.of(copy)
 
