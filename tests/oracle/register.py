@@ -99,7 +99,9 @@ class SlowAcceptor:
         return "OK"
 
     def _has_last(self, asked: Asked) -> bool:
-        return bool(self.accepted) and max(self.accepted, key=lambda pair: pair[0]) == (asked.ballot, asked.value)
+        # The acceptors are a part of the value, and all that was ever accepted names this one.
+        last = max(self.accepted, key=lambda pair: pair[0], default=None)
+        return asked.names_it and last == (asked.ballot, asked.value)
 
     def _has_reached(self, ballot: Ballot) -> bool:
         return any(ballot <= other for other, _ in self.accepted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
@@ -58,6 +58,7 @@ def request_of(one, strange="another"):
     )
 
 
+@example([Asked("create", ZERO, b"x"), Asked("create", ZERO, b"x", names_it=False)], "another")
 @given(st.lists(asked(), max_size=14), st.sampled_from(sorted(STRANGE)))
 def test_it_judges_as_who_forgets_nothing(sequence, strange):
     """Verdict and record are those of an acceptor that looks through all that it ever said."""
