@@ -66,9 +66,15 @@ else:
 LINK_ARGS: list[str] = []
 
 # The longest name that fits counts.  Serving is one large unit, where gcc stops inlining: pipelined gets would take 8 %
-# more instructions.  At -O2 a lookup in a sorted file takes as many as at -O3.
+# more instructions.  With -O1 and these, a lookup in a sorted file, a build and a client's get take as many as at -O2,
+# within 0.6 %, and the compiler a third less time.
+QUICK = (
+    "-O1 -finline-functions -finline-small-functions -fpartial-inlining -findirect-inlining -foptimize-sibling-calls"
+    " -freorder-blocks-and-partition -fcaller-saves -fpeephole2 -fschedule-insns2 -ftree-switch-conversion"
+    " -falign-functions -falign-jumps -falign-loops"
+)
 OPTIMISED = {
-    "gossipkv": "-O2",
+    "gossipkv": QUICK if sys.platform == "linux" else "-O2",  # Clang knows few of them.
     "gossipkv.serving._serving": "-O3 --param large-unit-insns=1000000",
     "tests": "-O1",  # Of simulations.
     "gossipkv._cython_shared": "-O1",  # Once a buffer.
