@@ -64,12 +64,11 @@ def states(addresses):
 
 def ranges(address):
     """How many ranges the table has, as a node knows it."""
-    count, start = 0, None
-    while True:
-        page = call(address, "partition_map", TABLE, *(() if start is None else (start,)))
+    count, start = 0, b""
+    while start is not None:
+        page = call(address, "partition_map", TABLE, {"start": start})
         count, start = count + len(page["partitions"]), page["next"]
-        if start is None:
-            return count
+    return count
 
 
 def write(address, keys):
