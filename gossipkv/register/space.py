@@ -142,6 +142,12 @@ class Space:
         if self._waits is not None:
             raise Unavailable(f"this node decides nothing now: {self._waits}", {"reason": self._waits})
 
+    def check_free(self) -> None:
+        """Raise `Unavailable` as `check_room`, and while the store keeps its last room for what gives room back."""
+        self.check_room()
+        if (lack := self._store.lack) is not None:
+            raise Unavailable(f"this node takes no new table now: {lack}", {"reason": lack})
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write appended records, until cancelled or until the store is closed."""
         task_status.started()

@@ -20,6 +20,11 @@ class Store(Protocol):
         """The lowest space that was made and not dropped, as of the last sync."""
         ...
 
+    @property
+    def lack(self) -> str | None:
+        """What room is missing, while only what gives room back is written; None: there is room."""
+        ...
+
     def scan(
         self, space: int, start: bytes | None = None, end: bytes | None = None
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:

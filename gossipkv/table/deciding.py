@@ -551,14 +551,14 @@ class Deciding:
 
         Raises:
             NotReady: this node is of another cluster, or of none.
-            Unavailable: its store is closed, or waits for room.
+            Unavailable: its store is closed, or has no room for more.
         """
         own = bytes.fromhex(self._identity.record.cluster_id)  # It may become another one until it is pinned.
         if own != cluster_id or (own := await self._cluster.pin()) != cluster_id:
             of = f"the cluster {own.hex()}" if own else "no cluster yet"
             raise NotReady(f"this node is of {of}, not of {cluster_id.hex()}")
         metadata, _ = await self.take_part()
-        metadata.space.check_room()
+        metadata.space.check_free()
         return metadata.me.store
 
     def uuid_of(self, name: str) -> bytes:

@@ -189,7 +189,7 @@ class Ledger:
             MissingPage: a page is neither given nor here, or was collected meanwhile.
             ProtocolError, UnsupportedFormat: a page has another name, the root does not name it, or the root is none.
             Overloaded: too many undecided roots are pinned.
-            Unavailable: the store is closed.
+            Unavailable: the store is closed; or nothing of the map is here, and only what frees room is written.
         """
         self._check_room(root)
         for piece in _pieces(root, pages):
@@ -217,6 +217,9 @@ class Ledger:
     def _check_room(self, root: bytes) -> None:
         if self._is_over:
             raise MissingPage(root)
+        # A change of what is here replaces that by and by; a first map only takes room.
+        if not self._pins:
+            self._space.check_free()
         if root not in self._pins and len(self._pins) >= MOST_PINS:
             raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
 
@@ -276,6 +279,7 @@ class Ledger:
         async with self._fetching:
             if self.holds(root):
                 return
+            self._check_room(root)
             pages = {name: page for name, page in (offered or {}).items() if name_of(page) == name}
             for source in [*sources, None]:
                 missing = self._missing(root, pages)

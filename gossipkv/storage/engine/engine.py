@@ -191,7 +191,7 @@ class Engine:
         writer = self._writer
         is_full = not writer.fits(size_bytes, cost)
         may_pass = batch.relieves or (batch.may_fill and not is_full)
-        relieves = may_pass and policy.is_scarce(self.state(), self._limits)
+        relieves = may_pass and self.is_scarce
         refusal = None if relieves else self._look().refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
@@ -345,6 +345,11 @@ class Engine:
         free_bytes = self._free_bytes + self._reserved_bytes
         return self.upkeep.state(active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait)
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether only what gives room back is written and merged."""
+        return policy.is_scarce(self.state(), self._limits)
+
     def pressure(self) -> policy.Pressure:
         """Return how much writers are slowed, or why they are refused: as of now, or slightly earlier."""
         return self._pressure if self._pressure is not None and self._writer.is_open else self._look()
@@ -378,7 +383,7 @@ class Engine:
         if self.closed is not None:
             return None
         active = self._writer.active
-        now = Now(self._spaces, self._next_space, active.name, active.offset)
+        now = Now(self._spaces, self._next_space, active.name, active.offset, self._deletes_wait)
         kinds: tuple[tuple[type[Work], Callable[[], Work | None]], ...] = (
             (Switch, lambda: self.upkeep.next_switch(now)),
             (Remove, self.upkeep.next_removal),

@@ -51,6 +51,11 @@ class Reading:
         return self.engine.closed or self.engine.pressure().refusal
 
     @property
+    def lack(self) -> str | None:
+        """What room is missing, while only what gives room back is written; None: there is room."""
+        return self.engine.pressure().refusal if self.engine.is_scarce else None
+
+    @property
     def log_damage(self) -> str | None:
         """The damage that made the log begin later; None: there is none."""
         return self.engine.log_damage

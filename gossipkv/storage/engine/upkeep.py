@@ -47,6 +47,7 @@ class Now(NamedTuple):
     next_space: int
     active: SegmentName
     active_bytes: int
+    is_scarce: bool = False  # The flush was into the margin.
 
 
 @final
@@ -238,10 +239,14 @@ class Upkeep:
         """Return the oldest segment to keep once the closed ones are in a run: at least one closed segment is kept.
 
         Its last frame tells an opening which position comes next, as long as no frame lies above the recovery floor.
+        Where room is scarce the log grows no longer: each flush would keep a segment of the reserve for its readers.
         """
         kept = deque([*self.kept, *self.closed])
         left = sum(map(known_bytes, kept)) + now.active_bytes
-        while len(kept) > 1 and left - known_bytes(kept[0]) >= self._options.table_log:
+        wanted = self._options.table_log
+        if now.is_scarce:
+            wanted = min(wanted, sum(map(known_bytes, self.kept)))
+        while len(kept) > 1 and left - known_bytes(kept[0]) >= wanted:
             left -= known_bytes(kept.popleft())
         return kept[0].name if kept else now.active
 

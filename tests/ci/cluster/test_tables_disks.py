@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
+import time
 
 import pytest
 
-from gossipkv.errors import Unavailable, Unknown
+from gossipkv.errors import Unavailable
 from gossipkv.launcher import Cluster
+from gossipkv.storage.engine.shell import LOOK_PERIOD_S
 from tests.ci.cluster.table_nodes import OPTIONS, Nodes, until
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.test_unwritable_disk import fill
@@ -17,6 +18,7 @@ from tests.ci.cluster.views import LOGGED, names
 pytestmark = pytest.mark.timeout(600)
 
 ALL = (1, 2, 3)
+MADE = 8  # The maps of so many took up the reserve.
 
 
 @pytest.fixture
@@ -49,19 +51,20 @@ def why(nodes, index):
 
 
 def test_an_acceptor_whose_disk_is_full(tmp_path, disk, nodes):
-    """It says why nothing is decided there; tables are made and dropped by the two others; with room it goes on."""
-    hog = tmp_path / "n3" / "data" / "hog"
+    """It decides on with its reserve, which no table that is made takes, and says why; with room it has those, too."""
+    hog, reserve = (tmp_path / "n3" / "data" / name for name in ("hog", "tables/RESERVE"))
     with pytest.raises(OSError, match="No space left"):
         fill(hog)
-    two, made = {**OPTIONS, "partitions": 2000, "replication": 2}, 0
-    with contextlib.suppress(Unavailable, Unknown):  # What it still had room for is taken.
-        while "decisions_wait_for_room" not in nodes.cluster.log(3):
-            nodes.ask(1, "create_table", f"t{made}", two)
-            made += 1
-            assert made < 1000
-    until(lambda: why(nodes, 1), lambda told: "too little free space" in (told or ""))
+    reserved_bytes, two = reserve.stat().st_size, {**OPTIONS, "partitions": 2000, "replication": 2}
+    time.sleep(2 * LOOK_PERIOD_S)  # It has seen how full the disk is.
+    with pytest.raises(Unavailable, match=r"takes no new table now: too little free space.*: drop a table, delete"):
+        nodes.ask(3, "create_table", "here", two)
+    for number in range(MADE):
+        until(lambda name=f"t{number}": nodes.ask(1, "create_table", name, two), bool)
+    assert reserve.stat().st_size == reserved_bytes > 0
+    assert why(nodes, 1) is None
     go_on(nodes)
-    until(lambda: why(nodes, 2), lambda told: "too little free space" in (told or ""))
+    nodes.ask(3, "drop_table", "t0")
     hog.unlink()
     come_back(nodes)
 

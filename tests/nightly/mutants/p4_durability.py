@@ -317,4 +317,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "may_pass = batch.relieves or batch.may_fill",
         "tests/unit/storage/engine/test_engine.py",
     ),
+    planted(
+        "the log grows into the reserve",
+        "gossipkv.storage.engine.upkeep:Upkeep._log_floor",
+        "if now.is_scarce:",
+        "if False:",
+        "tests/unit/storage/engine/test_full_disk.py",
+    ),
+    planted(
+        "new tables have a part of the reserve",
+        "gossipkv.register.metadata.ledger:Ledger._check_room",
+        "if not self._pins:",
+        "if False:",
+        "tests/simulation/test_full_disks.py",
+    ),
 )

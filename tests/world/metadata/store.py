@@ -73,6 +73,10 @@ class SimulatedStore:
     def first_space(self) -> int | None:
         return SPACE if self.disk.has_space else None
 
+    @property
+    def lack(self) -> str | None:
+        return "the disk is full" if self._mood.is_full else None
+
     def reserve_space(self) -> int:
         """Return the number that a batch may make."""
         return SPACE

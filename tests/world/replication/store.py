@@ -101,6 +101,8 @@ class RunningStore:
     def refusal(self) -> str | None:
         return "the disk is full" if self.mood.is_full else None
 
+    lack = refusal
+
     @property
     def first_space(self) -> int | None:
         return self.opened.first_space

@@ -55,6 +55,10 @@ class MemoryStore:
         self.full = False
         self.gate: trio.Event | None = None  # Syncs wait for it.
 
+    @property
+    def lack(self) -> str | None:
+        return "the disk is full" if self.full else None
+
     def get(self, space: int, key: bytes) -> bytes | None:
         del space
         return self.records.get(key)

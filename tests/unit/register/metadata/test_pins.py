@@ -40,6 +40,9 @@ class Space:
     def get(self, key):
         return self.after[self.synced].get(key)
 
+    def check_free(self):
+        """There is room."""
+
     async def write(self, records, on_synced):
         """Take a batch; who writes it is left to wait."""
         self.after.append({key: value for key, value in (self.after[-1] | records).items() if value is not None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -18,8 +19,8 @@ from tests.world.simulated_files import SimulatedFiles
 PATH = "/store"
 
 
-def opened(files):
-    return Store.open(PATH, files=files, options=TINY, random=random.Random(3))
+def opened(files, options=TINY):
+    return Store.open(PATH, files=files, options=options, random=random.Random(3))
 
 
 def write(store, operation, *operations):
@@ -65,6 +66,18 @@ def is_writable(store):
     return True
 
 
+def is_taken(store, batch):
+    """Whether a batch is written, after what it may have to wait for."""
+    for _ in range(2):
+        try:
+            store.write(batch)
+        except Overloaded:
+            store.maintain()
+        else:
+            return True
+    return False
+
+
 def test_the_reserve_of_a_store_that_had_none(files):
     """One is made at the first opening with room for it; where there is none the store opens, and waits for room."""
     store = opened(files)
@@ -80,3 +93,21 @@ def test_the_reserve_of_a_store_that_had_none(files):
     assert is_writable(store)
     assert reserved(files) == TINY.reserve_bytes
     store.close()
+
+
+def test_what_replaces_itself_never_fills_the_reserve(files):
+    """Decisions do, for as long as the disk is full: neither what they replace nor the log of them takes room."""
+    store = opened(files, replace(TINY, table_log=1 << 20))
+    filled(store, (1, 2), 500, 200)
+    taken(files)
+    while is_writable(store):
+        taken(files)
+    for number in range(10 * TINY.segment_bytes // 1000):
+        batch = Batch()
+        batch.relieves = True
+        batch.put(1, b"%d" % (number % 10), bytes(1000))
+        assert is_taken(store, batch), f"the reserve is used up after {number}"
+    assert not is_writable(store)
+    write(store, ("drop_space", 2))
+    assert is_writable(store)
+    assert reserved(files) == TINY.reserve_bytes
