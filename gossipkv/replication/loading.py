@@ -260,10 +260,8 @@ class Loading:
         return inf if is_behind else self._loaded[copy] + TOO_SMALL_S
 
     def _begin(self, copy: Copy, source: bytes, now: float) -> None:
-        space = self._outside.reserve_space()
-        own = clock.counter(copy.appended, copy.assignment)
-        load = Load(copy, source, now, own, space, next=lambda: None)
-        batch = Batch()
+        batch, space = Batch(), self._outside.reserve_space()
+        load = Load(copy, source, now, clock.counter(copy.appended, copy.assignment), space, next=lambda: None)
         batch.new_space(space)
         batch.put(space, LOADING, copy.identity.encode())
         try:
@@ -321,15 +319,14 @@ class Loading:
 
     def _at_end(self, load: Load) -> None:
         """The new space has all that the source has; it may lack what was originated here."""
-        copy, now = load.copy, self._outside.now()
-        own = clock.counter(load.clock, copy.assignment)
+        copy, own = load.copy, clock.counter(load.clock, load.copy.assignment)
         if decode_state(load.state)[1] != copy.synced_config:
             self._tear(load, "the source has another config")
         elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
             self._tear(load, "the source has sent another partition")
-        elif own > clock.counter(copy.appended, copy.assignment) and copy.aside is None:
+        elif copy.aside is None and own > clock.counter(copy.appended, copy.assignment):
             self._tear(load, "the source has more of this copy's own records than it gave out")
-        elif own < load.own and now < load.began + self._stall_s:
+        elif own < load.own and self._outside.now() < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:
             load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]

@@ -415,8 +415,7 @@ class Replicas:
                 case int(time_ms) if 0 <= time_ms < MAX_MS:
                     self.skew.hears(peer.node, time_ms, peer.asked)
                 case _:
-                    words = "a row of an answer is [number, counters, assignment, config, can take], or a time of day"
-                    raise ProtocolError(words)
+                    raise ProtocolError("a row of an answer is a time of day, or [number, counters, stand, ...]")
         return heard
 
     def _hear_none(self, peer: Peer, copy: Copy, config: int) -> None:
